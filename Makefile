@@ -1,0 +1,51 @@
+# Every target sets up what it needs. PYTHON names the interpreter that .venv is made from.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help venv check test test-all bench demo clean
+
+help:
+	@echo "make demo      see a pipeline killed and brought back"
+	@echo "make test      the tests"
+	@echo "make test-all  the tests, with those that take minutes"
+	@echo "make check     style, types, layers, links"
+	@echo "make bench     the measurements"
+	@echo "make clean     delete what the other targets made"
+
+venv: $(STAMP)
+	@:
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -c 'from resurgence.engine.jvm import find_java; find_java()' 2>/dev/null \
+		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[java]'
+	@touch $@
+
+check: venv
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --check --quiet
+	@$(BIN)/mypy --no-error-summary
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python scripts/check_docs.py
+
+test: venv
+	@$(BIN)/python -m pytest -m "not long"
+
+test-all: venv
+	@$(BIN)/python -m pytest
+
+bench: venv
+	@set -e; for benchmark in benchmarks/*.py; do echo "$$benchmark"; $(BIN)/python "$$benchmark"; done
+
+demo: venv
+	@$(BIN)/python -m resurgence.cli.demo
+
+clean:
+	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

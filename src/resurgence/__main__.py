@@ -1,0 +1,5 @@
+"""`python -m resurgence`."""
+
+from resurgence.cli.app import main
+
+main()

@@ -1,0 +1,163 @@
+"""Every setting, in one place, with its default.
+
+A setting has a dotted key. The same key is taken from a TOML file, from the environment (`pipeline.epoch_rows` is
+`RESURGENCE_PIPELINE__EPOCH_ROWS`) and from `--set`, the later winning. Durations are written `500ms`, `15s`, `2m`.
+An unknown key is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+
+from resurgence.errors import ConfigError, did_you_mean
+
+ENVIRONMENT_PREFIX = "RESURGENCE_"
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
+
+
+def parse_duration(value: object) -> object:
+    """`15s`, `2m`, `1.5h` as a timedelta; anything else is left for validation to refuse."""
+    if isinstance(value, timedelta):
+        return value
+    match = _DURATION.fullmatch(str(value).strip())
+    if match is None:
+        raise ValueError(f"'{value}' is not a duration; write it as 500ms, 15s, 2m or 1h")
+    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+
+
+Duration = Annotated[
+    timedelta,
+    BeforeValidator(parse_duration),
+    PlainSerializer(lambda span: f"{span / timedelta(milliseconds=1):g}ms", return_type=str),
+]
+Count = Annotated[int, Field(ge=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PipelineSettings(_Section):
+    """How a job runs and when it is given up."""
+
+    parallelism: Annotated[int, Field(ge=1, le=64)] = 2
+    epoch_rows: Count = 1_000_000
+    """Most rows that one epoch takes from one source."""
+    epoch_interval: Duration = timedelta(seconds=1)
+    """Least time between the starts of two epochs that are not full."""
+    heartbeat_interval: Duration = timedelta(seconds=1)
+    heartbeat_timeout: Duration = timedelta(seconds=10)
+    epoch_timeout: Duration = timedelta(minutes=10)
+    start_timeout: Duration = timedelta(minutes=2)
+    """Longest wait for a worker to start Spark and restore state."""
+    stop_timeout: Duration = timedelta(minutes=2)
+    """Longest wait for the last checkpoint of a stop before it escalates."""
+    allowed_restarts: Annotated[int, Field(ge=0)] = 20
+    healthy_duration: Duration = timedelta(minutes=2)
+    initial_backoff: Duration = timedelta(milliseconds=500)
+    maximal_backoff: Duration = timedelta(seconds=60)
+
+
+class CheckpointSettings(_Section):
+    """What is kept of checkpoints."""
+
+    keep: Count = 10
+    compact_files: Annotated[int, Field(ge=2)] = 8
+    """A table is compacted when a subtask has more live files than this."""
+
+
+class Settings(_Section):
+    """All settings of a job."""
+
+    pipeline: PipelineSettings = PipelineSettings()
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    spark: dict[str, str] = Field(default_factory=dict)
+    """Spark's own configuration, passed on: `spark.master`, `spark.driver.memory` and so on."""
+    faults: str = ""
+    """Faults to inject, for drills and tests: `<point>@<epoch>=<action>`, separated by commas."""
+
+
+def known_keys() -> tuple[str, ...]:
+    """Every legal key but Spark's own."""
+    return (
+        *(f"pipeline.{name}" for name in PipelineSettings.model_fields),
+        *(f"checkpoint.{name}" for name in CheckpointSettings.model_fields),
+        "faults",
+    )
+
+
+def load_settings(
+    assignments: Sequence[str] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    toml_file: Path | None = None,
+) -> Settings:
+    """Settings from a TOML file, the environment and `key=value` assignments; the later wins."""
+    values: dict[str, str] = {}
+    if toml_file is not None:
+        values.update(_toml_values(toml_file))
+    values.update(_environment_values(os.environ if environment is None else environment))
+    for assignment in assignments:
+        key, separator, value = assignment.partition("=")
+        if not separator:
+            raise ConfigError(f"'{assignment}' is not a setting", hint="write --set key=value")
+        values[key.strip()] = value.strip()
+    return settings_from(values)
+
+
+def settings_from(values: Mapping[str, str]) -> Settings:
+    """Settings from dotted keys."""
+    known = known_keys()
+    tree: dict[str, Any] = {"pipeline": {}, "checkpoint": {}, "spark": {}}
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        if section == "spark" and name:
+            tree["spark"][key] = value
+        elif key not in known:
+            raise ConfigError(f"unknown setting '{key}'", hint=did_you_mean(key, known))
+        elif name:
+            tree[section][name] = value
+        else:
+            tree[key] = value
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        reason = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"setting '{key}': {reason}") from error
+
+
+def _toml_values(path: Path) -> dict[str, str]:
+    try:
+        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"cannot read settings from {path}: {error}") from error
+    return dict(_flatten(tree, ""))
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _environment_values(environment: Mapping[str, str]) -> dict[str, str]:
+    sections = ("PIPELINE__", "CHECKPOINT__", "SPARK__", "FAULTS")
+    values = {}
+    for name, value in environment.items():
+        key = name.removeprefix(ENVIRONMENT_PREFIX)
+        if name != key and key.startswith(sections):
+            values[key.lower().replace("__", ".")] = value
+    return values

@@ -1,0 +1,1 @@
+"""Connectors: one module per system, one contract for sources, one for sinks."""

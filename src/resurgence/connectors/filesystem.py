@@ -1,0 +1,69 @@
+"""The `filesystem` sink: a folder of Parquet or JSON files, on a disk or in an object store. Exactly once.
+
+Staged objects lie in the hidden folder `.resurgence`; commit moves each to its final name, which holds the job and
+the epoch. A file appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame
+
+from resurgence.connectors.commit_log import CommitLog
+from resurgence.connectors.contract import StagedOutput
+from resurgence.connectors.staging import FileFormat, stage_files
+from resurgence.errors import ObjectMissing, SinkError
+from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.storage.object_store import ObjectStore, shared_store, storage_url
+
+
+class FilesystemSink:
+    """A folder of files."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._url = storage_url(options["path"])
+        self._format = FileFormat(options["format"])
+
+    @property
+    def _store(self) -> ObjectStore:
+        return shared_store(self._url)
+
+    @property
+    def _log(self) -> CommitLog:
+        return CommitLog(self._store, ".resurgence")
+
+    def check(self) -> None:
+        """Opening the store makes the folder."""
+        _ = self._store
+
+    def stage(self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation) -> StagedOutput:
+        return stage_files(rows, self._format, self._url, self._log.staged_prefix(job, epoch, generation))
+
+    def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
+        if not staged.files:
+            return
+        content = self._log.fix(job, epoch, {"files": [each.path for each in staged.files]})
+        fixed = content["files"]
+        if not isinstance(fixed, list):
+            raise SinkError(f"the commit record of epoch {epoch} in {self._url}/.resurgence is damaged")
+        for number, path in enumerate(str(each) for each in fixed):
+            self._publish(path, f"{job}-{epoch:010}-{number:05}.{self._format}")
+        self.discard(StagedOutput(files=tuple(each for each in staged.files if each.path not in fixed)))
+
+    def discard(self, staged: StagedOutput) -> None:
+        self._store.delete(each.path for each in staged.files)
+
+    def sweep(self, job: JobIdentity) -> None:
+        self._log.sweep(job)
+
+    def _publish(self, staged: str, final: str) -> None:
+        """Move one object into sight; someone else having done it is as good."""
+        try:
+            self._store.move(staged, final)
+        except ObjectMissing as error:
+            if self._store.size(final) is None:
+                raise SinkError(
+                    f"{self._url}/{staged} was staged for {final} and is gone",
+                    hint="staged output was removed by hand; roll the job back to an earlier checkpoint",
+                ) from error

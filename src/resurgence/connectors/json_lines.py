@@ -1,0 +1,108 @@
+"""JSON lines: how Spark parses them into columns, and renders columns as them.
+
+Timestamps are ISO 8601 in UTC without a zone, with a fraction only when it is not zero. Nulls are written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampNTZType, TimestampType
+
+from resurgence.connectors.contract import BAD_POSITION
+from resurgence.graph.model import Column
+
+_CORRUPT = "__corrupt"
+LINE = "line"
+
+
+def parse(lines: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """Columns `position` and `text` to the declared columns and BAD_POSITION. Blank lines are passed over."""
+    schema = ", ".join(f"`{each.name}` {each.type}" for each in columns) + f", `{_CORRUPT}` STRING"
+    required = "".join(f" OR parsed.`{each.name}` IS NULL" for each in columns if not each.nullable)
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    parsed = lines.where("length(trim(text)) > 0").select(
+        "position", F.from_json("text", schema, options).alias("parsed")
+    )
+    return parsed.selectExpr(
+        *(f"parsed.`{each.name}` AS `{each.name}`" for each in columns),
+        f"CASE WHEN parsed IS NULL OR parsed.`{_CORRUPT}` IS NOT NULL{required} THEN position END"
+        f" AS `{BAD_POSITION}`",
+    )
+
+
+def render(rows: DataFrame) -> DataFrame:
+    """Rows as one column of text, each ending in a newline."""
+    fields = ", ".join(f"{_portable(f'`{each.name}`', each.dataType)} AS `{each.name}`" for each in rows.schema)
+    return rows.selectExpr(
+        f"concat(to_json(struct({fields}), map('ignoreNullFields', 'false')), '\\n') AS {LINE}"
+    )
+
+
+def _portable(sql: str, kind: DataType) -> str:
+    """An expression that JSON shows as we want it: timestamps as text, at any depth."""
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        # Spark's cast writes the fraction only when it is not zero.
+        return f"replace(CAST({sql} AS STRING), ' ', 'T')"
+    if not _holds_timestamp(kind):
+        return sql
+    if isinstance(kind, StructType):
+        fields = ", ".join(f"{_portable(f'{sql}.`{each.name}`', each.dataType)} AS `{each.name}`" for each in kind)
+        return f"IF({sql} IS NULL, NULL, struct({fields}))"
+    if isinstance(kind, ArrayType):
+        return f"transform({sql}, item -> {_portable('item', kind.elementType)})"
+    if isinstance(kind, MapType):
+        return f"transform_values({sql}, (name, item) -> {_portable('item', kind.valueType)})"
+    return sql
+
+
+def _holds_timestamp(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_holds_timestamp(each.dataType) for each in kind)
+    if isinstance(kind, ArrayType):
+        return _holds_timestamp(kind.elementType)
+    if isinstance(kind, MapType):
+        return _holds_timestamp(kind.valueType)
+    return isinstance(kind, TimestampType | TimestampNTZType)
+
+
+def explain_bad_line(text: str, columns: Sequence[Column]) -> tuple[str, int]:
+    """(what is wrong, column from 1) of a line that did not parse."""
+    try:
+        tree = json.loads(text)
+    except json.JSONDecodeError as error:
+        return f"not JSON: {error.msg.lower()}", error.colno
+    if not isinstance(tree, dict):
+        return "not a JSON object", 1
+    missing = [each.name for each in columns if not each.nullable and tree.get(each.name) is None]
+    if missing:
+        place = text.find(f'"{missing[0]}"')
+        return f"'{missing[0]}' is NOT NULL and has no value", max(place, 0) + 1
+    for each in columns:
+        if each.name in tree and not _fits(tree[each.name], each.type):
+            return f"'{each.name}' is not a {each.type}: {json.dumps(tree[each.name])}", _value_column(text, each.name)
+    return "does not fit the table's columns", 1
+
+
+def _fits(value: object, kind: str) -> bool:
+    name = kind.upper().split("(")[0].split("<")[0]
+    if value is None or name in {"STRING", "BINARY"}:
+        return True
+    if name == "BOOLEAN":
+        return isinstance(value, bool)
+    if name in {"TINYINT", "SMALLINT", "INT", "BIGINT"}:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if name in {"FLOAT", "DOUBLE", "DECIMAL"}:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if name in {"TIMESTAMP", "TIMESTAMP_NTZ", "DATE"}:
+        return isinstance(value, str) and value[:4].isdigit() and len(value) >= 8
+    return True
+
+
+def _value_column(text: str, name: str) -> int:
+    key = text.find(f'"{name}"')
+    after = text.find(":", key) + 1
+    return after + len(text[after:]) - len(text[after:].lstrip()) + 1

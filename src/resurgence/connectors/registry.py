@@ -1,0 +1,105 @@
+"""Every connector by name: what the planner must know of it, and how it is made."""
+
+from __future__ import annotations
+
+from resurgence.connectors import impulse
+from resurgence.connectors.contract import Sink, Source
+from resurgence.connectors.filesystem import FilesystemSink
+from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
+from resurgence.connectors.terminal import BlackholeSink, StdoutSink
+from resurgence.errors import ConfigError
+from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
+from resurgence.graph.model import Graph, SinkOperator, SourceOperator
+from resurgence.ids import JobName
+
+_JSON = OptionSpec(choices=("json",), default="json")
+
+CONNECTORS: dict[str, ConnectorSpec] = {
+    "impulse": ConnectorSpec(
+        name="impulse",
+        roles={
+            Role.SOURCE: RoleSpec(
+                options={
+                    "event_rate": OptionSpec(),
+                    "message_count": OptionSpec(),
+                    "event_time_interval": OptionSpec(),
+                    "start_time": OptionSpec(),
+                },
+                fixed_columns=impulse.COLUMNS,
+                event_time="timestamp",
+                needs_columns=False,
+            )
+        },
+    ),
+    "single_file": ConnectorSpec(
+        name="single_file",
+        roles={
+            Role.SOURCE: RoleSpec(
+                options={
+                    "path": OptionSpec(required=True),
+                    "format": _JSON,
+                    "bad_data": OptionSpec(choices=("fail", "drop"), default="fail"),
+                }
+            ),
+            Role.SINK: RoleSpec(
+                options={"path": OptionSpec(required=True), "format": _JSON},
+                needs_columns=False,
+                guarantee=Guarantee.EXACTLY_ONCE,
+            ),
+        },
+    ),
+    "filesystem": ConnectorSpec(
+        name="filesystem",
+        roles={
+            Role.SINK: RoleSpec(
+                options={
+                    "path": OptionSpec(required=True),
+                    "format": OptionSpec(choices=("parquet", "json"), default="parquet"),
+                },
+                needs_columns=False,
+                guarantee=Guarantee.EXACTLY_ONCE,
+            )
+        },
+    ),
+    "stdout": ConnectorSpec(
+        name="stdout",
+        roles={
+            Role.SINK: RoleSpec(options={"format": _JSON}, needs_columns=False, guarantee=Guarantee.AT_LEAST_ONCE)
+        },
+    ),
+    "blackhole": ConnectorSpec(
+        name="blackhole",
+        roles={Role.SINK: RoleSpec(options={}, needs_columns=False, guarantee=Guarantee.EXACTLY_ONCE)},
+    ),
+}
+
+
+def make_source(operator: SourceOperator) -> Source:
+    """The source that an operator reads."""
+    if operator.connector == "impulse":
+        return impulse.ImpulseSource(operator.options, operator.columns)
+    if operator.connector == "single_file":
+        return SingleFileSource(operator.options, operator.columns)
+    raise ConfigError(f"'{operator.connector}' is not a source")
+
+
+def make_sink(operator: SinkOperator, state_url: str, job: JobName) -> Sink:
+    """The sink that an operator writes."""
+    options = {"format": "parquet" if operator.connector == "filesystem" else "json", **operator.options}
+    if operator.connector == "filesystem":
+        return FilesystemSink(options)
+    if operator.connector == "single_file":
+        return SingleFileSink(options)
+    if operator.connector == "stdout":
+        return StdoutSink(state_url, f"{job}/staged/{operator.id}")
+    if operator.connector == "blackhole":
+        return BlackholeSink()
+    raise ConfigError(f"'{operator.connector}' is not a sink")
+
+
+def check_connectors(graph: Graph, state_url: str, job: JobName) -> None:
+    """Raise a UserError for what can be seen to be wrong before Spark starts: a missing file, say."""
+    for source in graph.sources():
+        make_source(source).check()
+    for sink in graph.sinks():
+        make_sink(sink, state_url, job).check()

@@ -1,0 +1,278 @@
+"""`single_file`: one local file of JSON lines, read from end to end, or written exactly once.
+
+As a source, its offset is a line; the byte where that line begins rides along, so that an epoch reads only its part.
+The file is bounded: its end is the end of the input.
+
+As a sink, commit writes an epoch's bytes at the place that the commit log fixed for that epoch, under a lock; doing it
+again writes the same bytes at the same place. A new job begins the file anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+from resurgence.connectors import json_lines
+from resurgence.connectors.commit_log import CommitLog
+from resurgence.connectors.contract import StagedOutput
+from resurgence.connectors.staging import FileFormat, stage_files
+from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGone, UserError
+from resurgence.graph.model import Column
+from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.state.records import InputRange, Offset
+from resurgence.storage.object_store import ObjectStore, shared_store, storage_url
+
+_BLOCK = 4 * 1024 * 1024
+"""Bytes looked at in one go when lines are counted, and the least that one task reads."""
+_LOCK_DEADLINE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class _Span:
+    """Whole lines of the file: bytes from `start` up to `end`, the first of them being line `line`."""
+
+    start: int
+    end: int
+    line: int
+
+
+class SingleFileSource:
+    """A file of JSON lines."""
+
+    def __init__(self, options: Mapping[str, str], columns: Sequence[Column]) -> None:
+        self._path = Path(options["path"]).expanduser().absolute()
+        self._columns = tuple(columns)
+        self.drops_bad_records = options.get("bad_data") == "drop"
+
+    def check(self) -> None:
+        if not self._path.is_file():
+            raise UserError(f"the source file {self._path} does not exist", hint="check the option 'path'")
+        if not os.access(self._path, os.R_OK):
+            raise UserError(f"the source file {self._path} cannot be read", hint="check its permissions")
+
+    def first_offset(self, now: datetime, parallelism: int) -> Offset:  # noqa: ARG002
+        return {"line": 0, "byte": 0}
+
+    def plan(self, offset: Offset, most_rows: int, now: datetime) -> InputRange:  # noqa: ARG002
+        line, byte = _number(offset, "line"), _number(offset, "byte")
+        self.check()
+        size = self._path.stat().st_size
+        if byte > size:
+            raise SourceRangeGone(
+                f"{self._path} has {size} bytes, but the checkpoint stands at byte {byte} (line {line + 1})",
+                hint="the file was truncated or replaced: bring it back, or start a new job with another --name",
+            )
+        end, lines = self._advance(byte, most_rows)
+        return InputRange(
+            start=offset, end={"line": line + lines, "byte": end}, rows=lines, final=end >= size
+        )
+
+    def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
+        self.check()
+        if _number(input_range.end, "byte") > self._path.stat().st_size:
+            raise SourceRangeGone(
+                f"{self._path} no longer holds lines {input_range.start['line']} to {input_range.end['line']}",
+                hint="the file was truncated or replaced: bring it back, or start a new job with another --name",
+            )
+        spans = self._spans(input_range, parallelism)
+        lines = spark.range(0, len(spans), 1, len(spans)).mapInArrow(
+            _line_reader(str(self._path), spans), "position BIGINT, text BINARY"
+        )
+        text = lines.selectExpr("position", "CAST(text AS STRING) AS text")
+        return json_lines.parse(text, self._columns)
+
+    def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
+        reason, column = "cannot be read", 1
+        with self._path.open("rb") as file:
+            file.seek(_number(input_range.start, "byte"))
+            for number, line in enumerate(file, start=_number(input_range.start, "line")):
+                if number == position:
+                    text = line.decode("utf-8", "replace").rstrip("\r\n")
+                    reason, column = json_lines.explain_bad_line(text, self._columns)
+                    break
+        return BadRecord(
+            f"{self._path}, line {position + 1}, column {column}: {reason}",
+            hint="mend the line, or set bad_data = 'drop' on the table to count and leave out such lines",
+        )
+
+    def _advance(self, byte: int, most_lines: int) -> tuple[int, int]:
+        """(byte after at most that many lines, how many lines there were)."""
+        lines = 0
+        with self._path.open("rb") as file:
+            file.seek(byte)
+            unfinished = False
+            while lines < most_lines and (block := file.read(_BLOCK)):
+                found = block.count(b"\n")
+                if lines + found >= most_lines:
+                    place = -1
+                    for _ in range(most_lines - lines):
+                        place = block.index(b"\n", place + 1)
+                    return byte + place + 1, most_lines
+                lines += found
+                byte += len(block)
+                unfinished = not block.endswith(b"\n")
+        return byte, lines + unfinished
+
+    def _spans(self, input_range: InputRange, parallelism: int) -> tuple[_Span, ...]:
+        """The range cut into pieces of whole lines, one per task; a small range is one piece."""
+        start, end = _number(input_range.start, "byte"), _number(input_range.end, "byte")
+        line = _number(input_range.start, "line")
+        pieces = max(1, min(parallelism, (end - start) // _BLOCK))
+        spans: list[_Span] = []
+        with self._path.open("rb") as file:
+            for piece in range(1, pieces + 1):
+                target = start + (end - start) // (pieces - piece + 1)
+                file.seek(target)
+                cut = min(end, target + len(file.readline())) if target < end else end
+                spans.append(_Span(start, cut, line))
+                if piece < pieces:
+                    file.seek(start)
+                    line += _count_newlines(file, cut - start)
+                start = cut
+        return tuple(spans)
+
+
+def _count_newlines(file: BinaryIO, length: int) -> int:
+    total = 0
+    while length > 0 and (block := file.read(min(_BLOCK, length))):
+        total += block.count(b"\n")
+        length -= len(block)
+    return total
+
+
+def _line_reader(
+    path: str, spans: tuple[_Span, ...]
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        context = TaskContext.get()
+        span = spans[context.partitionId() if context is not None else 0]
+        with open(path, "rb") as file:
+            file.seek(span.start)
+            line, left, carry = span.line, span.end - span.start, b""
+            while left > 0 or carry:
+                block = file.read(min(_BLOCK, left)) if left > 0 else b""
+                left -= len(block)
+                if left > 0 and block:
+                    whole, newline, rest = (carry + block).rpartition(b"\n")
+                    if not newline:
+                        carry += block
+                        continue
+                    carry = rest
+                else:
+                    whole, carry, left = (carry + block).removesuffix(b"\n"), b"", 0
+                texts = pc.split_pattern(pa.array([whole], pa.binary()), b"\n").flatten()
+                positions = pa.array(range(line, line + len(texts)), pa.int64())
+                yield pa.RecordBatch.from_arrays([positions, texts], ["position", "text"])
+                line += len(texts)
+
+    return read
+
+
+class SingleFileSink:
+    """One file of JSON lines, which only ever grows by whole epochs."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._path = Path(options["path"]).expanduser().absolute()
+        self._url = storage_url(str(self._path.parent / f".{self._path.name}.resurgence"))
+
+    @property
+    def _store(self) -> ObjectStore:
+        return shared_store(self._url)
+
+    @property
+    def _log(self) -> CommitLog:
+        return CommitLog(self._store, "commits")
+
+    def check(self) -> None:
+        if self._path.is_dir():
+            raise UserError(f"the sink file {self._path} is a folder", hint="check the option 'path'")
+        _ = self._store
+
+    def stage(self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation) -> StagedOutput:
+        return stage_files(rows, FileFormat.JSON, self._url, self._log.staged_prefix(job, epoch, generation))
+
+    def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
+        with self._locked():
+            latest = self._log.latest(job)
+            if latest is None or (latest[0] < epoch and staged.files):
+                end = _number(latest[1], "offset") + _number(latest[1], "length") if latest else 0
+                content: Offset = {
+                    "offset": end,
+                    "length": sum(each.bytes for each in staged.files),
+                    "files": [each.path for each in staged.files],
+                }
+                latest = epoch, self._log.fix(job, epoch, content)
+            if latest[0] == epoch:
+                files = [str(each) for each in _list(latest[1], "files")]
+                self._write(_number(latest[1], "offset"), files)
+                self._store.delete(files)
+        self.discard(staged)
+
+    def discard(self, staged: StagedOutput) -> None:
+        self._store.delete(each.path for each in staged.files)
+
+    def sweep(self, job: JobIdentity) -> None:
+        self._log.sweep(job)
+
+    def _write(self, offset: int, files: Sequence[str]) -> None:
+        """Put the staged pieces at their place and cut off what stands after them.
+
+        The pieces are deleted only after they are all written, so a missing piece means that this was done before.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as target:
+            target.seek(offset)
+            for path in files:
+                try:
+                    target.write(self._store.read(path))
+                except ObjectMissing:
+                    return
+            target.truncate()
+            target.flush()
+            os.fsync(target.fileno())
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One committer at a time on this machine; the lock dies with its holder."""
+        folder = self._path.parent / f".{self._path.name}.resurgence"
+        folder.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + _LOCK_DEADLINE_SECONDS
+        with (folder / "lock").open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() > deadline:
+                        raise SinkError(
+                            f"another process holds the lock of {self._path}",
+                            hint="is another job writing this file? it will be tried again",
+                        ) from error
+                    time.sleep(0.02)
+            yield
+
+
+def _number(content: Mapping[str, object], name: str) -> int:
+    value = content.get(name)
+    if not isinstance(value, int):
+        raise UserError(f"'{name}' is missing in {dict(content)}", hint="was the checkpoint edited by hand?")
+    return value
+
+
+def _list(content: Mapping[str, object], name: str) -> Sequence[object]:
+    value = content.get(name)
+    return value if isinstance(value, list) else ()

@@ -1,0 +1,67 @@
+"""`stdout` and `blackhole`: sinks to look at a stream, and to measure it.
+
+`stdout` is at least once: what a terminal has shown cannot be taken back, so a crash between showing an epoch and the
+record of it shows it again. `blackhole` computes every row and keeps none.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from resurgence.connectors.contract import StagedOutput
+from resurgence.connectors.staging import FileFormat, stage_files
+from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.storage.object_store import shared_store
+
+
+class StdoutSink:
+    """JSON lines on standard output; staged in the job's own store."""
+
+    def __init__(self, state_url: str, folder: str) -> None:
+        self._url = state_url
+        self._folder = folder
+
+    def check(self) -> None:
+        """A terminal is always there."""
+
+    def stage(self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation) -> StagedOutput:  # noqa: ARG002
+        return stage_files(rows, FileFormat.JSON, self._url, f"{self._folder}/{epoch:010}-{generation}")
+
+    def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:  # noqa: ARG002
+        store = shared_store(self._url)
+        for each in staged.files:
+            if store.size(each.path) is not None:
+                sys.stdout.buffer.write(store.read(each.path))
+        sys.stdout.flush()
+        self.discard(staged)
+
+    def discard(self, staged: StagedOutput) -> None:
+        shared_store(self._url).delete(each.path for each in staged.files)
+
+    def sweep(self, job: JobIdentity) -> None:  # noqa: ARG002
+        store = shared_store(self._url)
+        store.delete(each.path for each in store.list(self._folder))
+
+
+class BlackholeSink:
+    """Computes everything, keeps nothing."""
+
+    def check(self) -> None:
+        """It is always there."""
+
+    def stage(self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation) -> StagedOutput:  # noqa: ARG002
+        counted = Observation()
+        rows.observe(counted, F.count(F.lit(1)).alias("rows")).write.format("noop").mode("overwrite").save()
+        return StagedOutput(rows=int(counted.get["rows"]))
+
+    def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
+        """Nothing was kept."""
+
+    def discard(self, staged: StagedOutput) -> None:
+        """Nothing was kept."""
+
+    def sweep(self, job: JobIdentity) -> None:
+        """Nothing was kept."""

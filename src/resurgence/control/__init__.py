@@ -1,0 +1,1 @@
+"""The control plane: job state machine, failure detector, supervisor, scheduler, metadata."""

@@ -1,0 +1,49 @@
+"""An incident: one failure from its detection to the first epoch committed after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from resurgence.clock import instant_text, seconds
+from resurgence.control.failure import Failure
+from resurgence.ids import Epoch
+from resurgence.state.protocol import Fallback
+
+
+@dataclass
+class Incident:
+    """What happened and how long each phase of coming back took. Further failures on the way belong to it."""
+
+    detected_at: datetime
+    failure: Failure
+    attempts: int = 1
+    restored_epoch: Epoch | None = None
+    replayed_rows: int = 0
+    fallbacks: tuple[Fallback, ...] = ()
+    resumed_at: datetime | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    _phase_began_at: datetime | None = None
+
+    def phase_done(self, name: str, now: datetime) -> None:
+        """The time since the last phase's end goes to this phase."""
+        began_at = self._phase_began_at or self.detected_at
+        self.phases[name] = round(self.phases.get(name, 0.0) + seconds(now - began_at), 3)
+        self._phase_began_at = now
+
+    def facts(self) -> dict[str, JsonValue]:
+        """As it is written to events and the database."""
+        return {
+            "kind": self.failure.kind,
+            "reason": self.failure.reason,
+            "domain": self.failure.domain,
+            "detected_at": instant_text(self.detected_at),
+            "restored_epoch": self.restored_epoch,
+            "resumed_at": instant_text(self.resumed_at) if self.resumed_at else None,
+            "replayed_rows": self.replayed_rows,
+            "attempts": self.attempts,
+            "fallbacks": [{"epoch": each.epoch, "reasons": list(each.reasons)} for each in self.fallbacks],
+            "phases": dict(self.phases),
+        }

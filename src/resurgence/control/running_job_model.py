@@ -1,0 +1,166 @@
+"""The failure detector: what is known of a running job, and the questions that are asked on every progress tick.
+
+Pure. Facts are noted with `observe` and `note_exit`; the questions are methods over values and `now`. Only workers in
+running state count: one that starts or stops has a deadline of its own, kept by the state that waits for it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from resurgence.ids import NO_EPOCH, Epoch, Generation, OperatorId, WorkerId
+from resurgence.worker.messages import (
+    EpochCommitted,
+    EpochSealed,
+    EpochStarted,
+    FromWorker,
+    Heartbeat,
+    InputFinished,
+    StateRestored,
+    TaskFailedEvent,
+    WorkerConnected,
+    WorkerStopped,
+)
+
+
+class WorkerState(StrEnum):
+    """Where a worker is in its life."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    EXITED = "exited"
+
+
+@dataclass(frozen=True)
+class WorkerStatus:
+    """What is known of one worker."""
+
+    worker: WorkerId
+    generation: Generation
+    state: WorkerState
+    last_heard_at: datetime
+    pid: int | None = None
+    phase: str = "start"
+    phase_began_at: datetime | None = None
+    operator: OperatorId | None = None
+    exit_status: int | None = None
+
+
+@dataclass(frozen=True)
+class StalledProgress:
+    """An epoch that stands still while heartbeats go on."""
+
+    worker: WorkerId
+    epoch: Epoch
+    phase: str
+    operator: OperatorId | None
+    standing_for: timedelta
+
+
+class RunningJobModel:
+    """One job's workers and epochs, as the controller knows them."""
+
+    def __init__(self, *, heartbeat_timeout: timedelta, epoch_timeout: timedelta) -> None:
+        self._heartbeat_timeout = heartbeat_timeout
+        self._epoch_timeout = epoch_timeout
+        self._workers: dict[WorkerId, WorkerStatus] = {}
+        self._failure: TaskFailedEvent | None = None
+        self.generation = Generation(0)
+        self.sealed_epoch = NO_EPOCH
+        self.committed_epoch = NO_EPOCH
+        self.started_rows: dict[Epoch, int] = {}
+        """Rows of the epochs that were started and are not committed: what a failure now makes to be read again."""
+        self.restored: StateRestored | None = None
+        self.finished = False
+
+    # ---------------------------------------------------------------- facts
+
+    def expect(self, worker: WorkerId, generation: Generation, pid: int, now: datetime) -> None:
+        """A worker of a new generation was started; whatever was known of older ones is over."""
+        self.generation = generation
+        self._workers = {worker: WorkerStatus(worker, generation, WorkerState.STARTING, now, pid)}
+        self._failure = None
+        self.started_rows = {}
+        self.restored = None
+        self.finished = False
+
+    def observe(self, message: FromWorker, now: datetime) -> bool:
+        """Note what a worker said. False: it is of another generation or unknown, and was dropped."""
+        status = self._workers.get(message.worker)
+        if status is None or message.generation != self.generation:
+            return False
+        status = replace(status, last_heard_at=now)
+        match message:
+            case WorkerConnected():
+                status = replace(status, pid=message.pid)
+            case Heartbeat():
+                began_at = now - timedelta(seconds=message.phase_seconds)
+                status = replace(
+                    status, phase=message.phase, phase_began_at=began_at, operator=message.operator
+                )
+            case StateRestored():
+                status = replace(status, state=WorkerState.RUNNING, phase="idle", phase_began_at=now)
+                self.restored = message
+                self.sealed_epoch = self.committed_epoch = message.epoch
+            case EpochStarted():
+                self.started_rows[message.epoch] = message.rows
+            case EpochSealed():
+                self.sealed_epoch = message.epoch
+            case EpochCommitted():
+                self.committed_epoch = message.epoch
+                self.started_rows.pop(message.epoch, None)
+            case TaskFailedEvent():
+                self._failure = self._failure or message
+            case InputFinished():
+                self.finished = True
+                status = replace(status, state=WorkerState.STOPPED)
+            case WorkerStopped():
+                status = replace(status, state=WorkerState.STOPPED)
+        self._workers[message.worker] = status
+        return True
+
+    def note_exit(self, worker: WorkerId, exit_status: int, now: datetime) -> None:
+        """The scheduler saw the process end."""
+        status = self._workers.get(worker)
+        if status is not None and status.state is not WorkerState.EXITED:
+            state = WorkerState.STOPPED if status.state is WorkerState.STOPPED else WorkerState.EXITED
+            self._workers[worker] = replace(status, state=state, exit_status=exit_status, last_heard_at=now)
+
+    # ---------------------------------------------------------------- questions
+
+    @property
+    def workers(self) -> tuple[WorkerStatus, ...]:
+        return tuple(self._workers.values())
+
+    def worker_timedout(self, now: datetime) -> WorkerStatus | None:
+        """A running worker that has been silent for the heartbeat timeout or longer."""
+        for status in self._workers.values():
+            if status.state is WorkerState.RUNNING and now - status.last_heard_at >= self._heartbeat_timeout:
+                return status
+        return None
+
+    def worker_exited(self) -> WorkerStatus | None:
+        """A worker whose process ended without having been told to."""
+        return next((each for each in self._workers.values() if each.state is WorkerState.EXITED), None)
+
+    def task_failed(self) -> TaskFailedEvent | None:
+        """The first task failure that was reported."""
+        return self._failure
+
+    def progress_stalled(self, now: datetime) -> StalledProgress | None:
+        """A running worker that has been in one phase of an epoch for the epoch timeout or longer."""
+        for status in self._workers.values():
+            if status.state is not WorkerState.RUNNING or status.phase == "idle" or status.phase_began_at is None:
+                continue
+            standing_for = now - status.phase_began_at
+            if standing_for >= self._epoch_timeout:
+                epoch = Epoch(self.sealed_epoch + (status.phase != "commit"))
+                return StalledProgress(status.worker, epoch, status.phase, status.operator, standing_for)
+        return None
+
+    def all_stopped(self) -> bool:
+        """Every worker has said that it is done."""
+        return all(each.state is WorkerState.STOPPED for each in self._workers.values())

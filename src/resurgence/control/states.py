@@ -1,0 +1,335 @@
+"""The states of a job: each looks at the context, acts, and says where to go next.
+
+A state raises a `ResurgenceError` when its step fails; the supervisor tries it again, then recovers, or fails the job
+when trying again cannot help. While it waits, every state watches the worker and the user's wishes, and every wait
+has a deadline: the state's own, kept by the supervisor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+from resurgence.connectors.registry import check_connectors
+from resurgence.control.context import JobContext, StopMode
+from resurgence.control.failure import Failure, FailureKind
+from resurgence.control.restart_policy import GiveUp, decide
+from resurgence.control.running_job_model import WorkerState
+from resurgence.control.transitions import StateName
+from resurgence.errors import ErrorDomain, RetryHint
+from resurgence.worker.messages import StopAfterEpoch
+
+_STEP = timedelta(seconds=60)
+_TEAR_DOWN = timedelta(seconds=15)
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Where to go, and why."""
+
+    target: State
+    cause: str
+
+
+class State:
+    """One state of the machine."""
+
+    name: ClassVar[StateName]
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        """The longest that this state may take; None for those that last as long as the job does."""
+        return _STEP
+
+    async def next(self, ctx: JobContext) -> Transition:
+        """Do this state's work and say where to go."""
+        raise AssertionError(f"{self.name} is terminal")
+
+
+@dataclass(frozen=True)
+class Created(State):
+    """Wanted, not yet started: find what is stored."""
+
+    name = StateName.CREATED
+
+    async def next(self, ctx: JobContext) -> Transition:
+        if ctx.desired.stop is not None:
+            return Transition(Stopping(), "a stop was requested")
+        await ctx.plan_restore()
+        assert ctx.plan is not None
+        found = f"resume from epoch {ctx.plan.epoch}" if ctx.plan.epoch else "no checkpoint yet"
+        return Transition(Compiling(), found)
+
+
+@dataclass(frozen=True)
+class Compiling(State):
+    """SQL to graph."""
+
+    name = StateName.COMPILING
+
+    async def next(self, ctx: JobContext) -> Transition:
+        definition = ctx.definition
+        if ctx.graph is None:
+            ctx.graph = await asyncio.to_thread(definition.compile, definition.sql)
+        await asyncio.to_thread(check_connectors, ctx.graph, definition.state_url, definition.name)
+        if ctx.desired.stop is not None:
+            return Transition(Stopping(), "a stop was requested")
+        return Transition(Scheduling(), f"{len(ctx.graph.operators)} operators")
+
+
+@dataclass(frozen=True)
+class Scheduling(State):
+    """Get a worker, hand over graph and load plan, wait until state is restored."""
+
+    name = StateName.SCHEDULING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return ctx.definition.settings.pipeline.start_timeout
+
+    async def next(self, ctx: JobContext) -> Transition:
+        await ctx.start_worker()
+        assert ctx.worker is not None
+        ordered = False
+        while True:
+            await ctx.tick()
+            if ctx.desired.stop is not None:
+                return Transition(Stopping(), "a stop was requested")
+            failure = ctx.detect() or _silent_start(ctx)
+            if failure is not None:
+                return Transition(Recovering(failure), failure.reason)
+            if not ordered and ctx.channel.is_connected(ctx.worker):
+                await ctx.hand_over()
+                ctx.phase_done("schedule")
+                ordered = True
+            if ctx.model.restored is not None:
+                ctx.phase_done("restore")
+                ctx.running_since = ctx.clock.now()
+                return Transition(Running(), f"state of epoch {ctx.model.restored.epoch} is restored")
+
+
+def _silent_start(ctx: JobContext) -> Failure | None:
+    """A worker that sent heartbeats while starting and then fell silent, or stands still in its restore."""
+    pipeline = ctx.definition.settings.pipeline
+    now = ctx.clock.now()
+    for status in ctx.model.workers:
+        if status.state is not WorkerState.STARTING or status.phase_began_at is None:
+            continue
+        if now - status.last_heard_at >= pipeline.heartbeat_timeout:
+            reason = f"no heartbeat from the starting worker (pid {status.pid}) within the timeout"
+        elif status.phase == "restore" and now - status.phase_began_at >= pipeline.epoch_timeout:
+            reason = f"the restore of the starting worker (pid {status.pid}) stands still"
+        else:
+            continue
+        return Failure(FailureKind.START_FAILED, reason, ErrorDomain.INTERNAL, RetryHint.WITH_BACKOFF)
+    return None
+
+
+@dataclass(frozen=True)
+class Running(State):
+    """Epochs go by. On every tick the failure detector is asked."""
+
+    name = StateName.RUNNING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:  # noqa: ARG002
+        return None
+
+    async def next(self, ctx: JobContext) -> Transition:
+        while True:
+            if ctx.model.finished:
+                return Transition(Finishing(), "the input is finished")
+            failure = ctx.detect()
+            if failure is not None:
+                return Transition(Recovering(failure), failure.reason)
+            stop = ctx.desired.stop
+            if stop in (StopMode.CHECKPOINT, StopMode.GRACEFUL):
+                return Transition(CheckpointStopping(), f"a stop was requested ({stop})")
+            if stop is not None:
+                return Transition(Stopping(), f"a stop was requested ({stop})")
+            if ctx.desired.parallelism != ctx.parallelism:
+                return Transition(Rescaling(), f"parallelism {ctx.parallelism} to {ctx.desired.parallelism}")
+            if ctx.desired.restart:
+                return Transition(Restarting(), "a restart was requested")
+            await ctx.tick()
+
+
+async def _finish_epoch(ctx: JobContext) -> Failure | None:
+    """Tell the worker to stop after its epoch and wait until it has; None if it did."""
+    assert ctx.worker is not None
+    await ctx.channel.send(ctx.worker, StopAfterEpoch())
+    while not ctx.model.all_stopped():
+        failure = ctx.detect()
+        if failure is not None:
+            return failure
+        if ctx.desired.stop in (StopMode.IMMEDIATE, StopMode.FORCE):
+            return None
+        await ctx.tick()
+    return None
+
+
+@dataclass(frozen=True)
+class CheckpointStopping(State):
+    """Let the worker finish its epoch: everything up to there is sealed and committed."""
+
+    name = StateName.CHECKPOINT_STOPPING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return ctx.definition.settings.pipeline.stop_timeout
+
+    async def next(self, ctx: JobContext) -> Transition:
+        failure = await _finish_epoch(ctx)
+        if failure is not None:
+            # What is sealed stays, and a later start goes on from there: there is nothing to recover for.
+            ctx.events.emit("failure", kind=failure.kind, error=failure.reason, domain=failure.domain,
+                            retry_hint=failure.retry_hint, operator_id=failure.operator, subtask=failure.subtask)
+            return Transition(Stopping(), f"the worker failed while stopping: {failure.reason}")
+        if ctx.model.finished:
+            return Transition(Finishing(), "the input is finished")
+        return Transition(Stopping(), f"stopped at epoch {ctx.model.sealed_epoch}")
+
+
+@dataclass(frozen=True)
+class Stopping(State):
+    """No worker may be left."""
+
+    name = StateName.STOPPING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:  # noqa: ARG002
+        return _TEAR_DOWN
+
+    async def next(self, ctx: JobContext) -> Transition:
+        await ctx.tear_down()
+        return Transition(Stopped(), "no worker is left")
+
+
+@dataclass(frozen=True)
+class Finishing(State):
+    """The input has ended; the worker goes by itself, or is made to."""
+
+    name = StateName.FINISHING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:  # noqa: ARG002
+        return _TEAR_DOWN
+
+    async def next(self, ctx: JobContext) -> Transition:
+        await ctx.tear_down()
+        ctx.close_incident(ctx.clock.now())
+        return Transition(Finished(), "all input is read and committed")
+
+
+@dataclass(frozen=True)
+class Recovering(State):
+    """Log the failure, stop what is left, find the newest whole checkpoint, plan the load."""
+
+    name = StateName.RECOVERING
+    failure: Failure
+
+    async def next(self, ctx: JobContext) -> Transition:
+        ctx.note_failure(self.failure)
+        pipeline = ctx.definition.settings.pipeline
+        now = ctx.clock.now()
+        decision = decide(
+            self.failure,
+            ctx.history,
+            now=now,
+            committed_epoch=ctx.model.sealed_epoch,
+            healthy_for=ctx.healthy_for(),
+            allowed_restarts=pipeline.allowed_restarts,
+            healthy_duration=pipeline.healthy_duration,
+            initial_backoff=pipeline.initial_backoff,
+            maximal_backoff=pipeline.maximal_backoff,
+            jitter=ctx.jitter(),
+        )
+        ctx.phase_done("detect")
+        if isinstance(decision, GiveUp):
+            return Transition(Failing(self.failure, decision.reason), decision.reason)
+        ctx.history = decision.history
+        await ctx.tear_down()
+        ctx.phase_done("tear_down")
+        await ctx.plan_restore()
+        while ctx.clock.now() < decision.at:
+            if ctx.desired.stop is not None:
+                return Transition(Stopping(), "a stop was requested")
+            await ctx.tick()
+        ctx.phase_done("plan")
+        assert ctx.plan is not None
+        return Transition(Compiling(), f"restore epoch {ctx.plan.epoch}")
+
+
+@dataclass(frozen=True)
+class Rescaling(State):
+    """A checkpoint, then the same job at another parallelism."""
+
+    name = StateName.RESCALING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return ctx.definition.settings.pipeline.stop_timeout
+
+    async def next(self, ctx: JobContext) -> Transition:
+        return await _restart(ctx)
+
+
+@dataclass(frozen=True)
+class Restarting(State):
+    """A checkpoint, then the same job with a new worker."""
+
+    name = StateName.RESTARTING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return ctx.definition.settings.pipeline.stop_timeout
+
+    async def next(self, ctx: JobContext) -> Transition:
+        ctx.desired.restart = False
+        return await _restart(ctx)
+
+
+async def _restart(ctx: JobContext) -> Transition:
+    failure = await _finish_epoch(ctx)
+    if failure is not None:
+        return Transition(Recovering(failure), failure.reason)
+    if ctx.desired.stop is not None:
+        return Transition(Stopping(), "a stop was requested")
+    if ctx.model.finished:
+        return Transition(Finishing(), "the input is finished")
+    await ctx.tear_down()
+    await ctx.plan_restore()
+    return Transition(Compiling(), f"restore epoch {ctx.model.sealed_epoch} at parallelism {ctx.parallelism}")
+
+
+@dataclass(frozen=True)
+class Failing(State):
+    """Recovery is impossible: clear up, keep the state."""
+
+    name = StateName.FAILING
+    failure: Failure
+    reason: str
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:  # noqa: ARG002
+        return _TEAR_DOWN
+
+    async def next(self, ctx: JobContext) -> Transition:
+        await ctx.tear_down()
+        return Transition(Failed(self.failure, self.reason), self.reason)
+
+
+@dataclass(frozen=True)
+class Stopped(State):
+    """Stopped as requested; a later start goes on from the last checkpoint."""
+
+    name = StateName.STOPPED
+
+
+@dataclass(frozen=True)
+class Finished(State):
+    """All input is read and committed."""
+
+    name = StateName.FINISHED
+
+
+@dataclass(frozen=True)
+class Failed(State):
+    """Over, with the first fault and what to do about it."""
+
+    name = StateName.FAILED
+    failure: Failure
+    reason: str

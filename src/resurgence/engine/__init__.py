@@ -1,0 +1,1 @@
+"""Epochs on Spark."""

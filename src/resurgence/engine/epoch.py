@@ -1,0 +1,474 @@
+"""The life of an epoch: plan, execute, publish, commit.
+
+The engine holds the state of a running job between epochs: offsets, watermarks, live files. It changes them only when
+an epoch has been sealed, so a failure anywhere leaves nothing to undo; the engine is thrown away and a new one is
+restored from storage. It talks to no one: the worker drives it and reports what it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+
+from resurgence.clock import Clock
+from resurgence.config import Settings
+from resurgence.connectors.contract import BAD_POSITION, StagedOutput
+from resurgence.engine.operators.window_aggregate import LATE, PARTIALS
+from resurgence.engine.pipeline import Pipeline, with_event_time
+from resurgence.engine.profile import EpochProfile
+from resurgence.errors import IncompatibleState
+from resurgence.graph.model import SinkOperator, SourceOperator, WindowAggregateOperator
+from resurgence.ids import Epoch, OperatorId
+from resurgence.state.backend import StateBackend
+from resurgence.state.load_plan import LoadPlan
+from resurgence.state.records import (
+    END_OF_TIME,
+    CommittedRecord,
+    EpochCounts,
+    InputRange,
+    Manifest,
+    Offset,
+    OperatorCheckpointMetadata,
+    StateFile,
+    TableCheckpoint,
+    TableKind,
+)
+from resurgence.testing.faults import FaultInjector, FaultPoint
+
+OFFSETS, STAGED = "offsets", "staged"
+BEGINNING_OF_TIME = -(2**62)
+"""Before any bin there can be."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the engine stands, for heartbeats: read by other threads, replaced as a whole."""
+
+    epoch: Epoch
+    phase: str
+    since: datetime
+    operator: OperatorId | None = None
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What an epoch did."""
+
+    epoch: Epoch
+    counts: EpochCounts
+    rows: int
+    bytes: int
+    """Bytes of state that the epoch wrote."""
+    state_bytes: int
+    """Bytes of state that the checkpoint holds."""
+    watermark: int | None
+    duration: timedelta
+    finished: bool
+    replayed: bool
+    profile: EpochProfile
+
+
+@dataclass
+class _Work:
+    """An epoch being executed: everything that becomes true only if it is sealed."""
+
+    epoch: Epoch
+    inputs: dict[OperatorId, InputRange]
+    profile: EpochProfile
+    rows: dict[OperatorId, DataFrame | None] = field(default_factory=dict)
+    observations: dict[OperatorId, Observation] = field(default_factory=dict)
+    watermarks: dict[OperatorId, int | None] = field(default_factory=dict)
+    files: dict[OperatorId, tuple[StateFile, ...]] = field(default_factory=dict)
+    staged: dict[OperatorId, StagedOutput] = field(default_factory=dict)
+    bad_rows: dict[OperatorId, int] = field(default_factory=dict)
+    late_rows: dict[OperatorId, int] = field(default_factory=dict)
+    bytes_written: int = 0
+
+
+class Engine:
+    """Runs a job's epochs, one after the other, from a load plan on."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: Pipeline,
+        backend: StateBackend,
+        plan: LoadPlan,
+        settings: Settings,
+        faults: FaultInjector,
+        clock: Clock,
+        entered: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`entered` is called whenever `progress` has changed."""
+        self._entered = entered
+        self._pipeline = pipeline
+        self._graph = pipeline.graph
+        self._backend = backend
+        self._plan = plan
+        self._settings = settings
+        self._faults = faults
+        self._clock = clock
+        self._epoch = plan.epoch
+        self._offsets: dict[OperatorId, Offset] = {}
+        self._watermarks: dict[OperatorId, int | None] = {}
+        self._exhausted: set[OperatorId] = set()
+        self._epoch_began_at = datetime.min.replace(tzinfo=clock.now().tzinfo)
+        self.finished = False
+        self.progress = Progress(plan.epoch, "restore", clock.now())
+
+    @property
+    def epoch(self) -> Epoch:
+        """The newest epoch that is sealed."""
+        return self._epoch
+
+    # ---------------------------------------------------------------- restore
+
+    def restore(self) -> None:
+        """Take up state, watermarks, timers and offsets from the load plan; finish the commit it left pending."""
+        self._enter("restore")
+        if self._plan.epoch:
+            self._require_same_operators()
+        now = self._clock.now()
+        for operator_id, source in self._pipeline.sources.items():
+            load = self._plan.operators.get(operator_id)
+            if load is None:
+                self._offsets[operator_id] = source.first_offset(now, self._plan.parallelism)
+                self._watermarks[operator_id] = None
+            else:
+                table = load.metadata.tables[OFFSETS]
+                self._offsets[operator_id] = dict(table.values)
+                self._watermarks[operator_id] = load.metadata.watermark
+                if load.metadata.input is not None and load.metadata.input.final:
+                    self._exhausted.add(operator_id)
+        for operator_id, table in self._pipeline.tables.items():
+            load = self._plan.operators.get(operator_id)
+            if load is not None:
+                table.files = load.metadata.tables[PARTIALS].files
+        if self._plan.generation > 1:
+            self._faults.hit(FaultPoint.RESTORE_MID, self._plan.epoch + 1)
+        manifest = self._plan.manifest
+        if manifest is not None and self._plan.commit_pending:
+            staged = {
+                each.id: StagedOutput.model_validate(self._plan.operators[each.id].metadata.tables[STAGED].values)
+                for each in self._graph.sinks()
+            }
+            self._commit(manifest.epoch, staged, manifest.inputs, manifest.counts)
+        for sink in self._pipeline.sinks.values():
+            sink.sweep(self._plan.job)
+        self.finished = self._plan.finished
+        self._enter("idle")
+
+    def _require_same_operators(self) -> None:
+        wanted = {each.id for each in self._graph.durable()}
+        stored = set(self._plan.operators)
+        differences = [f"  {each}: new" for each in sorted(wanted - stored)]
+        differences += [f"  {each}: its state would be dropped" for each in sorted(stored - wanted)]
+        for operator_id, table in self._pipeline.tables.items():
+            load = self._plan.operators.get(operator_id)
+            if load is not None and load.metadata.tables[PARTIALS].schema_text != table.checkpoint().schema_text:
+                differences.append(f"  {operator_id}: its state has other columns")
+        if differences:
+            raise IncompatibleState(
+                f"the pipeline does not fit the state of epoch {self._plan.epoch}:\n" + "\n".join(differences),
+                hint="undo the edit, or choose another --name or --state-dir to begin from nothing",
+            )
+
+    # ---------------------------------------------------------------- one epoch
+
+    def run_epoch(
+        self,
+        started: Callable[[Epoch, int], None] = lambda _epoch, _rows: None,
+        sealed: Callable[[EpochReport], None] = lambda _report: None,
+        committed: Callable[[EpochReport], None] = lambda _report: None,
+    ) -> EpochReport | None:
+        """Run the next epoch to its end; None if there is nothing to read yet.
+
+        `started` is called when the input is fixed, `sealed` when the checkpoint exists, `committed` when the
+        sinks are done.
+        """
+        began_at = self._clock.now()
+        profile = EpochProfile()
+        epoch = Epoch(self._epoch + 1)
+        with profile.measure("planning"):
+            inputs = self._plan_inputs(epoch, began_at)
+        if inputs is None:
+            return None
+        self._epoch_began_at = began_at
+        self._enter("plan", epoch)
+        work = _Work(epoch, inputs, profile)
+        started(epoch, sum(each.rows for each in inputs.values()))
+        self._faults.hit(FaultPoint.EPOCH_PLANNED, epoch)
+        self._enter("execute", epoch)
+        self._execute(work)
+        self._enter("publish", epoch)
+        counts = self._publish(work)
+        report = EpochReport(
+            epoch=epoch,
+            counts=counts,
+            rows=sum(counts.rows_in.values()),
+            bytes=work.bytes_written,
+            state_bytes=sum(file.bytes for table in self._pipeline.tables.values() for file in table.files),
+            watermark=min((mark for mark in work.watermarks.values() if mark is not None), default=None),
+            duration=self._clock.now() - began_at,
+            finished=self.finished,
+            replayed=epoch in self._plan.recorded,
+            profile=profile,
+        )
+        sealed(report)
+        self._enter("commit", epoch)
+        self._commit(epoch, work.staged, inputs, counts, profile)
+        committed(report)
+        self._enter("idle", epoch)
+        return report
+
+    def _plan_inputs(self, epoch: Epoch, now: datetime) -> dict[OperatorId, InputRange] | None:
+        """What each source reads in this epoch; None to wait. An epoch that is known already reads what it read."""
+        recorded = self._plan.recorded.get(epoch)
+        if recorded is not None and recorded.inputs.keys() == self._offsets.keys():
+            return dict(recorded.inputs)
+        most_rows = self._settings.pipeline.epoch_rows
+        planned = {
+            operator_id: source.plan(self._offsets[operator_id], most_rows, now)
+            for operator_id, source in self._pipeline.sources.items()
+            if operator_id not in self._exhausted
+        }
+        ranges = [each for each in planned.values() if each is not None]
+        is_full = any(each.rows >= most_rows or each.final for each in ranges)
+        is_due = now - self._epoch_began_at >= self._settings.pipeline.epoch_interval
+        if not ranges or not (is_full or is_due):
+            return None
+        return {
+            operator_id: planned.get(operator_id)
+            or InputRange(start=offset, end=offset, rows=0, final=operator_id in self._exhausted)
+            for operator_id, offset in self._offsets.items()
+        }
+
+    # ---------------------------------------------------------------- execute
+
+    def _execute(self, work: _Work) -> None:
+        for source in self._graph.sources():
+            self._read(work, source)
+        self._faults.hit(FaultPoint.EPOCH_READ, work.epoch)
+        windows = self._graph.window_aggregates()
+        if not windows:
+            self._faults.hit(FaultPoint.STATE_PARTIAL, work.epoch)
+        for window in windows:
+            self._aggregate(work, window)
+        self._faults.hit(FaultPoint.STATE_WRITTEN, work.epoch)
+        for sink in self._graph.sinks():
+            self._stage(work, sink)
+        for source in self._graph.sources():
+            self._observe(work, source.id)
+        for window in windows:
+            self._compact(work, window)
+        self._faults.hit(FaultPoint.SINK_STAGED, work.epoch)
+
+    def _read(self, work: _Work, operator: SourceOperator) -> None:
+        """The DataFrame of a source's range, with its row counts and watermark observed as it is read."""
+        input_range = work.inputs[operator.id]
+        if input_range.rows == 0:
+            work.rows[operator.id] = None
+            return
+        with work.profile.measure("planning"):
+            source = self._pipeline.sources[operator.id]
+            rows = source.read(self._pipeline.spark, input_range, self._plan.parallelism)
+            may_be_bad = BAD_POSITION in rows.columns
+            good = f"`{BAD_POSITION}` IS NULL" if may_be_bad else "TRUE"
+            bad = f"`{BAD_POSITION}`" if may_be_bad else "CAST(NULL AS BIGINT)"
+            mark = operator.watermark.sql if operator.watermark else "CAST(NULL AS TIMESTAMP)"
+            observation = Observation()
+            rows = rows.observe(
+                observation,
+                F.expr(f"max(IF({good}, unix_micros(CAST({mark} AS TIMESTAMP)), NULL)) AS watermark"),
+                F.expr(f"count({bad}) AS bad"),
+                F.expr(f"min({bad}) AS first_bad"),
+            )
+            if may_be_bad:
+                rows = rows.where(good).drop(BAD_POSITION)
+            work.observations[operator.id] = observation
+            work.rows[operator.id] = with_event_time(rows, operator)
+
+    def _observe(self, work: _Work, operator_id: OperatorId) -> None:
+        """Settle a source's watermark and bad records, once a Spark job has read it."""
+        if operator_id in work.watermarks:
+            return
+        input_range = work.inputs[operator_id]
+        mark = self._watermarks[operator_id]
+        observation = work.observations.get(operator_id)
+        if observation is not None:
+            seen = observation.get
+            work.bad_rows[operator_id] = int(seen["bad"])
+            source = self._pipeline.sources[operator_id]
+            if seen["bad"] and not source.drops_bad_records:
+                raise source.bad_record(input_range, int(seen["first_bad"]))
+            if seen["watermark"] is not None:
+                mark = max(int(seen["watermark"]), mark if mark is not None else int(seen["watermark"]))
+        work.watermarks[operator_id] = END_OF_TIME if input_range.final else mark
+
+    def _aggregate(self, work: _Work, operator: WindowAggregateOperator) -> None:
+        """Append an epoch's partials, then give the rows of the windows that the watermark has passed."""
+        self._enter("execute", work.epoch, operator.id)
+        window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
+        sources = self._graph.sources_of(operator.id)
+        before = _lowest(self._watermarks[each] for each in sources)
+        rows = self._pipeline.derive(operator.input, work.rows)
+        appended: tuple[StateFile, ...] = ()
+        fault = self._faults.claim(FaultPoint.STATE_PARTIAL, work.epoch)
+        if rows is not None:
+            late = Observation() if before is not None else None
+            with work.profile.measure("spark"):
+                partials = window.partials(rows, before, late)
+                appended = table.write(partials, work.epoch, self._plan.generation, fault)
+            work.late_rows[operator.id] = int(late.get[LATE]) if late else 0
+        for each in sources:
+            self._observe(work, each)
+        after = _lowest(work.watermarks[each] for each in sources)
+        work.bytes_written += sum(each.bytes for each in appended)
+        # The table is the engine's, but a failure throws the engine away: nothing sees this before the seal.
+        table.files += appended
+        closed = window.newest_closed(before) + 1 if before is not None else BEGINNING_OF_TIME
+        closing = window.newest_closed(after) + 1 if after is not None else BEGINNING_OF_TIME
+        work.rows[operator.id] = None
+        if closing > closed and table.overlapping(closed, closing):
+            found = table.read(self._pipeline.spark, closed, closing)
+            work.rows[operator.id] = window.results(found).coalesce(self._plan.parallelism)
+        table.drop_before(closing)
+
+    def _stage(self, work: _Work, operator: SinkOperator) -> None:
+        self._enter("execute", work.epoch, operator.id)
+        rows = self._pipeline.derive(operator.id, work.rows)
+        if rows is None:
+            work.staged[operator.id] = StagedOutput()
+            return
+        with work.profile.measure("spark"):
+            sink = self._pipeline.sinks[operator.id]
+            work.staged[operator.id] = sink.stage(rows, self._plan.job, work.epoch, self._plan.generation)
+
+    def _compact(self, work: _Work, operator: WindowAggregateOperator) -> None:
+        """Merge a table's files when they have become many. The new ones are invisible until the seal."""
+        window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
+        if table.fullest_subtask() <= self._settings.checkpoint.compact_files:
+            return
+        self._enter("execute", work.epoch, operator.id)
+        after = _lowest(work.watermarks[each] for each in self._graph.sources_of(operator.id))
+        start = window.newest_closed(after) + 1 if after is not None else BEGINNING_OF_TIME
+        with work.profile.measure("spark"):
+            merged = window.merged(table.read(self._pipeline.spark, start, END_OF_TIME))
+            compacted = table.write(merged, work.epoch, self._plan.generation)
+        self._faults.hit(FaultPoint.COMPACTION_MID, work.epoch)
+        work.bytes_written += sum(each.bytes for each in compacted)
+        table.files = compacted
+
+    # ---------------------------------------------------------------- publish and commit
+
+    def _publish(self, work: _Work) -> EpochCounts:
+        finished = all(each.final for each in work.inputs.values())
+        counts = EpochCounts(
+            rows_in={operator_id: each.rows for operator_id, each in work.inputs.items()},
+            bad_rows=work.bad_rows,
+            late_rows=work.late_rows,
+            rows_out={operator_id: each.rows for operator_id, each in work.staged.items()},
+        )
+        recorded = self._plan.recorded.get(work.epoch)
+        with work.profile.measure("storage"):
+            digests = self._backend.write_metadata(self._metadata(work))
+            self._faults.hit(FaultPoint.METADATA_WRITTEN, work.epoch)
+            self._backend.publish(
+                Manifest(
+                    job=self._plan.job,
+                    epoch=work.epoch,
+                    attempt=recorded.attempt if recorded else 0,
+                    generation=self._plan.generation,
+                    parent=self._epoch,
+                    operators=digests,
+                    inputs=work.inputs,
+                    counts=counts,
+                    finished=finished,
+                    sealed_at=self._clock.now(),
+                )
+            )
+        self._epoch = work.epoch
+        self._offsets = {operator_id: each.end for operator_id, each in work.inputs.items()}
+        self._exhausted = {operator_id for operator_id, each in work.inputs.items() if each.final}
+        self._watermarks = dict(work.watermarks)
+        self.finished = finished
+        self._faults.hit(FaultPoint.MANIFEST_PUBLISHED, work.epoch)
+        return counts
+
+    def _metadata(self, work: _Work) -> list[OperatorCheckpointMetadata]:
+        described = []
+        for operator in self._graph.durable():
+            watermark = _lowest(work.watermarks[each] for each in self._graph.sources_of(operator.id))
+            input_range: InputRange | None = None
+            timers: tuple[int, ...] = ()
+            if isinstance(operator, SourceOperator):
+                input_range = work.inputs[operator.id]
+                tables = {OFFSETS: TableCheckpoint(kind=TableKind.GLOBAL, values=input_range.end)}
+            elif isinstance(operator, WindowAggregateOperator):
+                table = self._pipeline.tables[operator.id]
+                tables = {PARTIALS: table.checkpoint()}
+                bins = {bound for file in table.files for bound in (file.time_start, file.time_end)}
+                timers = tuple(sorted(each + operator.width_micros for each in bins))
+            else:
+                values = work.staged[operator.id].model_dump(mode="json")
+                tables = {STAGED: TableCheckpoint(kind=TableKind.GLOBAL, values=values)}
+            described.append(
+                OperatorCheckpointMetadata(
+                    job=self._plan.job,
+                    operator=operator.id,
+                    epoch=work.epoch,
+                    generation=self._plan.generation,
+                    parallelism=self._plan.parallelism,
+                    watermark=watermark,
+                    timers=timers,
+                    tables=tables,
+                    input=input_range,
+                )
+            )
+        return described
+
+    def _commit(
+        self,
+        epoch: Epoch,
+        staged: Mapping[OperatorId, StagedOutput],
+        inputs: Mapping[OperatorId, InputRange],
+        counts: EpochCounts,
+        profile: EpochProfile | None = None,
+    ) -> None:
+        """Make an epoch visible. What was committed before its checkpoint was lost stays as it is."""
+        profile = profile or EpochProfile()
+        recorded = self._plan.recorded.get(epoch)
+        self._faults.hit(FaultPoint.SINK_COMMITTING, epoch)
+        with profile.measure("sinks"):
+            for operator_id, sink in self._pipeline.sinks.items():
+                if recorded is not None and recorded.committed:
+                    sink.discard(staged[operator_id])
+                else:
+                    sink.commit(self._plan.job, epoch, staged[operator_id])
+        self._faults.hit(FaultPoint.SINK_COMMITTED, epoch)
+        with profile.measure("storage"):
+            self._backend.record_committed(
+                CommittedRecord(
+                    job=self._plan.job,
+                    epoch=epoch,
+                    generation=self._plan.generation,
+                    inputs=dict(inputs),
+                    counts=counts,
+                    committed_at=self._clock.now(),
+                )
+            )
+
+    def _enter(self, phase: str, epoch: Epoch | None = None, operator: OperatorId | None = None) -> None:
+        self.progress = Progress(self._epoch if epoch is None else epoch, phase, self._clock.now(), operator)
+        self._entered()
+
+
+def _lowest(watermarks: Iterable[int | None]) -> int | None:
+    """The watermark of an operator: the lowest of its inputs, none as long as one of them has none."""
+    marks = list(watermarks)
+    known = [each for each in marks if each is not None]
+    return min(known) if len(known) == len(marks) else None

@@ -1,0 +1,103 @@
+"""What Spark threw, as one of our errors: the edge that knows PySpark's, Py4J's and Python workers' exceptions."""
+
+from __future__ import annotations
+
+import re
+
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+from resurgence import errors
+from resurgence.errors import DamagedState, ResurgenceError, TaskFailed, UserError
+
+_OWN = re.compile(r"resurgence\.errors\.(\w+): (.+)")
+_STATE_FILE = re.compile(r"state file (\S+\.parquet)")
+_TASK = re.compile(r"Task (\d+) in stage \d+\.\d+ failed")
+
+
+class SparkGone(ResurgenceError):
+    """The JVM under the driver is gone."""
+
+    code = "spark.gone"
+
+
+def translate(error: Exception) -> ResurgenceError:
+    """Our error for whatever came out of a Spark call."""
+    if isinstance(error, ResurgenceError):
+        return error
+    if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
+        return SparkGone("the JVM that runs Spark is gone", hint="the job is recovered with a new worker")
+    if isinstance(error, AnalysisException | ParseException):
+        return UserError(f"Spark refuses the query: {_first_line(_message(error))}")
+    text = str(error)
+    own = _OWN.search(text)
+    if own is not None:
+        return _rebuilt(own[1], own[2].strip())
+    if isinstance(error, PySparkException):
+        condition = _condition(error)
+        if condition in _DATA_CONDITIONS:
+            return UserError(
+                _first_line(_message(error)), hint="the expression fails on a value of the input"
+            )
+        return TaskFailed(_first_line(_message(error)))
+    if isinstance(error, Py4JError):
+        return TaskFailed(_first_line(text))
+    return TaskFailed(f"{type(error).__name__}: {_first_line(text)}")
+
+
+def failed_subtask(error: Exception) -> int | None:
+    """The index of the task that failed, where Spark says it."""
+    match = _TASK.search(str(error))
+    return int(match[1]) if match else None
+
+
+_DATA_CONDITIONS = frozenset(
+    {
+        "DIVIDE_BY_ZERO",
+        "CAST_INVALID_INPUT",
+        "CAST_OVERFLOW",
+        "ARITHMETIC_OVERFLOW",
+        "NUMERIC_VALUE_OUT_OF_RANGE",
+    }
+)
+
+
+def _rebuilt(name: str, message: str) -> ResurgenceError:
+    """One of our own errors, raised inside a Python worker and carried here as text."""
+    if name == "DamagedState":
+        path = _STATE_FILE.search(message)
+        return DamagedState(message, path=path[1] if path else "")
+    kind = getattr(errors, name, None)
+    if isinstance(kind, type) and issubclass(kind, ResurgenceError):
+        try:
+            return kind(message)
+        except TypeError:
+            pass
+    return TaskFailed(message)
+
+
+def _condition(error: PySparkException) -> str:
+    try:
+        return str(error.getCondition() or "").split(".")[0]
+    except Exception:
+        return ""
+
+
+def _message(error: PySparkException) -> str:
+    # The JVM may be gone by the time the exception is asked for its text.
+    try:
+        return error.getMessage() or str(error)
+    except Exception:
+        return str(error)
+
+
+def _first_line(text: str) -> str:
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    if not lines:
+        return "unknown error"
+    # A Python traceback says what happened in its last line; a Java message in its first.
+    traceback = any(line.startswith("Traceback (most recent call last)") for line in lines)
+    if traceback:
+        ends = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)]
+        return ends[-1] if ends else lines[-1]
+    return lines[0]

@@ -1,0 +1,174 @@
+"""The one root of every error, and the words for blame and retry.
+
+`ErrorDomain` is blame, for people. `RetryHint` decides whether the job is recovered. Foreign exceptions are
+translated into these at the edge that knows them, `from` the cause. The message says what failed and where;
+the hint says what to do about it.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import ClassVar
+
+
+class ErrorDomain(StrEnum):
+    """Who can mend it: the author of the pipeline, the world around it, or us."""
+
+    USER = "user"
+    EXTERNAL = "external"
+    INTERNAL = "internal"
+
+
+class RetryHint(StrEnum):
+    """Whether trying again can help."""
+
+    NO_RETRY = "no_retry"
+    WITH_BACKOFF = "with_backoff"
+
+
+class ResurgenceError(Exception):
+    """Root of all errors that this project raises on purpose."""
+
+    code: ClassVar[str] = "internal"
+    domain: ErrorDomain = ErrorDomain.INTERNAL
+    retry_hint: RetryHint = RetryHint.WITH_BACKOFF
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UserError(ResurgenceError):
+    """The pipeline, its settings or its data are wrong; trying again gives the same."""
+
+    code = "user"
+    domain = ErrorDomain.USER
+    retry_hint = RetryHint.NO_RETRY
+
+
+class ConfigError(UserError):
+    """A setting or a flag is wrong."""
+
+    code = "config"
+
+
+class SqlError(UserError):
+    """The SQL text is wrong at a known place."""
+
+    code = "sql"
+
+    def __init__(self, message: str, *, line: int, column: int, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.line = line
+        self.column = column
+
+
+class BadRecord(UserError):
+    """A record of the input cannot be read."""
+
+    code = "bad_record"
+
+
+class StorageError(ResurgenceError):
+    """The object store refused or failed."""
+
+    code = "storage"
+    domain = ErrorDomain.EXTERNAL
+
+
+class ObjectMissing(StorageError):
+    """An object that should be there is not."""
+
+    code = "storage.missing"
+
+
+class SourceError(ResurgenceError):
+    """A source could not be read."""
+
+    code = "source"
+    domain = ErrorDomain.EXTERNAL
+
+
+class SourceRangeGone(SourceError):
+    """A source no longer holds input that a sealed epoch recorded."""
+
+    code = "source.range_gone"
+    retry_hint = RetryHint.NO_RETRY
+
+
+class SinkError(ResurgenceError):
+    """A sink could not stage or commit."""
+
+    code = "sink"
+    domain = ErrorDomain.EXTERNAL
+
+
+class DamagedState(ResurgenceError):
+    """A state file, or a record of a checkpoint, is not what its digest says."""
+
+    code = "state.damaged"
+    domain = ErrorDomain.EXTERNAL
+
+    def __init__(self, message: str, *, path: str, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.path = path
+
+
+class NewerFormat(UserError):
+    """Something stored was written by a newer release."""
+
+    code = "state.newer_format"
+
+
+class NoValidCheckpoint(ResurgenceError):
+    """Checkpoints exist and none of them can be used."""
+
+    code = "state.no_valid_checkpoint"
+    domain = ErrorDomain.EXTERNAL
+    retry_hint = RetryHint.NO_RETRY
+
+
+class IdentityMissing(UserError):
+    """There are checkpoints, but nothing says whose they are."""
+
+    code = "state.identity_missing"
+
+
+class IncompatibleState(UserError):
+    """The stored state does not fit the pipeline."""
+
+    code = "state.incompatible"
+
+
+class Retired(ResurgenceError):
+    """A newer generation owns the job; this one must stop and touch nothing."""
+
+    code = "retired"
+    retry_hint = RetryHint.NO_RETRY
+
+
+class TaskFailed(ResurgenceError):
+    """A Spark task, or the driver's part of one, failed for good."""
+
+    code = "task"
+
+
+class InjectedFault(ResurgenceError):
+    """Raised on purpose at a fault point."""
+
+    code = "fault"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A hint naming the nearest known word, or all of them when they are few."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name.lower(), [each.lower() for each in names], n=1)
+    if close:
+        exact = next(each for each in names if each.lower() == close[0])
+        return f"did you mean '{exact}'?"
+    if 0 < len(names) <= 12:
+        return "known: " + ", ".join(names)
+    return ""

@@ -1,0 +1,1 @@
+"""The compiled dataflow and how it is shown."""

@@ -1,0 +1,138 @@
+"""A graph in words: what each operator does, what it keeps, and which Spark jobs an epoch costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from resurgence.graph.model import (
+    EVENT_TIME,
+    AggregateCall,
+    Graph,
+    Operator,
+    QueryOperator,
+    SinkOperator,
+    SourceOperator,
+    WindowAggregateOperator,
+)
+
+_UNITS = (
+    (86_400_000_000, "day"),
+    (3_600_000_000, "hour"),
+    (60_000_000, "minute"),
+    (1_000_000, "second"),
+    (1_000, "millisecond"),
+    (1, "microsecond"),
+)
+
+
+def explain_graph(graph: Graph, parallelism: int) -> str:
+    """The graph as plain text, its operators from sources to sinks."""
+    blocks = ["\n".join(_operator_lines(each, parallelism)) for each in graph.operators]
+    return "\n\n".join([*blocks, "\n".join(_job_lines(graph))]) + "\n"
+
+
+def duration_text(micros: int) -> str:
+    """A length of time in the largest units, as in `1 hour 30 minutes`."""
+    parts = []
+    for size, unit in _UNITS:
+        count, micros = divmod(micros, size)
+        if count:
+            parts.append(f"{count} {unit}" if count == 1 else f"{count} {unit}s")
+    return " ".join(parts)
+
+
+def _operator_lines(operator: Operator, parallelism: int) -> Iterator[str]:
+    match operator:
+        case SourceOperator():
+            yield f"{operator.id}: source"
+            yield from _source_lines(operator)
+        case QueryOperator():
+            yield f"{operator.id}: query"
+            yield from _query_lines(operator)
+        case WindowAggregateOperator():
+            yield f"{operator.id}: window aggregate"
+            yield from _window_lines(operator, parallelism)
+        case SinkOperator():
+            yield f"{operator.id}: sink"
+            yield from _sink_lines(operator)
+
+
+def _source_lines(operator: SourceOperator) -> Iterator[str]:
+    yield f"  reads        table {operator.table} through {operator.connector}{_options(operator.options)}"
+    yield f"  columns      {', '.join(f'{each.name} {each.type}' for each in operator.columns)}"
+    if operator.watermark:
+        yield f"  event time   {operator.watermark.event_time}"
+        yield f"  watermark    greatest {operator.watermark.sql}"
+    yield "  state        the position in its input (GlobalTable)"
+
+
+def _query_lines(operator: QueryOperator) -> Iterator[str]:
+    yield f"  input        {operator.input}"
+    if operator.where:
+        yield f"  keeps        rows where {operator.where.sql}"
+    for index, each in enumerate(item for item in operator.select if item.name != EVENT_TIME):
+        yield f"  {'computes' if index == 0 else '':<12} {each.name} = {each.sql}"
+    yield "  state        none"
+
+
+def _window_lines(operator: WindowAggregateOperator, parallelism: int) -> Iterator[str]:
+    yield f"  input        {operator.input}"
+    yield f"  window       tumbling, {duration_text(operator.width_micros)} of event time"
+    yield f"  keys         {', '.join(each.sql for each in operator.keys) or 'none'}"
+    for index, each in enumerate(operator.aggregates):
+        yield f"  {'aggregates' if index == 0 else '':<12} {each.name} = {_aggregate(each)}"
+    subtasks = f"{parallelism} subtask" if parallelism == 1 else f"{parallelism} subtasks"
+    yield f"  parallelism  {subtasks}, by hash of {'the keys' if operator.keys else 'the window'}"
+    yield "  state        TimeTable 'partials': a row per window, group and epoch, in one bin per window"
+    yield "  dropped      a bin, when the watermark passes the end of its window and its rows have gone out"
+
+
+def _sink_lines(operator: SinkOperator) -> Iterator[str]:
+    yield f"  input        {operator.input}"
+    yield f"  writes       table {operator.table} through {operator.connector}{_options(operator.options)}"
+    if operator.columns is not None:
+        yield f"  columns      {', '.join(f'{each.name} {each.type}' for each in operator.columns)}"
+    yield "  state        what it has staged and not yet committed (GlobalTable)"
+
+
+def _job_lines(graph: Graph) -> Iterator[str]:
+    """Sharing ends at a window aggregate: what it reads is read once for it, whoever is fed by it."""
+    yield "Spark jobs of an epoch"
+    windows = graph.window_aggregates()
+    unshuffled = [each for each in graph.sinks() if not _window_of(graph, each)]
+    for each in windows:
+        yield (
+            f"  always       {each.id}: reads {_sources(graph, each)}, partial aggregates, one shuffle, "
+            "writes state files"
+        )
+    for sink in unshuffled:
+        yield f"  always       {sink.id}: reads {_sources(graph, sink)}, stages, no shuffle"
+    closing = 0
+    for sink in graph.sinks():
+        if window := _window_of(graph, sink):
+            closing += 1
+            yield (
+                f"  on closing   {sink.id}: reads the closed bins of {window.id}, one shuffle, stages "
+                "(only if the watermark has passed the end of a window)"
+            )
+    least = len(windows) + len(unshuffled)
+    yield f"  in total     {least} at least, {least + closing} at most"
+
+
+def _window_of(graph: Graph, sink: SinkOperator) -> WindowAggregateOperator | None:
+    """The nearest window aggregate above the sink."""
+    found = (each for each in graph.upstream(sink.id) if isinstance(each, WindowAggregateOperator))
+    return next(found, None)
+
+
+def _sources(graph: Graph, operator: Operator) -> str:
+    return ", ".join(graph.sources_of(operator.id))
+
+
+def _aggregate(call: AggregateCall) -> str:
+    text = f"{call.function}({', '.join(call.arguments) or '*'})"
+    return f"{text} where {call.condition}" if call.condition else text
+
+
+def _options(options: dict[str, str]) -> str:
+    return f" ({', '.join(f'{key} = {value}' for key, value in options.items())})" if options else ""

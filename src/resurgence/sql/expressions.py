@@ -1,0 +1,125 @@
+"""An expression of the user's, checked against what it may refer to, as Spark SQL text.
+
+Every column is looked up, every function must exist, and what has no meaning row by row is refused. The text
+names no relation: it is evaluated over one DataFrame.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from resurgence.errors import SqlError
+from resurgence.graph.model import EVENT_TIME
+from resurgence.sql.dialect import to_spark
+from resurgence.sql.functions import SUPPORTED_AGGREGATES, Call, FunctionCatalog
+from resurgence.sql.parse import Script
+from resurgence.sql.relation import Relation, reference
+from resurgence.sql.types import spark_type
+
+_REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
+    (
+        (exp.Query, exp.Exists, exp.SubqueryPredicate),
+        "subqueries inside expressions are not supported yet",
+        "compute it in a subquery of FROM",
+    ),
+    (
+        (exp.Window,),
+        "window functions (OVER) are not supported yet",
+        "aggregate in a window with GROUP BY tumble(INTERVAL '1 hour')",
+    ),
+    ((exp.Distinct,), "DISTINCT inside a function is not supported yet", "leave DISTINCT out"),
+    ((exp.Order, exp.WithinGroup), "ORDER BY inside a function is not supported yet", "leave it out"),
+    (
+        (exp.IgnoreNulls, exp.RespectNulls),
+        "IGNORE NULLS and RESPECT NULLS are not supported yet",
+        "leave it out",
+    ),
+    ((exp.Limit,), "LIMIT inside a function is not supported", "leave it out"),
+    ((exp.Parameter, exp.Placeholder), "parameters are not supported", "write the value itself"),
+    ((exp.Star,), "'*' stands for all columns only in a select list and in count(*)", "name the columns"),
+    ((exp.Filter,), "FILTER belongs to an aggregate function", "use CASE WHEN, or WHERE"),
+)
+
+
+@dataclass(frozen=True)
+class Expressions:
+    """Binds expressions of one script, knowing the functions that exist."""
+
+    script: Script
+    functions: FunctionCatalog
+
+    def sql(self, node: exp.Expr, relation: Relation) -> str:
+        """The Spark SQL text of the expression over the relation."""
+        return to_spark(self.bound(node, relation))
+
+    def bound(self, node: exp.Expr, relation: Relation) -> exp.Expr:
+        """A copy of the expression in which all names are resolved."""
+
+        def step(each: exp.Expr) -> exp.Expr:
+            self.check(each)
+            if isinstance(each, exp.Column):
+                attribute, path = relation.resolve(each, self.script)
+                return reference(attribute, path)
+            if isinstance(each, exp.Anonymous):
+                each.set("this", self.functions.spelling(each.name))
+            if isinstance(each, exp.DataType):
+                return exp.DataType.build(spark_type(each, self.script), dialect="spark")
+            return each
+
+        return node.transform(step, copy=True)
+
+    def check(self, node: exp.Expr) -> None:
+        """Refuses a node that has no meaning row by row, whatever its columns are."""
+        for kinds, message, hint in _REFUSED_NODES:
+            if isinstance(node, kinds):
+                raise self.script.error(node, message, hint)
+        if isinstance(node, exp.Column) and node.is_star:
+            self.check(node.this)
+        if isinstance(node, exp.In) and (query := node.args.get("query")):
+            self.check(query)
+        if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
+            raise self.script.error(
+                node, "a function's name has no qualifier", f"write {node.expression.name}()"
+            )
+        if (
+            isinstance(node, exp.Anonymous)
+            and (kind := self.functions.classify(node.name)) is not Call.SCALAR
+        ):
+            raise self._refused_call(node, kind)
+
+    def alias(self, node: exp.Expr) -> str | None:
+        """The name that the user gives to an entry of a select list."""
+        if node.alias.lower() == EVENT_TIME:
+            raise self.script.error(node, f"the name '{EVENT_TIME}' is reserved", "choose another name")
+        return node.alias or None
+
+    def call_kind(self, node: exp.Expr) -> Call | None:
+        """What the call means; None if the node is no call by name."""
+        return self.functions.classify(node.name) if isinstance(node, exp.Anonymous) else None
+
+    def _refused_call(self, node: exp.Anonymous, kind: Call) -> SqlError:
+        name = node.name.lower()
+        match kind:
+            case Call.UNKNOWN:
+                message, hint = f"there is no function '{node.name}'", self.functions.suggestion(node.name)
+            case Call.TUMBLE:
+                message = "tumble() may stand in GROUP BY, or in the select list of a query grouped by it"
+                hint = "add GROUP BY with the window, as in GROUP BY tumble(INTERVAL '1 hour')"
+            case Call.OTHER_WINDOW:
+                message = f"{name}() windows are not supported yet"
+                hint = "use tumble(INTERVAL '1 hour')"
+            case Call.WINDOW_FUNCTION:
+                message = f"'{name}' is a window function; these are not supported yet"
+                hint = "aggregate in a window with GROUP BY tumble(INTERVAL '1 hour')"
+            case Call.TABLE_GENERATOR:
+                message = f"'{name}' makes rows or columns; table-generating functions are not supported yet"
+                hint = "use array functions such as transform() or element_at()"
+            case Call.UNSUPPORTED_AGGREGATE:
+                message = f"the aggregate function '{name}' is not supported yet"
+                hint = "supported: " + ", ".join(SUPPORTED_AGGREGATES) + ", and aggregates of your own"
+            case _:
+                message = f"the aggregate function '{name}' cannot stand here"
+                hint = "aggregates may stand in the select list and in HAVING, and not inside each other"
+        return self.script.error(node, message, hint)

@@ -1,0 +1,72 @@
+"""Which functions exist and of which kind: Spark's own and the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from typing import Literal
+
+from resurgence.errors import did_you_mean
+from resurgence.sql import spark_functions
+
+FunctionKind = Literal["scalar", "aggregate"]
+
+SUPPORTED_AGGREGATES = ("count", "sum", "min", "max", "avg")
+TUMBLE = "tumble"
+OTHER_WINDOWS = frozenset({"hop", "session", "window", "session_window", "window_time"})
+
+
+_SYNTAX_FUNCTIONS = frozenset({"timestampadd", "timestampdiff"})
+"""Functions that Spark's grammar knows and its registry does not."""
+
+
+class Call(Enum):
+    """What a call means to the planner."""
+
+    SCALAR = auto()
+    AGGREGATE = auto()
+    UNSUPPORTED_AGGREGATE = auto()
+    TUMBLE = auto()
+    OTHER_WINDOW = auto()
+    WINDOW_FUNCTION = auto()
+    TABLE_GENERATOR = auto()
+    UNKNOWN = auto()
+
+
+class FunctionCatalog:
+    """Classifies calls by name, without regard to case. The user's functions come before Spark's."""
+
+    def __init__(self, user: Mapping[str, FunctionKind]) -> None:
+        self._user = {name.lower(): (name, kind) for name, kind in user.items()}
+
+    def classify(self, name: str) -> Call:
+        lower = name.lower()
+        if lower in self._user:
+            return Call.AGGREGATE if self._user[lower][1] == "aggregate" else Call.SCALAR
+        if lower == TUMBLE:
+            return Call.TUMBLE
+        if lower in OTHER_WINDOWS:
+            return Call.OTHER_WINDOW
+        if lower in SUPPORTED_AGGREGATES:
+            return Call.AGGREGATE
+        if lower in spark_functions.AGGREGATES:
+            return Call.UNSUPPORTED_AGGREGATE
+        if lower in spark_functions.WINDOW_FUNCTIONS:
+            return Call.WINDOW_FUNCTION
+        if lower in spark_functions.TABLE_GENERATORS:
+            return Call.TABLE_GENERATOR
+        known = lower in spark_functions.SCALARS or lower in _SYNTAX_FUNCTIONS
+        return Call.SCALAR if known else Call.UNKNOWN
+
+    def is_user_defined(self, name: str) -> bool:
+        return name.lower() in self._user
+
+    def spelling(self, name: str) -> str:
+        """The user's own spelling of their function, lower case for Spark's."""
+        lower = name.lower()
+        return self._user[lower][0] if lower in self._user else lower
+
+    def suggestion(self, name: str) -> str:
+        """A hint for a name that is no function."""
+        own = [spelling for spelling, _ in self._user.values()]
+        return did_you_mean(name, [*own, *spark_functions.SCALARS, *SUPPORTED_AGGREGATES, TUMBLE])

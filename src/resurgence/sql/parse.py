@@ -1,0 +1,97 @@
+"""Text to statements, and from a node of the tree back to its place in the text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, ParseError, TokenError
+
+from resurgence.errors import SqlError, did_you_mean
+from resurgence.graph.model import Position
+from resurgence.sql.dialect import Resurgence
+
+STATEMENTS = ("CREATE", "INSERT", "SELECT", "WITH")
+
+_LEXEME = re.compile(
+    r"""--[^\n]* | /\*.*?\*/ | '(?:\\.|''|[^'\\])*' | "(?:""|[^"])*" | `(?:``|[^`])*` | (?!/\*)[^'"`]""",
+    re.DOTALL | re.VERBOSE,
+)
+_KEYWORD_HINT = "check what stands just before; a name that is an SQL keyword needs double quotes"
+
+
+@dataclass(frozen=True)
+class Script:
+    """The user's text with its statements in order."""
+
+    text: str
+    statements: tuple[exp.Expr, ...]
+
+    def offset(self, node: exp.Expr) -> int:
+        """The offset in the text at which the node begins."""
+        own: int | None = node.meta.get("start")
+        if own is not None:
+            return own
+        # An operator begins at its leftmost operand; what has no place of its own is where its owner is.
+        inner: list[int] = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+        if inner:
+            return min(inner)
+        return self.offset(node.parent) if node.parent else 0
+
+    def position(self, node: exp.Expr) -> Position:
+        """Where the node begins."""
+        return _position(self.text, self.offset(node))
+
+    def error(self, node: exp.Expr, message: str, hint: str = "") -> SqlError:
+        """A complaint about the node, at its place."""
+        return _error(self.text, self.offset(node), message, hint)
+
+
+def parse(text: str) -> Script:
+    """Reads the text; raises SqlError at the first place that cannot be read."""
+    try:
+        statements = Resurgence().parse(text, error_level=ErrorLevel.IMMEDIATE)
+    except TokenError as error:
+        raise _unclosed(text) from error
+    except ParseError as error:
+        raise _syntax_error(text, error) from error
+    return Script(text, tuple(each for each in statements if each and not isinstance(each, exp.Semicolon)))
+
+
+def _position(text: str, offset: int) -> Position:
+    before = text[:offset]
+    return Position(line=before.count("\n") + 1, column=offset - (before.rfind("\n") + 1) + 1)
+
+
+def _error(text: str, offset: int, message: str, hint: str) -> SqlError:
+    place = _position(text, offset)
+    return SqlError(message, line=place.line, column=place.column, hint=hint)
+
+
+def _unclosed(text: str) -> SqlError:
+    offset = 0
+    while match := _LEXEME.match(text, offset):
+        offset = match.end()
+    opening = text[offset : offset + 1]
+    if opening == "/":
+        return _error(text, offset, "this comment is never closed", "add */ where it ends")
+    if opening in {"'", '"', "`"}:
+        thing = "string" if opening == "'" else "quoted name"
+        return _error(text, offset, f"this {thing} is never closed", f"add {opening} where it ends")
+    return _error(text, 0, "the text cannot be split into words", _KEYWORD_HINT)
+
+
+def _syntax_error(text: str, error: ParseError) -> SqlError:
+    detail = error.errors[0]
+    description, offset, found = detail["description"], detail["start"], detail["found"]
+    if description.endswith("not supported yet"):
+        return _error(text, offset, description, "leave it out")
+    if description.endswith("does not begin a statement"):
+        hint = did_you_mean(found, STATEMENTS)
+        return _error(text, offset, description, hint or "statements begin with " + ", ".join(STATEMENTS))
+    expected = re.match(r"Expecting (\S+)$", description)
+    place = f"'{found}'" if found else "end of the statement"
+    if expected:
+        return _error(text, offset, f"expected '{expected[1]}' before {place}", _KEYWORD_HINT)
+    return _error(text, offset, f"unexpected {place}", _KEYWORD_HINT)

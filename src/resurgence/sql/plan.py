@@ -1,0 +1,223 @@
+"""The statements of a file, in order, to a graph.
+
+Tables and views are declared before they are used. A view, like any query, is compiled where it stands, so
+that its mistakes are reported even if nobody reads it; operators that feed no sink are left out of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sqlglot import exp
+
+from resurgence.errors import SqlError, did_you_mean
+from resurgence.graph.connector_spec import ConnectorSpec, Role
+from resurgence.graph.model import Column, Expression, Graph
+from resurgence.ids import OperatorId
+from resurgence.sql.expressions import Expressions
+from resurgence.sql.functions import FunctionCatalog, FunctionKind
+from resurgence.sql.operators import Operators, slug
+from resurgence.sql.parse import Script, parse
+from resurgence.sql.relation import Attribute, Relation, column_sql
+from resurgence.sql.select import Selects
+from resurgence.sql.tables import Declarations, Table, attributes
+
+TERMINAL = Table(name="terminal", role=Role.SINK, connector="stdout", options={}, columns=None)
+"""Where a SELECT without INSERT goes."""
+
+_NO_FUNCTIONS: Mapping[str, FunctionKind] = {}
+
+
+def compile_pipeline(
+    text: str, connectors: Mapping[str, ConnectorSpec], functions: Mapping[str, FunctionKind] = _NO_FUNCTIONS
+) -> Graph:
+    """The graph of a pipeline; raises SqlError with the place of the first mistake. Needs no Spark."""
+    script = parse(text)
+    pipeline = _Pipeline(script, connectors, functions)
+    for statement in script.statements:
+        pipeline.read(statement)
+    graph = pipeline.operators.graph()
+    if not graph.sinks():
+        message = "the pipeline has no output: it needs an INSERT INTO or a SELECT"
+        raise SqlError(message, line=1, column=1, hint="add INSERT INTO sink SELECT ... FROM source")
+    return graph
+
+
+class _Pipeline:
+    """The names declared so far and the operators made so far."""
+
+    def __init__(
+        self, script: Script, connectors: Mapping[str, ConnectorSpec], functions: Mapping[str, FunctionKind]
+    ) -> None:
+        self.script = script
+        self.operators = Operators()
+        expressions = Expressions(script, FunctionCatalog(functions))
+        self._declarations = Declarations(expressions, connectors)
+        self._selects = Selects(expressions, self.operators)
+        self._tables: dict[str, Table] = {}
+        self._views: dict[str, Relation] = {}
+
+    def read(self, statement: exp.Expr) -> None:
+        match statement:
+            case exp.Create() if statement.kind == "TABLE":
+                self._create_table(statement)
+            case exp.Create() if statement.kind == "VIEW":
+                self._create_view(statement)
+            case exp.Insert():
+                self._insert(statement)
+            case exp.Query():
+                self._output(self._selects.compile(statement, self._lookup), TERMINAL, statement)
+            case _:
+                raise self._refused(statement)
+
+    def _create_table(self, create: exp.Create) -> None:
+        self._refuse_arguments(create, {"this", "kind", "properties"})
+        name = self._new_name(create)
+        self._tables[name] = self._declarations.table(create)
+
+    def _create_view(self, create: exp.Create) -> None:
+        self._refuse_arguments(create, {"this", "kind", "expression", "with_"})
+        name = self._new_name(create)
+        if isinstance(create.this, exp.Schema):
+            message = "column names after a view's name are not supported yet"
+            raise self.script.error(create.this, message, "name the columns with AS in the SELECT")
+        if create.expression is None:
+            raise self.script.error(create, "a view needs a query", "as in CREATE VIEW v AS SELECT ...")
+        self._views[name] = self._selects.compile(self._query(create), self._lookup)
+
+    def _new_name(self, create: exp.Create) -> str:
+        table = create.find(exp.Table)
+        if table is None:
+            raise self.script.error(create, f"CREATE {create.kind} needs a name")
+        self._refuse_qualifier(table)
+        for known in (*self._tables, *self._views):
+            if slug(known) == slug(table.name):
+                raise self.script.error(table, f"the name '{table.name}' is taken", "choose another name")
+        return table.name.lower()
+
+    def _lookup(self, node: exp.Table) -> Relation:
+        self._refuse_qualifier(node)
+        name = node.name.lower()
+        if name in self._views:
+            return self._views[name]
+        table = self._known_table(node)
+        if table.role is Role.SINK:
+            message = f"table '{table.name}' is a sink and cannot be read"
+            raise self.script.error(node, message, "read a source; declare one with type = 'source'")
+        columns = table.columns or ()
+        operator = self.operators.source(table.name, table.connector, table.options, columns, table.watermark)
+        return Relation(operator, attributes(columns), has_event_time=table.watermark is not None)
+
+    def _known_table(self, node: exp.Table) -> Table:
+        name = node.name.lower()
+        if name not in self._tables:
+            names = [*(each.name for each in self._tables.values()), *self._views]
+            raise self.script.error(node, f"there is no table '{node.name}'", did_you_mean(node.name, names))
+        return self._tables[name]
+
+    def _insert(self, insert: exp.Insert) -> None:
+        self._refuse_arguments(insert, {"this", "expression", "with_"})
+        schema = insert.this if isinstance(insert.this, exp.Schema) else None
+        node = schema.this if schema else insert.this
+        if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
+            raise self.script.error(insert, "INSERT INTO takes a table", "name a sink")
+        self._refuse_qualifier(node)
+        if node.name.lower() in self._views:
+            raise self.script.error(node, f"'{node.name}' is a view and cannot be written", "name a sink")
+        table = self._known_table(node)
+        if table.role is Role.SOURCE:
+            message = f"table '{table.name}' is a source and cannot be written"
+            raise self.script.error(node, message, "write to a sink; declare one with type = 'sink'")
+        if not isinstance(insert.expression, exp.Query) or isinstance(insert.expression, exp.Values):
+            raise self.script.error(
+                insert, "INSERT INTO needs a SELECT", "rows come from sources, not from VALUES"
+            )
+        relation = self._selects.compile(self._query(insert), self._lookup)
+        self._output(relation, table, insert, self._targets(schema, table))
+
+    def _targets(self, schema: exp.Schema | None, table: Table) -> list[str] | None:
+        """The columns named in INSERT INTO t (a, b), in lower case."""
+        if schema is None:
+            return None
+        if table.columns is None:
+            message = f"table '{table.name}' declares no columns to choose from"
+            raise self.script.error(schema.expressions[0], message, "leave the column list out")
+        known = {each.name.lower() for each in table.columns}
+        targets: list[str] = []
+        for each in schema.expressions:
+            name = each.name.lower()
+            if name not in known:
+                hint = did_you_mean(each.name, [column.name for column in table.columns])
+                raise self.script.error(each, f"table '{table.name}' has no column '{each.name}'", hint)
+            if name in targets:
+                raise self.script.error(each, f"column '{each.name}' is named twice", "leave one of them out")
+            targets.append(name)
+        for column in table.columns:
+            if not column.nullable and column.name.lower() not in targets:
+                message = f"column '{column.name}' of '{table.name}' is NOT NULL and gets no value"
+                raise self.script.error(schema.expressions[0], message, f"add '{column.name}' to the list")
+        return targets
+
+    def _output(
+        self, relation: Relation, table: Table, statement: exp.Expr, targets: list[str] | None = None
+    ) -> None:
+        """Ends a query in a sink, through a projection that gives the sink's columns and no event time."""
+        given = relation.attributes
+        if table.columns is None:
+            final = _projected(self.operators, relation)
+        else:
+            names = targets if targets is not None else [each.name.lower() for each in table.columns]
+            if len(names) != len(given):
+                what = "the column list" if targets is not None else f"table '{table.name}'"
+                message = f"{what} has {_columns(len(names))} and the SELECT gives {len(given)}"
+                query = statement.expression if isinstance(statement, exp.Insert) else statement
+                raise self.script.error(query, message, "columns are matched by position")
+            values = dict(zip(names, given, strict=True))
+            select = tuple(_cast(values.get(each.name.lower()), each) for each in table.columns)
+            final = self.operators.query(relation.operator, select)
+        self.operators.sink(final, table.name, table.connector, table.options, table.columns)
+
+    def _query(self, statement: exp.Create | exp.Insert) -> exp.Expr:
+        """The statement's query, with the WITH that may stand before the statement."""
+        query: exp.Expr = statement.expression
+        outer = statement.args.get("with_")
+        if outer is not None:
+            inner = query.args.get("with_")
+            outer = outer.copy()
+            outer.set("expressions", [*outer.expressions, *(inner.expressions if inner else [])])
+            query.set("with_", outer)
+        return query
+
+    def _refuse_qualifier(self, table: exp.Table) -> None:
+        if table.db:
+            raise self.script.error(table, "tables have no schema or catalog", f"write {table.name}")
+
+    def _refuse_arguments(self, statement: exp.Expr, read: set[str]) -> None:
+        words = {"exists": "IF NOT EXISTS", "replace": "OR REPLACE", "by_name": "BY NAME", "expression": "AS"}
+        kind = statement.key.upper()
+        for key, value in statement.args.items():
+            if key not in read and value:
+                word = words.get(key, key.strip("_").upper())
+                raise self.script.error(statement, f"{word} is not supported in {kind}", "leave it out")
+
+    def _refused(self, statement: exp.Expr) -> SqlError:
+        words = self.script.text[self.script.offset(statement) :].split(maxsplit=1)
+        word = words[0].rstrip(";").upper() if words else "this"
+        message = f"{word} is not a statement of a pipeline"
+        return self.script.error(statement, message, "use CREATE TABLE, CREATE VIEW, INSERT INTO and SELECT")
+
+
+def _projected(operators: Operators, relation: Relation) -> OperatorId:
+    if not relation.has_event_time:
+        return relation.operator
+    select = tuple(Expression(name=each.column, sql=column_sql(each)) for each in relation.attributes)
+    return operators.query(relation.operator, select)
+
+
+def _cast(value: Attribute | None, column: Column) -> Expression:
+    inner = column_sql(value) if value else "NULL"
+    return Expression(name=column.name, sql=f"CAST({inner} AS {column.type})")
+
+
+def _columns(count: int) -> str:
+    return f"{count} column" if count == 1 else f"{count} columns"

@@ -1,0 +1,1 @@
+"""Checkpoints: records, paths, protocol, load plan, retention."""

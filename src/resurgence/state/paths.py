@@ -1,0 +1,73 @@
+"""Where everything of a job lies in the state store, and how a path is read back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from resurgence.ids import Epoch, Generation, JobName, OperatorId
+
+
+@dataclass(frozen=True)
+class JobPaths:
+    """The names under `{state-url}/{job}`. Names are unique per attempt; nothing is overwritten."""
+
+    job: JobName
+
+    @property
+    def generations(self) -> str:
+        return f"{self.job}/generations"
+
+    @property
+    def epochs(self) -> str:
+        return f"{self.job}/epochs"
+
+    @property
+    def tables(self) -> str:
+        return f"{self.job}/tables"
+
+    def generation(self, generation: Generation) -> str:
+        return f"{self.generations}/{generation:010}.json"
+
+    def epoch(self, epoch: Epoch) -> str:
+        return f"{self.epochs}/{epoch:010}"
+
+    def operator(
+        self, epoch: Epoch, operator: OperatorId, generation: Generation
+    ) -> str:
+        return f"{self.epoch(epoch)}/operator-{operator}-{generation}.json"
+
+    def manifest(self, epoch: Epoch, attempt: int) -> str:
+        return f"{self.epoch(epoch)}/manifest-{attempt}.json"
+
+    def condemned(self, epoch: Epoch, attempt: int) -> str:
+        return f"{self.epoch(epoch)}/condemned-{attempt}.json"
+
+    def committed(self, epoch: Epoch) -> str:
+        return f"{self.epoch(epoch)}/committed.json"
+
+    def table(self, operator: OperatorId, table: str) -> str:
+        return f"{self.tables}/{operator}/{table}"
+
+
+_GENERATION = re.compile(r"/generations/(\d{10})\.json$")
+_EPOCH_OBJECT = re.compile(r"/epochs/(\d{10})/([a-z]+)(?:-(.+))?\.json$")
+_STATE_FILE = re.compile(r"/tables/[^/]+/[^/]+/(\d+)-(\d+)-(\d+)-[0-9a-z]+\.parquet$")
+
+
+def generation_of(path: str) -> Generation | None:
+    """The generation that a path under generations/ stands for."""
+    match = _GENERATION.search(path)
+    return Generation(int(match[1])) if match else None
+
+
+def epoch_object(path: str) -> tuple[Epoch, str, str] | None:
+    """(epoch, kind, rest) of a path under epochs/: kind is operator, manifest, condemned or committed."""
+    match = _EPOCH_OBJECT.search(path)
+    return (Epoch(int(match[1])), match[2], match[3] or "") if match else None
+
+
+def state_file_epoch(path: str) -> Epoch | None:
+    """The epoch in which a state file was written."""
+    match = _STATE_FILE.search(path)
+    return Epoch(int(match[1])) if match else None

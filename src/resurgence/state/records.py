@@ -1,0 +1,207 @@
+"""The records that checkpoints are made of, as they lie in object storage.
+
+Every record says its format version and whose job it is. A record of a newer version is refused, never guessed at.
+Instants of event time are microseconds since 1970, UTC.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from resurgence.errors import DamagedState, NewerFormat
+from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
+
+FORMAT_VERSION = 1
+
+END_OF_TIME = 2**63 - 1
+"""The watermark after bounded input has been read to its end."""
+
+Offset = dict[str, JsonValue]
+"""A source's position: plain JSON."""
+
+
+class Record(BaseModel):
+    """Something written once and never changed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    job: JobIdentity
+
+    def encode(self) -> bytes:
+        """The bytes that are stored, and digested."""
+        return self.model_dump_json(exclude_none=True).encode()
+
+
+class Part(BaseModel):
+    """A piece of a record."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class GenerationRecord(Record):
+    """A start of the job. The highest one is the fence."""
+
+    generation: Generation
+    claimed_at: datetime
+    claimed_by: str
+
+
+class InputRange(Part):
+    """What an epoch reads of one source: from `start` up to `end`. `final`: nothing ever comes after it."""
+
+    start: Offset
+    end: Offset
+    rows: int
+    final: bool = False
+
+
+class KeyGroups(Part):
+    """A half-open range of key groups, the unit in which keys are dealt to subtasks."""
+
+    start: int
+    end: int
+
+    def overlaps(self, other: KeyGroups) -> bool:
+        return self.start < other.end and other.start < self.end
+
+    def within(self, other: KeyGroups) -> bool:
+        return other.start <= self.start and self.end <= other.end
+
+
+class StateFile(Part):
+    """One Parquet file of a state table."""
+
+    path: str
+    subtask: int
+    epoch: Epoch
+    rows: int
+    bytes: int
+    key_groups: KeyGroups
+    time_start: int
+    time_end: int
+    """Event time of the rows, first and last bin, both included."""
+
+
+class TableKind(StrEnum):
+    """How a table grows and shrinks."""
+
+    GLOBAL = "global"
+    TIME = "time"
+    KEY = "key"
+
+
+class TableCheckpoint(Part):
+    """A table of one operator at one epoch. Global tables are small and stand here; the others are files."""
+
+    kind: TableKind
+    table_format: Literal[1] = 1
+    schema_text: str = ""
+    files: tuple[StateFile, ...] = ()
+    values: dict[str, JsonValue] = {}
+
+
+class OperatorCheckpointMetadata(Record):
+    """One operator's state after an epoch, complete: it names every live file, whichever epoch wrote it."""
+
+    operator: OperatorId
+    epoch: Epoch
+    generation: Generation
+    parallelism: int
+    watermark: int | None = None
+    timers: tuple[int, ...] = ()
+    """Event times at which the operator still has something to do."""
+    tables: dict[str, TableCheckpoint] = {}
+    input: InputRange | None = None
+    """For a source: what this epoch read."""
+
+
+class ObjectDigest(Part):
+    """An object and what its bytes must be."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+class EpochCounts(Part):
+    """What went through an epoch."""
+
+    rows_in: dict[OperatorId, int] = {}
+    bad_rows: dict[OperatorId, int] = {}
+    late_rows: dict[OperatorId, int] = {}
+    rows_out: dict[OperatorId, int] = {}
+
+
+class Manifest(Record):
+    """Seals an epoch's checkpoint: with it the epoch exists, without it the epoch was never there."""
+
+    epoch: Epoch
+    attempt: int
+    generation: Generation
+    parent: Epoch
+    operators: dict[OperatorId, ObjectDigest]
+    inputs: dict[OperatorId, InputRange]
+    counts: EpochCounts = EpochCounts()
+    finished: bool = False
+    """All sources are bounded and read to their end; there is no next epoch."""
+    sealed_at: datetime
+
+
+class CommittedRecord(Record):
+    """The sinks are done with an epoch. Repeats its input, so that it can be replayed should the manifest be lost."""
+
+    epoch: Epoch
+    generation: Generation
+    inputs: dict[OperatorId, InputRange]
+    counts: EpochCounts = EpochCounts()
+    committed_at: datetime
+
+
+class CondemnedRecord(Record):
+    """A manifest that proved unusable, and why."""
+
+    epoch: Epoch
+    attempt: int
+    generation: Generation
+    reasons: tuple[str, ...]
+
+
+AnyRecord = TypeVar("AnyRecord", bound=Record)
+
+
+def decode(kind: type[AnyRecord], data: bytes, path: str) -> AnyRecord:
+    """A record from its bytes; a newer format and damage are told apart."""
+    try:
+        tree = json.loads(data)
+    except ValueError as error:
+        raise DamagedState(
+            f"{path} is not JSON ({len(data)} bytes)", path=path
+        ) from error
+    version = tree.get("version") if isinstance(tree, dict) else None
+    if isinstance(version, int) and version > FORMAT_VERSION:
+        raise NewerFormat(
+            f"{path} has format version {version}, this release reads up to {FORMAT_VERSION}",
+            hint="run it with the release that wrote it, or a newer one",
+        )
+    try:
+        return kind.model_validate(tree)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise DamagedState(
+            f"{path} is not a {kind.__name__}: {place}: {first['msg']}", path=path
+        ) from error
+
+
+def digest_of(path: str, data: bytes) -> ObjectDigest:
+    """The digest of an object's bytes."""
+    return ObjectDigest(
+        path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
+    )

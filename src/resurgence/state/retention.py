@@ -1,0 +1,78 @@
+"""Retention: the last checkpoints are kept, everything no one can need any more is deleted.
+
+First everything is classified, from durable manifests only; then it is deleted, oldest first, each manifest before
+what it names. A crash in between leaves debris without a manifest, which the next round collects.
+
+What is needed: the newest `keep` checkpoints that stand, and every state file that one of them names. Files written
+for an epoch above the newest sealed one belong to an epoch in flight and are never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from resurgence.ids import Epoch
+from resurgence.state.backend import StateBackend
+from resurgence.state.paths import state_file_epoch
+from resurgence.state.protocol import EpochObjects, epochs_seen
+
+
+@dataclass(frozen=True)
+class Deletions:
+    """What can go, in the order in which it goes."""
+
+    records: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+def kept_checkpoints(epochs: Mapping[Epoch, EpochObjects], keep: int) -> tuple[Epoch, ...]:
+    """The newest checkpoints that stand, newest first."""
+    standing = [epoch for epoch, objects in epochs.items() if objects.standing is not None]
+    return tuple(sorted(standing, reverse=True)[:keep])
+
+
+def classify(
+    epochs: Mapping[Epoch, EpochObjects], kept: tuple[Epoch, ...], stored_files: Iterable[str], named: frozenset[str]
+) -> Deletions:
+    """What can be deleted, given what is stored and which files the kept checkpoints name."""
+    if not kept:
+        return Deletions((), ())
+    newest, oldest = kept[0], kept[-1]
+    records = [path for epoch in sorted(epochs) if epoch < oldest for path in epochs[epoch].paths()]
+    files = [
+        (epoch, path)
+        for path in stored_files
+        if path not in named and (epoch := state_file_epoch(path)) is not None and epoch <= newest
+    ]
+    return Deletions(tuple(records), tuple(path for _, path in sorted(files)))
+
+
+class Retention:
+    """Runs a round when asked; remembers the files of checkpoints it has read, for they never change."""
+
+    def __init__(self, backend: StateBackend, keep: int) -> None:
+        self._backend = backend
+        self._keep = keep
+        self._named: dict[str, frozenset[str]] = {}
+
+    def run(self, half_way: Callable[[], None] = lambda: None) -> Deletions:
+        """One round. `half_way` is called between deleting records and deleting files, if there is anything."""
+        store, paths = self._backend.store, self._backend.paths
+        epochs = epochs_seen(each.path for each in store.list(paths.epochs))
+        kept = kept_checkpoints(epochs, self._keep)
+        manifests = [epochs[epoch].manifests[attempt] for epoch in kept if (attempt := epochs[epoch].standing) is not None]
+        self._named = {path: self._named.get(path) or self._files_of(path) for path in manifests}
+        named = frozenset().union(*self._named.values())
+        # The files are listed after the manifests: one that appears in between belongs to an epoch in flight.
+        deletions = classify(epochs, kept, [each.path for each in store.list(paths.tables)], named)
+        store.delete(deletions.records)
+        if deletions.records or deletions.files:
+            half_way()
+        store.delete(deletions.files)
+        return deletions
+
+    def _files_of(self, manifest_path: str) -> frozenset[str]:
+        _, operators = self._backend.read_checkpoint(manifest_path)
+        tables = [table for metadata in operators.values() for table in metadata.tables.values()]
+        return frozenset(file.path for table in tables for file in table.files)

@@ -1,0 +1,1 @@
+"""Fault points and the tools of drills: part of the product."""

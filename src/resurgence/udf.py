@@ -1,0 +1,116 @@
+"""User-defined functions by type annotations: `from resurgence import udf, udaf`.
+
+A module given with `--udfs` marks its functions; the planner learns their names and kinds, the engine registers them
+with Spark, vectorised through Arrow. An argument that is not annotated `| None` is never called with a null: the
+result is null then, as in SQL.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_origin
+
+from resurgence.errors import ConfigError
+
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+
+_MARK = "__resurgence_function__"
+_TYPES: dict[object, str] = {
+    int: "BIGINT",
+    float: "DOUBLE",
+    str: "STRING",
+    bool: "BOOLEAN",
+    bytes: "BINARY",
+    datetime: "TIMESTAMP",
+    date: "DATE",
+    Decimal: "DECIMAL(38,18)",
+}
+
+
+class FunctionKind(StrEnum):
+    """One value per row, or one per group."""
+
+    SCALAR = "scalar"
+    AGGREGATE = "aggregate"
+
+
+def udf(function: AnyFunction) -> AnyFunction:
+    """Mark a function of one row's values: `@udf def f(x: int) -> int`."""
+    setattr(function, _MARK, FunctionKind.SCALAR)
+    return function
+
+
+def udaf(function: AnyFunction) -> AnyFunction:
+    """Mark a function of a group's values: `@udaf def g(values: list[int]) -> float | None`."""
+    setattr(function, _MARK, FunctionKind.AGGREGATE)
+    return function
+
+
+@dataclass(frozen=True)
+class UserFunction:
+    """A marked function with its types as Spark SQL."""
+
+    name: str
+    kind: FunctionKind
+    call: Callable[..., Any]
+    result: str
+    takes_null: tuple[bool, ...]
+
+
+def load_functions(path: Path | None) -> dict[str, UserFunction]:
+    """The marked functions of a Python file, by name."""
+    if path is None:
+        return {}
+    name = f"resurgence_udfs_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ConfigError(f"cannot load functions from {path}", hint="--udfs takes a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f"{path} fails when it is loaded: {type(error).__name__}: {error}") from error
+    marked = [each for each in vars(module).values() if callable(each) and hasattr(each, _MARK)]
+    return {each.__name__: _described(each, path) for each in marked}
+
+
+def _described(function: Callable[..., Any], path: Path) -> UserFunction:
+    where = f"{function.__name__} in {path}"
+    hints = typing.get_type_hints(function)
+    if "return" not in hints:
+        raise ConfigError(f"{where} has no return annotation", hint="write def f(x: int) -> int")
+    result = hints.pop("return")
+    return UserFunction(
+        name=function.__name__,
+        kind=getattr(function, _MARK),
+        call=function,
+        result=spark_type(result, where),
+        takes_null=tuple(_is_optional(each) for each in hints.values()),
+    )
+
+
+def spark_type(annotation: object, where: str) -> str:
+    """A Python annotation as a Spark SQL type."""
+    if _is_optional(annotation):
+        inner = [each for each in get_args(annotation) if each is not type(None)]
+        return spark_type(inner[0], where)
+    if get_origin(annotation) is list:
+        return f"ARRAY<{spark_type(get_args(annotation)[0], where)}>"
+    if annotation in _TYPES:
+        return _TYPES[annotation]
+    known = "int, float, str, bool, bytes, datetime, date, Decimal, list[...] and ... | None"
+    raise ConfigError(f"{where}: the annotation {annotation} has no SQL type", hint=f"use {known}")
+
+
+def _is_optional(annotation: object) -> bool:
+    return get_origin(annotation) in (typing.Union, types.UnionType) and type(None) in get_args(annotation)

@@ -1,0 +1,162 @@
+"""What a worker and its controller say to each other: one JSON object per line, over one connection.
+
+Every message of a worker carries its generation; the controller drops those of any other. Facts are past, orders are
+imperative.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from resurgence.config import Settings
+from resurgence.errors import ErrorDomain, RetryHint
+from resurgence.graph.model import Graph
+from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
+from resurgence.state.load_plan import LoadPlan
+from resurgence.state.records import EpochCounts
+
+
+class Message(BaseModel):
+    """Anything that goes over the connection."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class WorkerMessage(Message):
+    """Anything that a worker says."""
+
+    worker: WorkerId
+    generation: Generation
+
+
+class WorkerConnected(WorkerMessage):
+    """The first word: who I am, and the token that I was started with."""
+
+    type: Literal["worker_connected"] = "worker_connected"
+    token: str
+    pid: int
+
+
+class Heartbeat(WorkerMessage):
+    """Still here; and what the engine is at, since how long."""
+
+    type: Literal["heartbeat"] = "heartbeat"
+    epoch: Epoch
+    phase: str
+    phase_seconds: float
+    operator: OperatorId | None = None
+
+
+class StateRestored(WorkerMessage):
+    """State is restored and pending commits are done: the job runs."""
+
+    type: Literal["state_restored"] = "state_restored"
+    epoch: Epoch
+    seconds: dict[str, float]
+
+
+class EpochStarted(WorkerMessage):
+    """An epoch's input is fixed."""
+
+    type: Literal["epoch_started"] = "epoch_started"
+    epoch: Epoch
+    rows: int
+
+
+class EpochSealed(WorkerMessage):
+    """An epoch's checkpoint exists."""
+
+    type: Literal["epoch_sealed"] = "epoch_sealed"
+    epoch: Epoch
+    rows: int
+    bytes: int
+    state_bytes: int
+    seconds: float
+    watermark: int | None
+    counts: EpochCounts
+
+
+class EpochCommitted(WorkerMessage):
+    """An epoch's sinks are done."""
+
+    type: Literal["epoch_committed"] = "epoch_committed"
+    epoch: Epoch
+    profile_seconds: dict[str, float]
+    profile_calls: dict[str, int]
+
+
+class TaskFailedEvent(WorkerMessage):
+    """Something that the worker ran failed for good. After it, the worker exits."""
+
+    type: Literal["task_failed"] = "task_failed"
+    operator: OperatorId | None
+    subtask: int | None
+    epoch: Epoch
+    error: str
+    hint: str
+    code: str
+    domain: ErrorDomain
+    retry_hint: RetryHint
+    damaged_path: str | None = None
+    line: int | None = None
+    column: int | None = None
+
+
+class InputFinished(WorkerMessage):
+    """Bounded input is read to its end and committed."""
+
+    type: Literal["input_finished"] = "input_finished"
+    epoch: Epoch
+
+
+class WorkerStopped(WorkerMessage):
+    """The worker did as it was told and stands at this checkpoint."""
+
+    type: Literal["worker_stopped"] = "worker_stopped"
+    epoch: Epoch
+
+
+class StartExecution(Message):
+    """Run this graph from this load plan."""
+
+    type: Literal["start_execution"] = "start_execution"
+    job: JobName
+    state_url: str
+    graph: Graph
+    plan: LoadPlan
+    settings: Settings
+    functions_file: str | None
+
+
+class StopAfterEpoch(Message):
+    """Finish the epoch you are in, then stop."""
+
+    type: Literal["stop_after_epoch"] = "stop_after_epoch"
+
+
+FromWorker = Annotated[
+    WorkerConnected
+    | Heartbeat
+    | StateRestored
+    | EpochStarted
+    | EpochSealed
+    | EpochCommitted
+    | TaskFailedEvent
+    | InputFinished
+    | WorkerStopped,
+    Field(discriminator="type"),
+]
+ToWorker = Annotated[StartExecution | StopAfterEpoch, Field(discriminator="type")]
+
+FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)
+TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(ToWorker)
+
+LONGEST_MESSAGE = 256 * 1024 * 1024
+"""A load plan of many files is one message."""
+
+
+def encode(message: Message) -> bytes:
+    """A message as a line."""
+    return message.model_dump_json().encode() + b"\n"

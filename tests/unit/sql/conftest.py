@@ -1,0 +1,101 @@
+"""Connectors made by hand, so that the planner is tested without any real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from resurgence.errors import SqlError
+from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
+from resurgence.graph.model import Column, Graph
+from resurgence.sql import FunctionKind, compile_pipeline
+
+PATH = OptionSpec(required=True)
+
+CONNECTORS = {
+    spec.name: spec
+    for spec in (
+        ConnectorSpec(
+            "single_file",
+            {
+                Role.SOURCE: RoleSpec(
+                    {
+                        "path": PATH,
+                        "format": OptionSpec(choices=("json",)),
+                        "bad_data": OptionSpec(choices=("fail", "drop")),
+                    }
+                ),
+                Role.SINK: RoleSpec(
+                    {"path": PATH, "format": OptionSpec(choices=("json",))}, guarantee=Guarantee.EXACTLY_ONCE
+                ),
+            },
+        ),
+        ConnectorSpec(
+            "impulse",
+            {
+                Role.SOURCE: RoleSpec(
+                    {"interval": OptionSpec(default="1s"), "some.key": OptionSpec()},
+                    fixed_columns=(
+                        Column(name="counter", type="BIGINT"),
+                        Column(name="timestamp", type="TIMESTAMP"),
+                        Column(name="subtask", type="BIGINT"),
+                        Column(name="subtask_index", type="BIGINT"),
+                    ),
+                    event_time="timestamp",
+                    needs_columns=False,
+                )
+            },
+        ),
+        ConnectorSpec(
+            "filesystem",
+            {Role.SINK: RoleSpec({"path": PATH, "format": OptionSpec(choices=("parquet", "json"))})},
+        ),
+        ConnectorSpec("stdout", {Role.SINK: RoleSpec({}, needs_columns=False)}),
+        ConnectorSpec("blackhole", {Role.SINK: RoleSpec({}, needs_columns=False)}),
+    )
+}
+
+RIDES = """CREATE TABLE rides (
+  at TIMESTAMP NOT NULL, driver BIGINT, kind TEXT, place TEXT, tags ARRAY<TEXT>,
+  car STRUCT<plate: TEXT, seats: INT>,
+  WATERMARK FOR at AS at - INTERVAL '30 seconds'
+) WITH (connector = 'single_file', path = 'rides.json', format = 'json', type = 'source');
+CREATE TABLE plain (a INT, b TEXT) WITH (connector = 'single_file', path = 'plain.json', type = 'source');
+CREATE TABLE out (x INT, y TEXT) WITH (connector = 'filesystem', path = 'out', type = 'sink');
+CREATE TABLE anything WITH (connector = 'blackhole');
+"""
+"""What most queries in these tests begin with; it ends with a line break."""
+
+Text = Callable[[str], Graph]
+Compile = Callable[..., Graph]
+Refusal = Callable[..., SqlError]
+
+
+@pytest.fixture
+def compiled_text() -> Text:
+    """Compiles a whole text, without the common declarations."""
+    return lambda text: compile_pipeline(text, CONNECTORS)
+
+
+@pytest.fixture
+def compiled() -> Compile:
+    """Compiles a query after the common declarations."""
+
+    def run(query: str, functions: Mapping[str, FunctionKind] | None = None) -> Graph:
+        return compile_pipeline(RIDES + query, CONNECTORS, functions or {})
+
+    return run
+
+
+@pytest.fixture
+def refusal() -> Refusal:
+    """The error that a query after the common declarations gives; its lines are counted from the query."""
+
+    def run(query: str, functions: Mapping[str, FunctionKind] | None = None) -> SqlError:
+        with pytest.raises(SqlError) as caught:
+            compile_pipeline(RIDES + query, CONNECTORS, functions or {})
+        caught.value.line -= RIDES.count("\n")
+        return caught.value
+
+    return run

@@ -1,0 +1,72 @@
+"""The plain-text picture of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from resurgence.graph.explain import duration_text, explain_graph
+from resurgence.graph.model import Graph
+
+Compile = Callable[..., Graph]
+
+WINDOWED = (
+    "INSERT INTO anything SELECT kind, count(*) AS n, sum(driver) FILTER (WHERE driver > 0) AS s "
+    "FROM rides GROUP BY tumble(INTERVAL '90 minutes'), kind;"
+)
+PLAIN = "INSERT INTO out SELECT a, b FROM plain WHERE a > 1;"
+
+
+def test_every_operator_is_shown_with_its_input(compiled: Compile) -> None:
+    graph = compiled(WINDOWED + PLAIN)
+    text = explain_graph(graph, parallelism=4)
+    for each in graph.operators:
+        assert f"{each.id}: " in text
+        assert each.kind == "source" or f"input        {each.input}" in text
+
+
+def test_a_window_shows_width_keys_aggregates_parallelism_and_state(compiled: Compile) -> None:
+    text = explain_graph(compiled(WINDOWED), parallelism=4)
+    assert "tumbling, 1 hour 30 minutes of event time" in text
+    assert "keys         `kind`" in text
+    assert "count_1 = count(*)" in text
+    assert "sum_2 = sum(`driver`) where `driver` > 0" in text
+    assert "4 subtasks" in text
+    assert "TimeTable 'partials'" in text
+    assert "when the watermark passes the end of its window" in text
+
+
+def test_event_time_is_not_shown_as_a_column(compiled: Compile) -> None:
+    assert "__event_time" not in explain_graph(compiled(WINDOWED + "SELECT driver FROM rides"), parallelism=1)
+
+
+@pytest.mark.parametrize(
+    ("query", "total"),
+    [
+        (PLAIN, "1 at least, 1 at most"),
+        (PLAIN + PLAIN, "2 at least, 2 at most"),
+        (WINDOWED, "1 at least, 2 at most"),
+        (WINDOWED + WINDOWED, "1 at least, 3 at most"),
+        (WINDOWED + WINDOWED.replace("90", "30") + PLAIN, "3 at least, 5 at most"),
+    ],
+)
+def test_jobs_are_counted_from_windows_and_sinks(compiled: Compile, query: str, total: str) -> None:
+    assert f"in total     {total}" in explain_graph(compiled(query), parallelism=2)
+
+
+def test_only_jobs_with_a_window_have_a_shuffle(compiled: Compile) -> None:
+    lines = explain_graph(compiled(WINDOWED + PLAIN), parallelism=2).splitlines()
+    jobs = [each for each in lines if each.startswith(("  always", "  on closing"))]
+    assert ["one shuffle" in each for each in jobs] == [True, False, True]
+    assert "reads source-rides" in jobs[0]
+    assert "sink-out: reads source-plain" in jobs[1]
+    assert "sink-anything: reads the closed bins of window-" in jobs[2]
+
+
+@pytest.mark.parametrize(
+    ("micros", "text"),
+    [(1, "1 microsecond"), (3_600_000_000, "1 hour"), (90_000_000, "1 minute 30 seconds")],
+)
+def test_durations_are_told_in_the_largest_units(micros: int, text: str) -> None:
+    assert duration_text(micros) == text

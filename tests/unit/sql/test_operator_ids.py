@@ -1,0 +1,77 @@
+"""Ids: the same for the same definition, whatever stands around it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from resurgence.graph.model import Graph
+
+Compile = Callable[..., Graph]
+Text = Callable[[str], Graph]
+
+QUERY = "SELECT kind, count(*) AS n FROM rides WHERE driver > 1 GROUP BY tumble(INTERVAL '1 hour'), kind"
+
+
+def window_ids(graph: Graph) -> list[str]:
+    return [each.id for each in graph.window_aggregates()]
+
+
+def test_ids_are_a_kind_and_eight_digits_of_a_digest(compiled: Compile) -> None:
+    graph = compiled(QUERY)
+    patterns = [
+        r"source-rides",
+        r"query-[0-9a-f]{8}",
+        r"window-[0-9a-f]{8}",
+        r"query-[0-9a-f]{8}",
+        r"sink-terminal",
+    ]
+    assert all(
+        re.fullmatch(pattern, each.id) for pattern, each in zip(patterns, graph.operators, strict=True)
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        QUERY.replace("SELECT", "SELECT  /* spaced */\n"),
+        QUERY.replace(" AS n", " AS renamed"),
+        QUERY.replace("count(*)", "COUNT(*)").replace("kind", "KIND"),
+        QUERY.replace("'1 hour'", "'60 minutes'"),
+        f"INSERT INTO anything SELECT * FROM rides; {QUERY}",
+        f"CREATE VIEW v AS SELECT kind FROM rides; INSERT INTO anything {QUERY}",
+        QUERY.replace("SELECT kind, count(*) AS n", "SELECT count(*) * 2 AS n, upper(kind) AS k"),
+    ],
+)
+def test_edits_that_do_not_concern_a_window_keep_its_id(compiled: Compile, text: str) -> None:
+    assert window_ids(compiled(text)) == window_ids(compiled(QUERY))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        QUERY.replace("'1 hour'", "'2 hours'"),
+        QUERY.replace("count(*)", "count(driver)"),
+        QUERY.replace("driver > 1", "driver > 2"),
+        QUERY.replace("), kind", ")").replace("SELECT kind, ", "SELECT "),
+        QUERY.replace("rides", "(SELECT kind, driver + 1 AS driver FROM rides)"),
+    ],
+)
+def test_edits_of_a_window_or_of_what_feeds_it_change_its_id(compiled: Compile, text: str) -> None:
+    assert window_ids(compiled(text)) != window_ids(compiled(QUERY))
+
+
+def test_the_same_window_written_twice_is_one_operator(compiled: Compile) -> None:
+    graph = compiled(f"INSERT INTO anything {QUERY};\n\nINSERT INTO anything {QUERY}")
+    assert len(window_ids(graph)) == 1
+    assert [each.id for each in graph.sinks()] == ["sink-anything", "sink-anything-2"]
+
+
+def test_ids_of_tables_are_lower_case_words(compiled_text: Text) -> None:
+    graph = compiled_text(
+        'CREATE TABLE "My-Ticks é" WITH (connector = \'impulse\'); SELECT * FROM "my-ticks é"'
+    )
+    (source,) = graph.sources()
+    assert (source.id, source.table) == ("source-my_ticks__", "My-Ticks é")

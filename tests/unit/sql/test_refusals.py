@@ -1,0 +1,132 @@
+"""What is wrong or not supported: the reason, the place and a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from resurgence.errors import SqlError
+
+Refusal = Callable[..., SqlError]
+
+HOURLY = "FROM rides GROUP BY tumble(INTERVAL '1 hour')"
+
+
+@pytest.mark.parametrize(
+    ("query", "column", "message", "hint"),
+    [
+        ("SELECT * FROM ridez", 15, "there is no table 'ridez'", "'rides'"),
+        ("SELECT drivr FROM rides", 8, "there is no column 'drivr' in 'rides'", "'driver'"),
+        ("SELECT kind, r.drivr FROM rides AS r", 14, "there is no column 'drivr' in 'r'", "'driver'"),
+        ("SELECT rides.kind FROM rides AS r", 8, "'rides' is neither a table of this query nor a column", ""),
+        ("SELECT kind FROM rides WHERE nope = 1", 30, "there is no column 'nope'", "known:"),
+        ("SELECT car.seat FROM rides", 8, "'car' has no field 'seat'", "'seats'"),
+        ("SELECT kind.x FROM rides", 8, "'kind' has no field 'x'", ""),
+        ("SELECT x.* FROM rides", 8, "'x' is no table of this query", "rides"),
+        ("SELECT a FROM (SELECT a, b AS a FROM plain)", 8, "column 'a' is ambiguous", "AS"),
+        ("SELECT uper(kind) FROM rides", 8, "there is no function 'uper'", "'upper'"),
+        ("SELECT spred(driver) FROM rides", 8, "there is no function 'spred'", "'spread'"),
+        ("SELECT a.upper(kind) FROM rides", 8, "no qualifier", "upper()"),
+        ("SELECT CAST(kind AS STRNG) FROM rides", 21, "there is no type 'STRNG'", "'STRING'"),
+        ("SELECT driver AS __event_time FROM rides", 8, "reserved", "another name"),
+    ],
+)
+def test_unknown_names_are_refused_with_a_suggestion(
+    refusal: Refusal, query: str, column: int, message: str, hint: str
+) -> None:
+    error = refusal(query, {"spread": "aggregate"})
+    assert message in error.message
+    assert hint in error.hint
+    assert (error.line, error.column) == (1, column)
+
+
+@pytest.mark.parametrize(
+    ("query", "column", "message"),
+    [
+        ("SELECT kind, count(*) FROM rides GROUP BY kind", 34, "an aggregate needs a window"),
+        ("SELECT count(*) FROM rides", 8, "an aggregate needs a window"),
+        ("SELECT kind FROM rides HAVING count(*) > 1", 31, "an aggregate needs a window"),
+        ("SELECT kind FROM rides HAVING kind > 1", 24, "HAVING needs GROUP BY"),
+        ("SELECT DISTINCT kind FROM rides", 8, "SELECT DISTINCT is not supported yet"),
+        ("SELECT kind FROM rides ORDER BY kind", 24, "ORDER BY is not supported"),
+        ("SELECT kind FROM rides LIMIT 3", 24, "LIMIT is not supported yet"),
+        ("SELECT kind FROM rides JOIN plain ON true", 24, "joins are not supported yet"),
+        ("SELECT kind FROM rides, plain", 23, "joins are not supported yet"),
+        ("SELECT kind FROM rides UNION ALL SELECT b FROM plain", 24, "UNION is not supported yet"),
+        ("SELECT sum(driver) OVER (ORDER BY at) FROM rides", 8, "window functions (OVER)"),
+        ("SELECT row_number() FROM rides", 8, "window function"),
+        (f"SELECT count(DISTINCT kind) {HOURLY}", 14, "count(DISTINCT ...) is not supported yet"),
+        (f"SELECT median(driver) {HOURLY}", 8, "aggregate function 'median' is not supported yet"),
+        (f"SELECT sum(max(driver)) {HOURLY}", 12, "'max' cannot stand here"),
+        (f"SELECT sum(driver, 1) {HOURLY}", 8, "sum() takes one argument, not 2"),
+        ("SELECT kind FROM rides WHERE count(*) > 1", 30, "'count' cannot stand here"),
+        ("SELECT count(*) FROM rides GROUP BY hop(INTERVAL '1 hour')", 37, "hop() windows are not supported"),
+        ("SELECT count(*) FROM rides GROUP BY session(INTERVAL '1 hour')", 37, "session() windows"),
+        ("SELECT window(at, '1 hour') FROM rides", 8, "window() windows are not supported"),
+        ("SELECT tumble(INTERVAL '1 hour') FROM rides", 8, "tumble() may stand in GROUP BY"),
+        ("SELECT kind FROM rides WHERE tumble(INTERVAL '1 hour') = 1", 30, "tumble() may stand in GROUP BY"),
+        ("SELECT count(*) FROM plain GROUP BY tumble(INTERVAL '1 hour')", 28, "tumble() needs event time"),
+        ("SELECT count(*) FROM rides GROUP BY tumble(INTERVAL '1 month')", 44, "a month has no fixed length"),
+        ("SELECT count(*) FROM rides GROUP BY tumble(INTERVAL '0 hours')", 44, "must be a positive"),
+        ("SELECT count(*) FROM rides GROUP BY tumble(INTERVAL '1 parsec')", 44, "no unit 'parsec'"),
+        ("SELECT count(*) FROM rides GROUP BY tumble(driver)", 44, "an INTERVAL literal must stand here"),
+        ("SELECT count(*) FROM rides GROUP BY tumble()", 37, "tumble() takes one argument"),
+        (f"SELECT tumble(INTERVAL '2 hours'), count(*) {HOURLY}", 8, "not the window of GROUP BY"),
+        (f"SELECT count(*) {HOURLY}, tumble(INTERVAL '2 hours')", 64, "a query has one window"),
+        (f"SELECT count(*) {HOURLY}, 4", 64, "the select list has 1 items"),
+        (f"SELECT place, count(*) {HOURLY}, kind", 8, "'place' is neither grouped nor aggregated"),
+        (f"SELECT count(*) + driver {HOURLY}", 19, "'driver' is neither grouped nor aggregated"),
+        (f"SELECT count(*) {HOURLY} HAVING place = 'x'", 70, "'place' is neither grouped nor aggregated"),
+        (f"SELECT *, count(*) {HOURLY}", 8, "'*' cannot stand in the select list"),
+        (f"SELECT window.strat {HOURLY}", 8, "'window' has no field 'strat'"),
+        (
+            f"SELECT max(n) FROM (SELECT count(*) AS n {HOURLY}) GROUP BY 1",
+            89,
+            "an aggregate over an aggregate",
+        ),
+        ("SELECT count(*) FROM rides GROUP BY ALL", 28, "GROUP BY ALL is not supported yet"),
+        ("SELECT (SELECT 1) FROM rides", 8, "subqueries inside expressions"),
+        ("SELECT a FROM plain WHERE a IN (SELECT driver FROM rides)", 33, "subqueries inside expressions"),
+        ("SELECT a FROM plain WHERE EXISTS (SELECT 1 FROM rides)", 27, "subqueries inside expressions"),
+        ("SELECT explode(tags) FROM rides", 8, "table-generating functions are not supported yet"),
+        ("SELECT kind FROM rides LATERAL VIEW explode(tags) AS tag", 24, "LATERAL is not supported yet"),
+        ("SELECT upper(kind) FILTER (WHERE true) FROM rides", 8, "FILTER belongs to an aggregate"),
+        ("SELECT upper(*) FROM rides", 14, "'*' stands for all columns only"),
+        ("SELECT $1 FROM rides", 8, "parameters are not supported"),
+        ("SELECT range.id FROM range(10)", 22, "FROM takes a table, a view or a subquery"),
+        ("SELECT 1", 1, "SELECT needs FROM"),
+        ("UPDATE plain SET a = 1", 1, "UPDATE is not a statement of a pipeline"),
+        ("DELETE FROM plain", 1, "DELETE is not a statement of a pipeline"),
+        ("DROP TABLE plain", 1, "DROP is not a statement of a pipeline"),
+        ("SHOW TABLES", 1, "SHOW is not a statement of a pipeline"),
+        ("CREATE VIEW v (a) AS SELECT a FROM plain", 13, "column names after a view's name"),
+        ("CREATE VIEW v AS SELECT nope FROM plain", 25, "there is no column 'nope'"),
+        ("CREATE VIEW rides AS SELECT a FROM plain", 13, "the name 'rides' is taken"),
+        ("SELECT * FROM out", 15, "table 'out' is a sink and cannot be read"),
+        ("INSERT INTO plain SELECT a, b FROM plain", 13, "table 'plain' is a source and cannot be written"),
+        ("INSERT INTO nowhere SELECT a FROM plain", 13, "there is no table 'nowhere'"),
+        ("INSERT INTO out SELECT a FROM plain", 17, "table 'out' has 2 columns and the SELECT gives 1"),
+        ("INSERT INTO out (x) SELECT a, b FROM plain", 21, "has 1 column and the SELECT gives 2"),
+        ("INSERT INTO out (x, z) SELECT a, b FROM plain", 21, "table 'out' has no column 'z'"),
+        ("INSERT INTO out (x, X) SELECT a, b FROM plain", 21, "column 'X' is named twice"),
+        ("INSERT INTO out VALUES (1, 'a')", 1, "INSERT INTO needs a SELECT"),
+        ("INSERT OVERWRITE out SELECT a, b FROM plain", 1, "OVERWRITE is not supported in INSERT"),
+    ],
+)
+def test_what_is_not_supported_is_refused_at_its_place(
+    refusal: Refusal, query: str, column: int, message: str
+) -> None:
+    error = refusal(query)
+    assert message in error.message
+    assert (error.line, error.column) == (1, column)
+
+
+def test_the_line_is_counted_through_the_whole_text(refusal: Refusal) -> None:
+    error = refusal("SELECT\n  kind,\n  -- 'a comment'\n  nope\nFROM rides")
+    assert (error.line, error.column) == (4, 3)
+
+
+def test_missing_event_time_comes_with_the_way_out(refusal: Refusal) -> None:
+    error = refusal("SELECT count(*) FROM plain GROUP BY tumble(INTERVAL '1 hour')")
+    assert "add WATERMARK FOR" in error.hint
