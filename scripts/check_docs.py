@@ -16,7 +16,9 @@ _CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def missing_files(document: Path) -> Iterator[str]:
-    """What the document points at in vain: links relative to it, back-quoted paths relative to the root."""
+    """What the document points at in vain: links relative to it, back-quoted paths relative to
+    the root.
+    """
     text = _CODE_BLOCK.sub("", document.read_text(encoding="utf-8"))
     for target in _LINK.findall(text):
         if (

@@ -1,8 +1,8 @@
 """Every setting, in one place, with its default.
 
-A setting has a dotted key. The same key is taken from a TOML file, from the environment (`pipeline.epoch_rows` is
-`RESURGENCE_PIPELINE__EPOCH_ROWS`) and from `--set`, the later winning. Durations are written `500ms`, `15s`, `2m`.
-An unknown key is refused.
+A setting has a dotted key. The same key is taken from a TOML file, from the environment
+(`pipeline.epoch_rows` is `RESURGENCE_PIPELINE__EPOCH_ROWS`) and from `--set`, the later winning.
+Durations are written `500ms`, `15s`, `2m`. An unknown key is refused.
 """
 
 from __future__ import annotations
@@ -31,13 +31,22 @@ def parse_duration(value: object) -> object:
     match = _DURATION.fullmatch(str(value).strip())
     if match is None:
         raise ValueError(f"'{value}' is not a duration; write it as 500ms, 15s, 2m or 1h")
-    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    try:
+        return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+    except OverflowError as error:
+        raise ValueError(f"'{value}' is longer than any job will run") from error
+
+
+def duration_text(span: timedelta) -> str:
+    """A duration as `parse_duration` reads it back, to the microsecond."""
+    milliseconds, rest = divmod(span // timedelta(microseconds=1), 1000)
+    return f"{milliseconds}.{rest:03}ms" if rest else f"{milliseconds}ms"
 
 
 Duration = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
-    PlainSerializer(lambda span: f"{span / timedelta(milliseconds=1):g}ms", return_type=str),
+    PlainSerializer(duration_text, return_type=str),
 ]
 Count = Annotated[int, Field(ge=1)]
 
@@ -140,7 +149,7 @@ def settings_from(values: Mapping[str, str]) -> Settings:
 def _toml_values(path: Path) -> dict[str, str]:
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read settings from {path}: {error}") from error
     return dict(_flatten(tree, ""))
 

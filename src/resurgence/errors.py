@@ -1,8 +1,8 @@
 """The one root of every error, and the words for blame and retry.
 
-`ErrorDomain` is blame, for people. `RetryHint` decides whether the job is recovered. Foreign exceptions are
-translated into these at the edge that knows them, `from` the cause. The message says what failed and where;
-the hint says what to do about it.
+`ErrorDomain` is blame, for people. `RetryHint` decides whether the job is recovered. Foreign
+exceptions are translated into these at the edge that knows them, `from` the cause. The message says
+what failed and where; the hint says what to do about it.
 """
 
 from __future__ import annotations
@@ -148,6 +148,15 @@ class Retired(ResurgenceError):
 
     code = "retired"
     retry_hint = RetryHint.NO_RETRY
+
+
+class SealLost(Retired):
+    """An older generation sealed the epoch at the last moment; this one must begin again from
+    there.
+    """
+
+    code = "retired.seal_lost"
+    retry_hint = RetryHint.WITH_BACKOFF
 
 
 class TaskFailed(ResurgenceError):

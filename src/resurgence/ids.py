@@ -14,7 +14,9 @@ OperatorId = NewType("OperatorId", str)
 JobName = NewType("JobName", str)
 WorkerId = NewType("WorkerId", str)
 JobIdentity = NewType("JobIdentity", str)
-"""Made once per job and stored with its state. Sinks key what they commit by it; a name can be used again, this not."""
+"""Made once per job and stored with its state. Sinks key what they commit by it; a name can be
+used again, this not.
+"""
 
 NO_EPOCH = Epoch(0)
 """The parent of the first epoch."""

@@ -1,13 +1,14 @@
 """User-defined functions by type annotations: `from resurgence import udf, udaf`.
 
-A module given with `--udfs` marks its functions; the planner learns their names and kinds, the engine registers them
-with Spark, vectorised through Arrow. An argument that is not annotated `| None` is never called with a null: the
-result is null then, as in SQL.
+A module given with `--udfs` marks its functions; the planner learns their names and kinds, the
+engine registers them with Spark, vectorised through Arrow. An argument that is not annotated `|
+None` is never called with a null: the result is null then, as in SQL.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import sys
 import types
 import typing
@@ -79,17 +80,27 @@ def load_functions(path: Path | None) -> dict[str, UserFunction]:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise ConfigError(f"{path} fails when it is loaded: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"{path} fails when it is loaded: {type(error).__name__}: {error}"
+        ) from error
     marked = [each for each in vars(module).values() if callable(each) and hasattr(each, _MARK)]
     return {each.__name__: _described(each, path) for each in marked}
 
 
 def _described(function: Callable[..., Any], path: Path) -> UserFunction:
     where = f"{function.__name__} in {path}"
-    hints = typing.get_type_hints(function)
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError) as error:
+        raise ConfigError(f"{where}: an annotation cannot be understood: {error}") from error
     if "return" not in hints:
         raise ConfigError(f"{where} has no return annotation", hint="write def f(x: int) -> int")
     result = hints.pop("return")
+    bare = [each for each in inspect.signature(function).parameters if each not in hints]
+    if bare:
+        raise ConfigError(
+            f"{where}: {bare[0]} has no annotation", hint="write def f(x: int) -> int"
+        )
     return UserFunction(
         name=function.__name__,
         kind=getattr(function, _MARK),
@@ -103,7 +114,8 @@ def spark_type(annotation: object, where: str) -> str:
     """A Python annotation as a Spark SQL type."""
     if _is_optional(annotation):
         inner = [each for each in get_args(annotation) if each is not type(None)]
-        return spark_type(inner[0], where)
+        if len(inner) == 1:
+            return spark_type(inner[0], where)
     if get_origin(annotation) is list:
         return f"ARRAY<{spark_type(get_args(annotation)[0], where)}>"
     if annotation in _TYPES:
@@ -113,4 +125,6 @@ def spark_type(annotation: object, where: str) -> str:
 
 
 def _is_optional(annotation: object) -> bool:
-    return get_origin(annotation) in (typing.Union, types.UnionType) and type(None) in get_args(annotation)
+    return get_origin(annotation) in (typing.Union, types.UnionType) and type(None) in get_args(
+        annotation
+    )

@@ -65,7 +65,9 @@ def test_the_user_wins_over_our_other_settings() -> None:
 
 
 def test_only_a_local_master_is_tied_to_the_loopback_address() -> None:
-    cluster = session_conf(app_name="test", master="spark://host:7077", shuffle_partitions=4, conf={})
+    cluster = session_conf(
+        app_name="test", master="spark://host:7077", shuffle_partitions=4, conf={}
+    )
     assert "spark.driver.host" not in cluster
     assert _conf()["spark.driver.host"] == "127.0.0.1"
 
@@ -94,7 +96,10 @@ def test_python_workers_run_and_are_used_again(spark: SparkSession) -> None:
 
     def job() -> tuple[int, set[int]]:
         answer = (
-            spark.range(0, 100, 1, 2).repartition(2).mapInArrow(worker_pids, "rows long, pid long").collect()
+            spark.range(0, 100, 1, 2)
+            .repartition(2)
+            .mapInArrow(worker_pids, "rows long, pid long")
+            .collect()
         )
         return sum(row.rows for row in answer), {row.pid for row in answer}
 
@@ -169,7 +174,9 @@ def test_a_session_prints_nothing_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_a_jvm_that_cannot_start_says_why(tmp_path: Path) -> None:
     with pytest.raises(ResurgenceError, match="Invalid maximum heap size"):
-        jvm.start_jvm(memory="plenty", conf={}, log_file=tmp_path / "jvm.log", class_data_archive=False)
+        jvm.start_jvm(
+            memory="plenty", conf={}, log_file=tmp_path / "jvm.log", class_data_archive=False
+        )
 
 
 def test_a_jvm_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
@@ -188,20 +195,26 @@ def test_a_jvm_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive" * 1000])
-def test_a_bad_archive_is_survived(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_archive_is_survived(
+    content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RESURGENCE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     archive = jvm.archive_path(jvm.find_java())
     archive.parent.mkdir()
     archive.write_bytes(content)
-    process = jvm.start_jvm(memory="1g", conf={"spark.master": "local[1]"}, log_file=tmp_path / "jvm.log")
+    process = jvm.start_jvm(
+        memory="1g", conf={"spark.master": "local[1]"}, log_file=tmp_path / "jvm.log"
+    )
     assert process.is_alive()
     process.close()
     assert not process.is_alive()
     assert (tmp_path / "jvm.log").read_text() == ""
 
 
-def test_an_archive_that_kills_the_jvm_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_kills_the_jvm_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("RESURGENCE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     archive = jvm.archive_path(jvm.find_java())
@@ -209,13 +222,17 @@ def test_an_archive_that_kills_the_jvm_is_deleted(tmp_path: Path, monkeypatch: p
     archive.write_bytes(b"x")
     start = jvm._start
 
-    def start_unless_archived(java: jvm.Java, java_options: list[str], **arguments: object) -> jvm.JvmProcess:
+    def start_unless_archived(
+        java: jvm.Java, java_options: list[str], **arguments: object
+    ) -> jvm.JvmProcess:
         if java_options:
             raise ResurgenceError("killed by the archive")
         return start(java, java_options, **arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(jvm, "_start", start_unless_archived)
-    process = jvm.start_jvm(memory="1g", conf={"spark.master": "local[1]"}, log_file=tmp_path / "jvm.log")
+    process = jvm.start_jvm(
+        memory="1g", conf={"spark.master": "local[1]"}, log_file=tmp_path / "jvm.log"
+    )
     process.close()
     assert not archive.exists()
 
@@ -246,12 +263,19 @@ def test_a_built_archive_is_used(tmp_path: Path) -> None:
     archive = tmp_path / "classes-0.jsa"
     command = [sys.executable, "-m", jvm.__name__, "--build-archive", str(archive)]
     archive.with_suffix(".log").touch()
-    subprocess.run(command, check=True, env=os.environ | {"PYTHONPATH": str(Path(jvm.__file__).parents[2])})
+    subprocess.run(
+        command, check=True, env=os.environ | {"PYTHONPATH": str(Path(jvm.__file__).parents[2])}
+    )
     assert [path.name for path in tmp_path.iterdir()] == [archive.name]
     java = jvm.find_java()
     options = [f"-XX:SharedArchiveFile={archive}", "-Xshare:on"]
     process = jvm._start(
-        java, options, memory="1g", conf={}, log_file=tmp_path / "jvm.log", deadline=timedelta(minutes=1)
+        java,
+        options,
+        memory="1g",
+        conf={},
+        log_file=tmp_path / "jvm.log",
+        deadline=timedelta(minutes=1),
     )
     process.close()
 
@@ -283,7 +307,9 @@ def test_no_java_is_an_error_that_says_what_was_found_and_what_to_install() -> N
         jvm.choose_java([], lambda _: None)
 
 
-@pytest.mark.parametrize(("version", "major"), [(JAVA_8, 8), (JAVA_17, 17), (JAVA_21, 21), ("nonsense", 0)])
+@pytest.mark.parametrize(
+    ("version", "major"), [(JAVA_8, 8), (JAVA_17, 17), (JAVA_21, 21), ("nonsense", 0)]
+)
 def test_the_major_version_is_read(version: str, major: int) -> None:
     assert jvm.major_version(version) == major
 
@@ -301,11 +327,15 @@ def _wait_until(condition: Callable[[], bool]) -> None:
 
 
 def _is_running(pid: int) -> bool:
-    status = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True).stdout
+    status = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True
+    ).stdout
     return bool(status) and not status.startswith("Z")
 
 
 def _children(pid: int, containing: str = "") -> list[int]:
-    lines = subprocess.run(["ps", "-A", "-o", "ppid=,pid=,args="], capture_output=True, text=True).stdout
+    lines = subprocess.run(
+        ["ps", "-A", "-o", "ppid=,pid=,args="], capture_output=True, text=True
+    ).stdout
     fields = [line.split(maxsplit=2) for line in lines.splitlines()]
     return [int(each[1]) for each in fields if int(each[0]) == pid and containing in each[2]]

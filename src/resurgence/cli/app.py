@@ -21,13 +21,23 @@ app = typer.Typer(
     help="Streaming SQL on Apache Spark that comes back after any failure, exactly once.",
 )
 
-SqlFile = Annotated[Path, typer.Argument(metavar="FILE.sql", help="The pipeline.", exists=True, dir_okay=False)]
-Parallelism = Annotated[int | None, typer.Option(min=1, max=64, help="Subtasks of each stateful operator.")]
-Assignments = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")]
-Functions = Annotated[Path | None, typer.Option("--udfs", metavar="FILE.py", help="Python functions for the SQL.")]
+SqlFile = Annotated[
+    Path, typer.Argument(metavar="FILE.sql", help="The pipeline.", exists=True, dir_okay=False)
+]
+Parallelism = Annotated[
+    int | None, typer.Option(min=1, max=64, help="Subtasks of each stateful operator.")
+]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")
+]
+Functions = Annotated[
+    Path | None, typer.Option("--udfs", metavar="FILE.py", help="Python functions for the SQL.")
+]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE.toml", help="Settings; resurgence.toml here is taken by itself."),
+    typer.Option(
+        "--config", metavar="FILE.toml", help="Settings; resurgence.toml here is taken by itself."
+    ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show stack traces.")]
 
@@ -48,14 +58,22 @@ def root(
 @app.command()
 def run(
     file: SqlFile,
-    state_dir: Annotated[str, typer.Option(metavar="DIR", help="Where checkpoints are kept: a folder or a URL.")] = ".resurgence",
-    name: Annotated[str | None, typer.Option(help="The job's name; the file's name by default.")] = None,
+    state_dir: Annotated[
+        str, typer.Option(metavar="DIR", help="Where checkpoints are kept: a folder or a URL.")
+    ] = ".resurgence",
+    name: Annotated[
+        str | None, typer.Option(help="The job's name; the file's name by default.")
+    ] = None,
     parallelism: Parallelism = None,
-    epoch_rows: Annotated[int | None, typer.Option(min=1, help="Most rows that an epoch takes from a source.")] = None,
+    epoch_rows: Annotated[
+        int | None, typer.Option(min=1, help="Most rows that an epoch takes from a source.")
+    ] = None,
     udfs: Functions = None,
     assignments: Assignments = None,
     config: ConfigFile = None,
-    events: Annotated[str | None, typer.Option(metavar="FILE|-", help="Write events as JSON lines.")] = None,
+    events: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help="Write events as JSON lines.")
+    ] = None,
     profile: Annotated[bool, typer.Option("--profile", help="Show what an epoch costs.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -86,7 +104,9 @@ def explain(
     debug: Debug = False,
 ) -> None:
     """Show the graph of a pipeline: operators, ids, state, and the Spark jobs of an epoch."""
-    _guarded(file, debug, lambda: explain_file(file, parallelism, udfs, tuple(assignments or ()), config))
+    _guarded(
+        file, debug, lambda: explain_file(file, parallelism, udfs, tuple(assignments or ()), config)
+    )
 
 
 def _guarded(file: Path, debug: bool, command: Callable[[], int]) -> None:

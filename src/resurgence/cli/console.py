@@ -1,4 +1,6 @@
-"""How the command line speaks: one clear message for an error, live progress on a terminal, plain lines elsewhere."""
+"""How the command line speaks: one clear message for an error, live progress on a terminal,
+plain lines elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -85,16 +87,30 @@ class Progress:
 
     def table(self) -> Table:
         """The live view."""
-        age = "none yet" if self._checkpointed_at is None else f"{time.monotonic() - self._checkpointed_at:.0f} s ago"
+        age = (
+            "none yet"
+            if self._checkpointed_at is None
+            else f"{time.monotonic() - self._checkpointed_at:.0f} s ago"
+        )
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
         table.add_row("[bold]job[/]", self._job, "[bold]state[/]", self._state)
         table.add_row("[bold]epoch[/]", str(self._epoch), "[bold]last checkpoint[/]", age)
-        table.add_row("[bold]rows[/]", f"{self._rows:,} ({self._rate:,.0f}/s)", "[bold]watermark[/]", self._watermark)
         table.add_row(
-            "[bold]state size[/]", f"{self._state_bytes / 1e6:.1f} MB", "[bold]incidents[/]", str(self._incidents)
+            "[bold]rows[/]",
+            f"{self._rows:,} ({self._rate:,.0f}/s)",
+            "[bold]watermark[/]",
+            self._watermark,
+        )
+        table.add_row(
+            "[bold]state size[/]",
+            f"{self._state_bytes / 1e6:.1f} MB",
+            "[bold]incidents[/]",
+            str(self._incidents),
         )
         if self._bad or self._late:
-            table.add_row("[bold]bad rows[/]", f"{self._bad:,}", "[bold]late rows[/]", f"{self._late:,}")
+            table.add_row(
+                "[bold]bad rows[/]", f"{self._bad:,}", "[bold]late rows[/]", f"{self._late:,}"
+            )
         return table
 
     def __rich__(self) -> Table:
@@ -110,7 +126,11 @@ class ProgressView:
 
     def __init__(self, job: str) -> None:
         self._progress = Progress(job)
-        self._live = Live(self._progress, console=ERROR_CONSOLE, refresh_per_second=5) if sys.stderr.isatty() else None
+        self._live = (
+            Live(self._progress, console=ERROR_CONSOLE, refresh_per_second=5)
+            if sys.stderr.isatty()
+            else None
+        )
 
     def __enter__(self) -> Self:
         if self._live is not None:
@@ -118,7 +138,10 @@ class ProgressView:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self._live is not None:
             self._live.stop()
@@ -159,6 +182,7 @@ def describe(event: Event) -> str | None:
 
 def json_lines_writer(file: IO[str]) -> Callable[[Event], None]:
     """Writes each event as a line of JSON, at once."""
+
     def write(event: Event) -> None:
         file.write(json.dumps(event) + "\n")
         file.flush()

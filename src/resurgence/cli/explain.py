@@ -9,7 +9,11 @@ from resurgence.graph.explain import explain_graph
 
 
 def explain_file(
-    file: Path, parallelism: int | None, udfs: Path | None, assignments: tuple[str, ...], config: Path | None
+    file: Path,
+    parallelism: int | None,
+    udfs: Path | None,
+    assignments: tuple[str, ...],
+    config: Path | None,
 ) -> int:
     """Print the graph."""
     settings = settings_for(assignments, config, parallelism=parallelism)

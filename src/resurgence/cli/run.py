@@ -48,7 +48,10 @@ def run_file(options: RunOptions) -> int:
     sql = options.file.read_text(encoding="utf-8")
     name = job_name(options.name or options.file.stem)
     settings = settings_for(
-        options.assignments, options.config, parallelism=options.parallelism, epoch_rows=options.epoch_rows
+        options.assignments,
+        options.config,
+        parallelism=options.parallelism,
+        epoch_rows=options.epoch_rows,
     )
     parse_faults(settings.faults)
     compile_file(sql, options.udfs)
@@ -83,7 +86,8 @@ def _open(url: str) -> ObjectStore:
             Path(path).mkdir(parents=True)
         except OSError as error:
             raise ConfigError(
-                f"cannot make the folder {path}: {error.strerror}", hint="choose another --state-dir"
+                f"cannot make the folder {path}: {error.strerror}",
+                hint="choose another --state-dir",
             ) from error
     store = ObjectStore(url)
     require_writable(store)
@@ -100,7 +104,8 @@ def _conclude(state: State, options: RunOptions, log_file: Path) -> int:
     failure = state.failure
     if failure.code == SqlError.code and failure.line is not None and failure.column is not None:
         console.complain(
-            SqlError(failure.reason, line=failure.line, column=failure.column, hint=failure.hint), options.file
+            SqlError(failure.reason, line=failure.line, column=failure.column, hint=failure.hint),
+            options.file,
         )
         return 2
     console.say_error(f"the job failed ({failure.domain}): {state.reason}", failure.hint)
@@ -128,11 +133,15 @@ def _event_writer(target: str | None) -> Iterator[Callable[[Event], None]]:
 
 def profile_table(epochs: list[EpochCommitted]) -> Table:
     """What an epoch cost, on average and at the median, by kind of work."""
-    table = Table("work", "calls per epoch", "ms, median", "ms, mean", title=f"cost of {len(epochs)} epochs")
+    table = Table(
+        "work", "calls per epoch", "ms, median", "ms, mean", title=f"cost of {len(epochs)} epochs"
+    )
     for kind in ("planning", "spark", "storage", "sinks"):
         spent = sorted(each.profile_seconds.get(kind, 0.0) * 1000 for each in epochs)
         calls = sum(each.profile_calls.get(kind, 0) for each in epochs)
         if spent:
             mean = sum(spent) / len(spent)
-            table.add_row(kind, f"{calls / len(spent):.1f}", f"{spent[len(spent) // 2]:.0f}", f"{mean:.0f}")
+            table.add_row(
+                kind, f"{calls / len(spent):.1f}", f"{spent[len(spent) // 2]:.0f}", f"{mean:.0f}"
+            )
     return table

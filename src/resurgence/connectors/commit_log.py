@@ -1,8 +1,9 @@
 """The commit log of a file sink: beside the output, one small record per (job, epoch).
 
-The first to create an epoch's record fixes what that epoch's output is; everyone else, a zombie or whoever restores
-the job, completes that record instead of their own. So an epoch that is replayed after a fallback, perhaps with its
-rows dealt to other files, can never become visible twice or in two mixed versions.
+The first to create an epoch's record fixes what that epoch's output is; everyone else, a zombie or
+whoever restores the job, completes that record instead of their own. So an epoch that is replayed
+after a fallback, perhaps with its rows dealt to other files, can never become visible twice or in
+two mixed versions.
 """
 
 from __future__ import annotations
@@ -25,18 +26,26 @@ class CommitLog:
         self._folder = folder
 
     def staged_prefix(self, job: JobIdentity, epoch: Epoch, generation: int) -> str:
-        """Where an epoch's output is staged; the names end in no suffix that a reader would look for."""
+        """Where an epoch's output is staged; the names end in no suffix that a reader would look
+        for.
+        """
         return f"{self._folder}/{job}/staged/{epoch:010}-{generation}"
 
     def sweep(self, job: JobIdentity) -> None:
         """Remove everything staged."""
         self._store.delete(each.path for each in self._store.list(f"{self._folder}/{job}/staged"))
 
-    def fix(self, job: JobIdentity, epoch: Epoch, content: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        """The content of an epoch: this one if it is the first, else the one that was fixed before."""
+    def fix(
+        self, job: JobIdentity, epoch: Epoch, content: dict[str, JsonValue]
+    ) -> dict[str, JsonValue]:
+        """The content of an epoch: this one if it is the first, else the one that was fixed
+        before.
+        """
         path = self._path(job, epoch)
         if self._store.create(path, json.dumps({"version": 1, **content}).encode()):
-            self._store.delete([self._path(job, Epoch(epoch - RECORDS_KEPT))] if epoch > RECORDS_KEPT else [])
+            self._store.delete(
+                [self._path(job, Epoch(epoch - RECORDS_KEPT))] if epoch > RECORDS_KEPT else []
+            )
             return content
         return dict(json.loads(self._store.read(path)))
 
@@ -46,7 +55,9 @@ class CommitLog:
         if not listed:
             return None
         path = listed[-1].path
-        return Epoch(int(path.rsplit("/", 1)[1].removesuffix(".json"))), dict(json.loads(self._store.read(path)))
+        return Epoch(int(path.rsplit("/", 1)[1].removesuffix(".json"))), dict(
+            json.loads(self._store.read(path))
+        )
 
     def _path(self, job: JobIdentity, epoch: Epoch) -> str:
         return f"{self._folder}/{job}/epochs/{epoch:010}.json"

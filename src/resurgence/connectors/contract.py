@@ -1,10 +1,12 @@
 """The two contracts: what a source gives and what a sink promises.
 
-A source plans ranges of offsets and reads them as DataFrames. Reading a range again gives the same rows.
+A source plans ranges of offsets and reads them as DataFrames. Reading a range again gives the same
+rows.
 
-A sink takes an epoch's rows in two steps. `stage` makes them durable and invisible, under names of their own.
-`commit` makes them visible and may be called again, by anyone, for the same (job, epoch): what was committed first
-stays. `discard` and `sweep` remove what was staged and will never be committed.
+A sink takes an epoch's rows in two steps. `stage` makes them durable and invisible, under names of
+their own. `commit` makes them visible and may be called again, by anyone, for the same (job,
+epoch): what was committed first stays. `discard` and `sweep` remove what was staged and will never
+be committed.
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class StagedFile(BaseModel):
 
 
 class StagedOutput(BaseModel):
-    """All that an epoch staged in one sink; plain JSON, kept in the checkpoint until it is committed."""
+    """All that an epoch staged in one sink; plain JSON, kept in the checkpoint until it is
+    committed.
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -75,7 +79,9 @@ class Sink(Protocol):
         """Raise a UserError now if this can never be written."""
         ...
 
-    def stage(self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation) -> StagedOutput:
+    def stage(
+        self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
+    ) -> StagedOutput:
         """Make an epoch's rows durable, and invisible."""
         ...
 
@@ -88,5 +94,7 @@ class Sink(Protocol):
         ...
 
     def sweep(self, job: JobIdentity) -> None:
-        """Remove all that the job ever staged and did not commit. Called when nothing is left to commit."""
+        """Remove all that the job ever staged and did not commit. Called when nothing is left to
+        commit.
+        """
         ...

@@ -1,7 +1,8 @@
-"""The `filesystem` sink: a folder of Parquet or JSON files, on a disk or in an object store. Exactly once.
+"""The `filesystem` sink: a folder of Parquet or JSON files, on a disk or in an object store.
+Exactly once.
 
-Staged objects lie in the hidden folder `.resurgence`; commit moves each to its final name, which holds the job and
-the epoch. A file appears whole or not at all.
+Staged objects lie in the hidden folder `.resurgence`; commit moves each to its final name, which
+holds the job and the epoch. A file appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -37,8 +38,12 @@ class FilesystemSink:
         """Opening the store makes the folder."""
         _ = self._store
 
-    def stage(self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation) -> StagedOutput:
-        return stage_files(rows, self._format, self._url, self._log.staged_prefix(job, epoch, generation))
+    def stage(
+        self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
+    ) -> StagedOutput:
+        return stage_files(
+            rows, self._format, self._url, self._log.staged_prefix(job, epoch, generation)
+        )
 
     def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
         if not staged.files:
@@ -46,10 +51,14 @@ class FilesystemSink:
         content = self._log.fix(job, epoch, {"files": [each.path for each in staged.files]})
         fixed = content["files"]
         if not isinstance(fixed, list):
-            raise SinkError(f"the commit record of epoch {epoch} in {self._url}/.resurgence is damaged")
+            raise SinkError(
+                f"the commit record of epoch {epoch} in {self._url}/.resurgence is damaged"
+            )
         for number, path in enumerate(str(each) for each in fixed):
             self._publish(path, f"{job}-{epoch:010}-{number:05}.{self._format}")
-        self.discard(StagedOutput(files=tuple(each for each in staged.files if each.path not in fixed)))
+        self.discard(
+            StagedOutput(files=tuple(each for each in staged.files if each.path not in fixed))
+        )
 
     def discard(self, staged: StagedOutput) -> None:
         self._store.delete(each.path for each in staged.files)

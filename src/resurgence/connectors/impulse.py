@@ -1,7 +1,8 @@
 """`impulse`: a generator of numbered rows, made inside Spark, the same for the same offset.
 
 Columns: `counter`, `timestamp` and `subtask`. The first timestamp and the number of subtasks are
-part of the offset, so that a range read again, by anyone and at any parallelism, gives the same rows.
+part of the offset, so that a range read again, by anyone and at any parallelism, gives the same
+rows.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class ImpulseSource:
         rate = options.get("event_rate")
         self._rate = None if rate is None else _positive("event_rate", rate)
         count = options.get("message_count")
-        self._count = None if count is None else int(_positive("message_count", count, allow_zero=True))
+        self._count = (
+            None if count is None else int(_positive("message_count", count, allow_zero=True))
+        )
         interval = options.get("event_time_interval")
         if interval is not None:
             self._interval = max(1, _interval_micros(interval))
@@ -51,7 +54,12 @@ class ImpulseSource:
 
     def first_offset(self, now: datetime, parallelism: int) -> Offset:
         start = self._start or now
-        return {"counter": 0, "start_micros": (start - _EPOCH) // _MICROSECOND, "subtasks": parallelism, "began_micros": (now - _EPOCH) // _MICROSECOND}
+        return {
+            "counter": 0,
+            "start_micros": (start - _EPOCH) // _MICROSECOND,
+            "subtasks": parallelism,
+            "began_micros": (now - _EPOCH) // _MICROSECOND,
+        }
 
     def plan(self, offset: Offset, most_rows: int, now: datetime) -> InputRange | None:
         counter = _whole(offset, "counter")
@@ -64,7 +72,9 @@ class ImpulseSource:
         final = self._count is not None and end >= self._count
         if end <= counter and not final:
             return None
-        return InputRange(start=offset, end={**offset, "counter": end}, rows=end - counter, final=final)
+        return InputRange(
+            start=offset, end={**offset, "counter": end}, rows=end - counter, final=final
+        )
 
     def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
         start, end = _whole(input_range.start, "counter"), _whole(input_range.end, "counter")
@@ -77,7 +87,12 @@ class ImpulseSource:
             "subtask": f"id % {subtasks}",
         }
         rows = spark.range(start, end, 1, partitions)
-        return rows.selectExpr(*(f"CAST({made[each.name.lower()]} AS {each.type}) AS `{each.name}`" for each in self._columns))
+        return rows.selectExpr(
+            *(
+                f"CAST({made[each.name.lower()]} AS {each.type}) AS `{each.name}`"
+                for each in self._columns
+            )
+        )
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
         return BadRecord(f"impulse made a bad record at {position} of {input_range.start}")
@@ -86,7 +101,9 @@ class ImpulseSource:
 def _whole(offset: Offset, name: str) -> int:
     value = offset.get(name)
     if not isinstance(value, int):
-        raise UserError(f"'{name}' is missing in the offset {offset}", hint="was the checkpoint edited by hand?")
+        raise UserError(
+            f"'{name}' is missing in the offset {offset}", hint="was the checkpoint edited by hand?"
+        )
     return value
 
 
@@ -110,7 +127,9 @@ def _interval_micros(text: str) -> int:
     try:
         span = parse_duration(text)
     except ValueError as error:
-        raise UserError(f"option 'event_time_interval' is '{text}'", hint="write it as '1 second' or 5ms") from error
+        raise UserError(
+            f"option 'event_time_interval' is '{text}'", hint="write it as '1 second' or 5ms"
+        ) from error
     assert isinstance(span, timedelta)
     return span // _MICROSECOND
 
@@ -119,5 +138,7 @@ def _instant(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UserError(f"option 'start_time' is '{text}'", hint="write it as 2024-01-01T00:00:00") from error
+        raise UserError(
+            f"option 'start_time' is '{text}'", hint="write it as 2024-01-01T00:00:00"
+        ) from error
     return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -1,6 +1,7 @@
 """JSON lines: how Spark parses them into columns, and renders columns as them.
 
-Timestamps are ISO 8601 in UTC without a zone, with a fraction only when it is not zero. Nulls are written.
+Timestamps are ISO 8601 in UTC without a zone, with a fraction only when it is not zero. Nulls are
+written.
 """
 
 from __future__ import annotations
@@ -10,7 +11,14 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from resurgence.connectors.contract import BAD_POSITION
 from resurgence.graph.model import Column
@@ -20,7 +28,9 @@ LINE = "line"
 
 
 def parse(lines: DataFrame, columns: Sequence[Column]) -> DataFrame:
-    """Columns `position` and `text` to the declared columns and BAD_POSITION. Blank lines are passed over."""
+    """Columns `position` and `text` to the declared columns and BAD_POSITION. Blank lines are
+    passed over.
+    """
     schema = ", ".join(f"`{each.name}` {each.type}" for each in columns) + f", `{_CORRUPT}` STRING"
     required = "".join(f" OR parsed.`{each.name}` IS NULL" for each in columns if not each.nullable)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
@@ -36,7 +46,9 @@ def parse(lines: DataFrame, columns: Sequence[Column]) -> DataFrame:
 
 def render(rows: DataFrame) -> DataFrame:
     """Rows as one column of text, each ending in a newline."""
-    fields = ", ".join(f"{_portable(f'`{each.name}`', each.dataType)} AS `{each.name}`" for each in rows.schema)
+    fields = ", ".join(
+        f"{_portable(f'`{each.name}`', each.dataType)} AS `{each.name}`" for each in rows.schema
+    )
     return rows.selectExpr(
         f"concat(to_json(struct({fields}), map('ignoreNullFields', 'false')), '\\n') AS {LINE}"
     )
@@ -50,7 +62,9 @@ def _portable(sql: str, kind: DataType) -> str:
     if not _holds_timestamp(kind):
         return sql
     if isinstance(kind, StructType):
-        fields = ", ".join(f"{_portable(f'{sql}.`{each.name}`', each.dataType)} AS `{each.name}`" for each in kind)
+        fields = ", ".join(
+            f"{_portable(f'{sql}.`{each.name}`', each.dataType)} AS `{each.name}`" for each in kind
+        )
         return f"IF({sql} IS NULL, NULL, struct({fields}))"
     if isinstance(kind, ArrayType):
         return f"transform({sql}, item -> {_portable('item', kind.elementType)})"
@@ -83,7 +97,10 @@ def explain_bad_line(text: str, columns: Sequence[Column]) -> tuple[str, int]:
         return f"'{missing[0]}' is NOT NULL and has no value", max(place, 0) + 1
     for each in columns:
         if each.name in tree and not _fits(tree[each.name], each.type):
-            return f"'{each.name}' is not a {each.type}: {json.dumps(tree[each.name])}", _value_column(text, each.name)
+            return (
+                f"'{each.name}' is not a {each.type}: {json.dumps(tree[each.name])}",
+                _value_column(text, each.name),
+            )
     return "does not fit the table's columns", 1
 
 

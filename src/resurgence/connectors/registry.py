@@ -64,12 +64,16 @@ CONNECTORS: dict[str, ConnectorSpec] = {
     "stdout": ConnectorSpec(
         name="stdout",
         roles={
-            Role.SINK: RoleSpec(options={"format": _JSON}, needs_columns=False, guarantee=Guarantee.AT_LEAST_ONCE)
+            Role.SINK: RoleSpec(
+                options={"format": _JSON}, needs_columns=False, guarantee=Guarantee.AT_LEAST_ONCE
+            )
         },
     ),
     "blackhole": ConnectorSpec(
         name="blackhole",
-        roles={Role.SINK: RoleSpec(options={}, needs_columns=False, guarantee=Guarantee.EXACTLY_ONCE)},
+        roles={
+            Role.SINK: RoleSpec(options={}, needs_columns=False, guarantee=Guarantee.EXACTLY_ONCE)
+        },
     ),
 }
 
@@ -85,7 +89,10 @@ def make_source(operator: SourceOperator) -> Source:
 
 def make_sink(operator: SinkOperator, state_url: str, job: JobName) -> Sink:
     """The sink that an operator writes."""
-    options = {"format": "parquet" if operator.connector == "filesystem" else "json", **operator.options}
+    options = {
+        "format": "parquet" if operator.connector == "filesystem" else "json",
+        **operator.options,
+    }
     if operator.connector == "filesystem":
         return FilesystemSink(options)
     if operator.connector == "single_file":
@@ -98,7 +105,9 @@ def make_sink(operator: SinkOperator, state_url: str, job: JobName) -> Sink:
 
 
 def check_connectors(graph: Graph, state_url: str, job: JobName) -> None:
-    """Raise a UserError for what can be seen to be wrong before Spark starts: a missing file, say."""
+    """Raise a UserError for what can be seen to be wrong before Spark starts: a missing file,
+    say.
+    """
     for source in graph.sources():
         make_source(source).check()
     for sink in graph.sinks():

@@ -1,10 +1,11 @@
 """`single_file`: one local file of JSON lines, read from end to end, or written exactly once.
 
-As a source, its offset is a line; the byte where that line begins rides along, so that an epoch reads only its part.
-The file is bounded: its end is the end of the input.
+As a source, its offset is a line; the byte where that line begins rides along, so that an epoch
+reads only its part. The file is bounded: its end is the end of the input.
 
-As a sink, commit writes an epoch's bytes at the place that the commit log fixed for that epoch, under a lock; doing it
-again writes the same bytes at the same place. A new job begins the file anew.
+As a sink, commit writes an epoch's bytes at the place that the commit log fixed for that epoch,
+under a lock; doing it again writes the same bytes at the same place. A new job begins the file
+anew.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _LOCK_DEADLINE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class _Span:
-    """Whole lines of the file: bytes from `start` up to `end`, the first of them being line `line`."""
+    """Whole lines of the file: bytes from `start` up to `end`, the first of them being line
+    `line`.
+    """
 
     start: int
     end: int
@@ -58,14 +61,18 @@ class SingleFileSource:
 
     def check(self) -> None:
         if not self._path.is_file():
-            raise UserError(f"the source file {self._path} does not exist", hint="check the option 'path'")
+            raise UserError(
+                f"the source file {self._path} does not exist", hint="check the option 'path'"
+            )
         if not os.access(self._path, os.R_OK):
-            raise UserError(f"the source file {self._path} cannot be read", hint="check its permissions")
+            raise UserError(
+                f"the source file {self._path} cannot be read", hint="check its permissions"
+            )
 
-    def first_offset(self, now: datetime, parallelism: int) -> Offset:  # noqa: ARG002
+    def first_offset(self, now: datetime, parallelism: int) -> Offset:
         return {"line": 0, "byte": 0}
 
-    def plan(self, offset: Offset, most_rows: int, now: datetime) -> InputRange:  # noqa: ARG002
+    def plan(self, offset: Offset, most_rows: int, now: datetime) -> InputRange:
         line, byte = _number(offset, "line"), _number(offset, "byte")
         self.check()
         size = self._path.stat().st_size
@@ -199,11 +206,17 @@ class SingleFileSink:
 
     def check(self) -> None:
         if self._path.is_dir():
-            raise UserError(f"the sink file {self._path} is a folder", hint="check the option 'path'")
+            raise UserError(
+                f"the sink file {self._path} is a folder", hint="check the option 'path'"
+            )
         _ = self._store
 
-    def stage(self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation) -> StagedOutput:
-        return stage_files(rows, FileFormat.JSON, self._url, self._log.staged_prefix(job, epoch, generation))
+    def stage(
+        self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
+    ) -> StagedOutput:
+        return stage_files(
+            rows, FileFormat.JSON, self._url, self._log.staged_prefix(job, epoch, generation)
+        )
 
     def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
         with self._locked():
@@ -231,7 +244,8 @@ class SingleFileSink:
     def _write(self, offset: int, files: Sequence[str]) -> None:
         """Put the staged pieces at their place and cut off what stands after them.
 
-        The pieces are deleted only after they are all written, so a missing piece means that this was done before.
+        The pieces are deleted only after they are all written, so a missing piece means that this
+        was done before.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as target:
@@ -269,7 +283,9 @@ class SingleFileSink:
 def _number(content: Mapping[str, object], name: str) -> int:
     value = content.get(name)
     if not isinstance(value, int):
-        raise UserError(f"'{name}' is missing in {dict(content)}", hint="was the checkpoint edited by hand?")
+        raise UserError(
+            f"'{name}' is missing in {dict(content)}", hint="was the checkpoint edited by hand?"
+        )
     return value
 
 

@@ -1,6 +1,7 @@
 """How file sinks stage: each Spark task writes its own objects and returns what it wrote.
 
-No listing, no committer, no rename in the data path; a task that is run twice leaves an object that no one names.
+No listing, no committer, no rename in the data path; a task that is run twice leaves an object that
+no one names.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from enum import StrEnum
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from resurgence.connectors import json_lines
 from resurgence.connectors.contract import StagedFile, StagedOutput
@@ -20,7 +22,13 @@ from resurgence.storage.parquet import ParquetEncoder, create_new
 ROLL_BYTES = 128 * 1024 * 1024
 """A task begins another object when one has grown to this size: it bounds a task's memory."""
 
-_WRITTEN = "path STRING, rows BIGINT, bytes BIGINT"
+_WRITTEN = StructType(
+    [
+        StructField("path", StringType()),
+        StructField("rows", LongType()),
+        StructField("bytes", LongType()),
+    ]
+)
 
 
 class FileFormat(StrEnum):
@@ -31,12 +39,16 @@ class FileFormat(StrEnum):
 
 
 def stage_files(rows: DataFrame, file_format: FileFormat, url: str, prefix: str) -> StagedOutput:
-    """Write rows as objects named `{prefix}-{unique}` under a URL, one or more per task that has rows."""
+    """Write rows as objects named `{prefix}-{unique}` under a URL, one or more per task that has
+    rows.
+    """
     if file_format is FileFormat.JSON:
         written = json_lines.render(rows).mapInArrow(_json_writer(url, prefix), _WRITTEN).collect()
     else:
         written = rows.mapInArrow(_parquet_writer(url, prefix), _WRITTEN).collect()
-    files = tuple(sorted((StagedFile(**row.asDict()) for row in written), key=lambda each: each.path))
+    files = tuple(
+        sorted((StagedFile(**row.asDict()) for row in written), key=lambda each: each.path)
+    )
     return StagedOutput(rows=sum(each.rows for each in files), files=files)
 
 

@@ -1,7 +1,7 @@
 """`stdout` and `blackhole`: sinks to look at a stream, and to measure it.
 
-`stdout` is at least once: what a terminal has shown cannot be taken back, so a crash between showing an epoch and the
-record of it shows it again. `blackhole` computes every row and keeps none.
+`stdout` is at least once: what a terminal has shown cannot be taken back, so a crash between
+showing an epoch and the record of it shows it again. `blackhole` computes every row and keeps none.
 """
 
 from __future__ import annotations
@@ -27,10 +27,14 @@ class StdoutSink:
     def check(self) -> None:
         """A terminal is always there."""
 
-    def stage(self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation) -> StagedOutput:  # noqa: ARG002
-        return stage_files(rows, FileFormat.JSON, self._url, f"{self._folder}/{epoch:010}-{generation}")
+    def stage(
+        self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
+    ) -> StagedOutput:
+        return stage_files(
+            rows, FileFormat.JSON, self._url, f"{self._folder}/{epoch:010}-{generation}"
+        )
 
-    def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:  # noqa: ARG002
+    def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
         store = shared_store(self._url)
         for each in staged.files:
             if store.size(each.path) is not None:
@@ -41,7 +45,7 @@ class StdoutSink:
     def discard(self, staged: StagedOutput) -> None:
         shared_store(self._url).delete(each.path for each in staged.files)
 
-    def sweep(self, job: JobIdentity) -> None:  # noqa: ARG002
+    def sweep(self, job: JobIdentity) -> None:
         store = shared_store(self._url)
         store.delete(each.path for each in store.list(self._folder))
 
@@ -52,9 +56,13 @@ class BlackholeSink:
     def check(self) -> None:
         """It is always there."""
 
-    def stage(self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation) -> StagedOutput:  # noqa: ARG002
+    def stage(
+        self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
+    ) -> StagedOutput:
         counted = Observation()
-        rows.observe(counted, F.count(F.lit(1)).alias("rows")).write.format("noop").mode("overwrite").save()
+        rows.observe(counted, F.count(F.lit(1)).alias("rows")).write.format("noop").mode(
+            "overwrite"
+        ).save()
         return StagedOutput(rows=int(counted.get["rows"]))
 
     def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:

@@ -1,4 +1,6 @@
-"""The controller's end of the control connections: loopback only, one token per worker, one queue for all."""
+"""The controller's end of the control connections: loopback only, one token per worker, one
+queue for all.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class ControlChannel:
 
     async def open(self) -> tuple[str, int]:
         """Begin to listen; the address to give to workers."""
-        self._server = await asyncio.start_server(self._handle, "127.0.0.1", 0, limit=LONGEST_MESSAGE)
+        self._server = await asyncio.start_server(
+            self._handle, "127.0.0.1", 0, limit=LONGEST_MESSAGE
+        )
         host, port = self._server.sockets[0].getsockname()[:2]
         return str(host), int(port)
 
@@ -108,7 +112,11 @@ class ControlChannel:
 
     def _admit(self, message: FromWorker) -> _Expected | None:
         expected = self._expected.get(message.worker)
-        if not isinstance(message, WorkerConnected) or expected is None or expected.writer is not None:
+        if (
+            not isinstance(message, WorkerConnected)
+            or expected is None
+            or expected.writer is not None
+        ):
             return None
-        token_fits = hmac.compare_digest(message.token, expected.token)
+        token_fits = hmac.compare_digest(message.token.encode(), expected.token.encode())
         return expected if token_fits and message.generation == expected.generation else None

@@ -1,4 +1,6 @@
-"""What a job's states share: its definition, what it wants to be, what is known of it, and the means to act."""
+"""What a job's states share: its definition, what it wants to be, what is known of it, and the
+means to act.
+"""
 
 from __future__ import annotations
 
@@ -115,15 +117,17 @@ class JobContext:
 
     # ---------------------------------------------------------------- watching
 
-    async def tick(self) -> None:
-        """Wait until something happens, or for one progress tick."""
+    async def tick(self, at_most: timedelta = PROGRESS_TICK) -> None:
+        """Wait until something happens, or for one progress tick, or for less."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PROGRESS_TICK.total_seconds()):
+            async with asyncio.timeout(min(at_most, PROGRESS_TICK).total_seconds()):
                 await self._changed.wait()
         self._changed.clear()
 
     def detect(self) -> Failure | None:
-        """Ask the failure detector. What a worker said of itself goes before what was seen from outside."""
+        """Ask the failure detector. What a worker said of itself goes before what was seen from
+        outside.
+        """
         now = self.clock.now()
         epoch = self.model.sealed_epoch
         if (event := self.model.task_failed()) is not None:
@@ -175,7 +179,8 @@ class JobContext:
     async def plan_restore(self) -> None:
         """Claim the next generation, and plan the load from the newest checkpoint that is whole.
 
-        The claim comes first: from then on no older generation can seal an epoch behind the plan's back.
+        The claim comes first: from then on no older generation can seal an epoch behind the plan's
+        back.
         """
         self.parallelism = self.desired.parallelism
         self.claim = await asyncio.to_thread(self.backend.claim_generation, self.clock.now())
@@ -194,11 +199,15 @@ class JobContext:
         self.address = self.address or await self.channel.open()
         worker = WorkerId(f"worker-{self.claim.generation}-{uuid.uuid4().hex[:6]}")
         token = self.channel.expect(worker, self.claim.generation)
-        order = WorkerOrder(worker, self.claim.generation, self.address, token, self.definition.log_file)
+        order = WorkerOrder(
+            worker, self.claim.generation, self.address, token, self.definition.log_file
+        )
         self.process = await self.scheduler.start(order, self._exited)
         self.worker = worker
         self.model.expect(worker, self.claim.generation, self.process.pid, self.clock.now())
-        self.events.emit("worker_started", pid=self.process.pid, generation=self.claim.generation, worker=worker)
+        self.events.emit(
+            "worker_started", pid=self.process.pid, generation=self.claim.generation, worker=worker
+        )
 
     async def hand_over(self) -> None:
         """Give the connected worker its order."""
@@ -245,7 +254,9 @@ class JobContext:
             self.incident = Incident(self.clock.now(), failure)
         else:
             self.incident.attempts += 1
-        self.incident.replayed_rows = max(self.incident.replayed_rows, sum(self.model.started_rows.values()))
+        self.incident.replayed_rows = max(
+            self.incident.replayed_rows, sum(self.model.started_rows.values())
+        )
 
     def close_incident(self, now: datetime) -> None:
         """The first epoch after a failure is committed, or the job is at its end: it is over."""
@@ -262,5 +273,3 @@ class JobContext:
     def healthy_for(self) -> timedelta:
         """How long the job has been running without a failure."""
         return self.clock.now() - self.running_since if self.running_since else timedelta(0)
-
-

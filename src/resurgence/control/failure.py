@@ -73,7 +73,9 @@ def exit_failure(status: WorkerStatus, epoch: Epoch) -> Failure:
     """The worker's process ended by itself, or was killed."""
     code = status.exit_status or 0
     how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
-    return _worker_failure(FailureKind.WORKER_EXITED, f"the worker (pid {status.pid}) {how}", status, epoch)
+    return _worker_failure(
+        FailureKind.WORKER_EXITED, f"the worker (pid {status.pid}) {how}", status, epoch
+    )
 
 
 def timeout_failure(status: WorkerStatus, epoch: Epoch) -> Failure:

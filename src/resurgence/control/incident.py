@@ -15,7 +15,9 @@ from resurgence.state.protocol import Fallback
 
 @dataclass
 class Incident:
-    """What happened and how long each phase of coming back took. Further failures on the way belong to it."""
+    """What happened and how long each phase of coming back took. Further failures on the way
+    belong to it.
+    """
 
     detected_at: datetime
     failure: Failure
@@ -44,6 +46,8 @@ class Incident:
             "resumed_at": instant_text(self.resumed_at) if self.resumed_at else None,
             "replayed_rows": self.replayed_rows,
             "attempts": self.attempts,
-            "fallbacks": [{"epoch": each.epoch, "reasons": list(each.reasons)} for each in self.fallbacks],
+            "fallbacks": [
+                {"epoch": each.epoch, "reasons": list(each.reasons)} for each in self.fallbacks
+            ],
             "phases": dict(self.phases),
         }

@@ -68,7 +68,15 @@ class MetadataStore:
             ) from error
 
     def record_state(
-        self, job: JobName, *, identity: str, state: str, cause: str, generation: int, sql: str, now: datetime
+        self,
+        job: JobName,
+        *,
+        identity: str,
+        state: str,
+        cause: str,
+        generation: int,
+        sql: str,
+        now: datetime,
     ) -> None:
         """The job's actual status."""
         values = {
@@ -81,22 +89,30 @@ class MetadataStore:
         }
         statement = insert(_JOBS).values(name=job, **values)
         with self._writing() as connection:
-            connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=values))
+            connection.execute(
+                statement.on_conflict_do_update(index_elements=["name"], set_=values)
+            )
 
     def record_event(self, job: JobName, event: Event) -> None:
         """Something that happened."""
         with self._writing() as connection:
             connection.execute(
-                _EVENTS.insert().values(job=job, at=event["at"], event=event["event"], facts=json.dumps(event))
+                _EVENTS.insert().values(
+                    job=job, at=event["at"], event=event["event"], facts=json.dumps(event)
+                )
             )
             if event["event"] == "incident":
                 connection.execute(
-                    _INCIDENTS.insert().values(job=job, detected_at=event["detected_at"], facts=json.dumps(event))
+                    _INCIDENTS.insert().values(
+                        job=job, detected_at=event["detected_at"], facts=json.dumps(event)
+                    )
                 )
 
     def incidents(self, job: JobName) -> list[dict[str, JsonValue]]:
         """The job's incidents, oldest first."""
-        query = sa.select(_INCIDENTS.c.facts).where(_INCIDENTS.c.job == job).order_by(_INCIDENTS.c.id)
+        query = (
+            sa.select(_INCIDENTS.c.facts).where(_INCIDENTS.c.job == job).order_by(_INCIDENTS.c.id)
+        )
         with self._engine.begin() as connection:
             return [json.loads(row.facts) for row in connection.execute(query)]
 

@@ -1,8 +1,14 @@
 """When to try again, after how long, and when to give up. Pure.
 
-A job may be restarted `allowed_restarts` times; being healthy for `healthy_duration` gives all of them back. Waits grow
-exponentially, with jitter. The same failure at the same epoch three times without progress is a crash loop: trying
-again blindly would go on for ever, so the job stops and shows the first fault.
+A job may be restarted `allowed_restarts` times; running for `healthy_duration` gives all of them
+back. Waits grow exponentially, with jitter. The same failure at the same epoch three times without
+progress is a crash loop: trying again blindly would go on for ever, so the job stops and shows the
+first fault.
+
+Two limits of that rule. A failure of the world around the job (storage, a source or a sink that is
+away) is never a crash loop: waiting can help there, so only the restart budget bounds it. And a run
+of identical failures is ended by progress or by an idle worker, not by mere time: an epoch that
+stands still for longer than `healthy_duration` before it fails is not healthy.
 """
 
 from __future__ import annotations
@@ -11,7 +17,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from resurgence.control.failure import Failure
-from resurgence.errors import RetryHint
+from resurgence.control.running_job_model import IDLE
+from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.ids import NO_EPOCH, Epoch
 
 CRASH_LOOP = 3
@@ -58,11 +65,14 @@ def decide(
     maximal_backoff: timedelta,
     jitter: float,
 ) -> RecoverAfter | GiveUp:
-    """What to do about a failure. `jitter` is a number from 0 to 1, handed in so that this stays a function."""
+    """What to do about a failure. `jitter` is a number from 0 to 1, handed in so that this stays
+    a function.
+    """
     if failure.retry_hint is RetryHint.NO_RETRY:
         return GiveUp(failure.reason, failure)
     if healthy_for >= healthy_duration:
-        history = RestartHistory()
+        was_idle = failure.phase == IDLE
+        history = RestartHistory() if was_idle else replace(history, restarts=0)
     same = (
         history.first_fault is not None
         and history.first_fault.fingerprint == failure.fingerprint
@@ -76,8 +86,11 @@ def decide(
         committed_epoch=committed_epoch,
     )
     first = history.first_fault or failure
-    if history.identical >= CRASH_LOOP:
-        return GiveUp(f"the same failure came {history.identical} times without progress: {first.reason}", first)
+    if history.identical >= CRASH_LOOP and failure.domain is not ErrorDomain.EXTERNAL:
+        return GiveUp(
+            f"the same failure came {history.identical} times without progress: {first.reason}",
+            first,
+        )
     if history.restarts > allowed_restarts:
         return GiveUp(f"all {allowed_restarts} restarts are used up: {failure.reason}", first)
     exponent = min(history.restarts - 1, _LARGEST_EXPONENT)

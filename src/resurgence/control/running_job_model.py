@@ -1,7 +1,9 @@
-"""The failure detector: what is known of a running job, and the questions that are asked on every progress tick.
+"""The failure detector: what is known of a running job, and the questions that are asked on every
+progress tick.
 
-Pure. Facts are noted with `observe` and `note_exit`; the questions are methods over values and `now`. Only workers in
-running state count: one that starts or stops has a deadline of its own, kept by the state that waits for it.
+Pure. Facts are noted with `observe` and `note_exit`; the questions are methods over values and
+`now`. Only workers in running state count: one that starts or stops has a deadline of its own, kept
+by the state that waits for it.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from resurgence.worker.messages import (
     WorkerConnected,
     WorkerStopped,
 )
+
+IDLE = "idle"
+"""The phase of a worker that waits for input."""
 
 
 class WorkerState(StrEnum):
@@ -72,7 +77,9 @@ class RunningJobModel:
         self.sealed_epoch = NO_EPOCH
         self.committed_epoch = NO_EPOCH
         self.started_rows: dict[Epoch, int] = {}
-        """Rows of the epochs that were started and are not committed: what a failure now makes to be read again."""
+        """Rows of the epochs that were started and are not committed: what a failure now makes
+        to be read again.
+        """
         self.restored: StateRestored | None = None
         self.finished = False
 
@@ -88,7 +95,9 @@ class RunningJobModel:
         self.finished = False
 
     def observe(self, message: FromWorker, now: datetime) -> bool:
-        """Note what a worker said. False: it is of another generation or unknown, and was dropped."""
+        """Note what a worker said. False: it is of another generation or unknown, and was
+        dropped.
+        """
         status = self._workers.get(message.worker)
         if status is None or message.generation != self.generation:
             return False
@@ -102,7 +111,7 @@ class RunningJobModel:
                     status, phase=message.phase, phase_began_at=began_at, operator=message.operator
                 )
             case StateRestored():
-                status = replace(status, state=WorkerState.RUNNING, phase="idle", phase_began_at=now)
+                status = replace(status, state=WorkerState.RUNNING, phase=IDLE, phase_began_at=now)
                 self.restored = message
                 self.sealed_epoch = self.committed_epoch = message.epoch
             case EpochStarted():
@@ -126,8 +135,12 @@ class RunningJobModel:
         """The scheduler saw the process end."""
         status = self._workers.get(worker)
         if status is not None and status.state is not WorkerState.EXITED:
-            state = WorkerState.STOPPED if status.state is WorkerState.STOPPED else WorkerState.EXITED
-            self._workers[worker] = replace(status, state=state, exit_status=exit_status, last_heard_at=now)
+            state = (
+                WorkerState.STOPPED if status.state is WorkerState.STOPPED else WorkerState.EXITED
+            )
+            self._workers[worker] = replace(
+                status, state=state, exit_status=exit_status, last_heard_at=now
+            )
 
     # ---------------------------------------------------------------- questions
 
@@ -138,27 +151,40 @@ class RunningJobModel:
     def worker_timedout(self, now: datetime) -> WorkerStatus | None:
         """A running worker that has been silent for the heartbeat timeout or longer."""
         for status in self._workers.values():
-            if status.state is WorkerState.RUNNING and now - status.last_heard_at >= self._heartbeat_timeout:
+            if (
+                status.state is WorkerState.RUNNING
+                and now - status.last_heard_at >= self._heartbeat_timeout
+            ):
                 return status
         return None
 
     def worker_exited(self) -> WorkerStatus | None:
         """A worker whose process ended without having been told to."""
-        return next((each for each in self._workers.values() if each.state is WorkerState.EXITED), None)
+        return next(
+            (each for each in self._workers.values() if each.state is WorkerState.EXITED), None
+        )
 
     def task_failed(self) -> TaskFailedEvent | None:
         """The first task failure that was reported."""
         return self._failure
 
     def progress_stalled(self, now: datetime) -> StalledProgress | None:
-        """A running worker that has been in one phase of an epoch for the epoch timeout or longer."""
+        """A running worker that has been in one phase of an epoch for the epoch timeout or
+        longer.
+        """
         for status in self._workers.values():
-            if status.state is not WorkerState.RUNNING or status.phase == "idle" or status.phase_began_at is None:
+            if (
+                status.state is not WorkerState.RUNNING
+                or status.phase == IDLE
+                or status.phase_began_at is None
+            ):
                 continue
             standing_for = now - status.phase_began_at
             if standing_for >= self._epoch_timeout:
                 epoch = Epoch(self.sealed_epoch + (status.phase != "commit"))
-                return StalledProgress(status.worker, epoch, status.phase, status.operator, standing_for)
+                return StalledProgress(
+                    status.worker, epoch, status.phase, status.operator, standing_for
+                )
         return None
 
     def all_stopped(self) -> bool:

@@ -1,4 +1,6 @@
-"""The process scheduler: a worker is a child process of the controller, in a process group of its own."""
+"""The process scheduler: a worker is a child process of the controller, in a process group of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,15 @@ class ProcessScheduler:
         host, port = order.address
         order.log_file.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, TOKEN_VARIABLE: order.token, LOG_VARIABLE: str(order.log_file)}
-        command = [sys.executable, "-m", "resurgence.worker.main", host, str(port), order.worker, str(order.generation)]
+        command = [
+            sys.executable,
+            "-m",
+            "resurgence.worker.main",
+            host,
+            str(port),
+            order.worker,
+            str(order.generation),
+        ]
         try:
             with order.log_file.open("ab") as log:
                 process = await asyncio.create_subprocess_exec(
@@ -88,6 +98,9 @@ class ProcessScheduler:
         return started
 
     async def _watch(
-        self, worker: WorkerId, process: WorkerProcess, exited: Callable[[WorkerId, int], Awaitable[None]]
+        self,
+        worker: WorkerId,
+        process: WorkerProcess,
+        exited: Callable[[WorkerId, int], Awaitable[None]],
     ) -> None:
         await exited(worker, await process.wait())

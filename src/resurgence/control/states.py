@@ -1,8 +1,9 @@
 """The states of a job: each looks at the context, acts, and says where to go next.
 
-A state raises a `ResurgenceError` when its step fails; the supervisor tries it again, then recovers, or fails the job
-when trying again cannot help. While it waits, every state watches the worker and the user's wishes, and every wait
-has a deadline: the state's own, kept by the supervisor.
+A state raises a `ResurgenceError` when its step fails; the supervisor tries it again, then
+recovers, or fails the job when trying again cannot help. While it waits, every state watches the
+worker and the user's wishes, and every wait has a deadline: the state's own, kept by the
+supervisor.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ class State:
     name: ClassVar[StateName]
 
     def deadline(self, ctx: JobContext) -> timedelta | None:
-        """The longest that this state may take; None for those that last as long as the job does."""
+        """The longest that this state may take; None for those that last as long as the job
+        does.
+        """
         return _STEP
 
     async def next(self, ctx: JobContext) -> Transition:
@@ -105,11 +108,15 @@ class Scheduling(State):
             if ctx.model.restored is not None:
                 ctx.phase_done("restore")
                 ctx.running_since = ctx.clock.now()
-                return Transition(Running(), f"state of epoch {ctx.model.restored.epoch} is restored")
+                return Transition(
+                    Running(), f"state of epoch {ctx.model.restored.epoch} is restored"
+                )
 
 
 def _silent_start(ctx: JobContext) -> Failure | None:
-    """A worker that sent heartbeats while starting and then fell silent, or stands still in its restore."""
+    """A worker that sent heartbeats while starting and then fell silent, or stands still in its
+    restore.
+    """
     pipeline = ctx.definition.settings.pipeline
     now = ctx.clock.now()
     for status in ctx.model.workers:
@@ -121,7 +128,9 @@ def _silent_start(ctx: JobContext) -> Failure | None:
             reason = f"the restore of the starting worker (pid {status.pid}) stands still"
         else:
             continue
-        return Failure(FailureKind.START_FAILED, reason, ErrorDomain.INTERNAL, RetryHint.WITH_BACKOFF)
+        return Failure(
+            FailureKind.START_FAILED, reason, ErrorDomain.INTERNAL, RetryHint.WITH_BACKOFF
+        )
     return None
 
 
@@ -131,7 +140,7 @@ class Running(State):
 
     name = StateName.RUNNING
 
-    def deadline(self, ctx: JobContext) -> timedelta | None:  # noqa: ARG002
+    def deadline(self, ctx: JobContext) -> timedelta | None:
         return None
 
     async def next(self, ctx: JobContext) -> Transition:
@@ -147,7 +156,9 @@ class Running(State):
             if stop is not None:
                 return Transition(Stopping(), f"a stop was requested ({stop})")
             if ctx.desired.parallelism != ctx.parallelism:
-                return Transition(Rescaling(), f"parallelism {ctx.parallelism} to {ctx.desired.parallelism}")
+                return Transition(
+                    Rescaling(), f"parallelism {ctx.parallelism} to {ctx.desired.parallelism}"
+                )
             if ctx.desired.restart:
                 return Transition(Restarting(), "a restart was requested")
             await ctx.tick()
@@ -179,9 +190,17 @@ class CheckpointStopping(State):
     async def next(self, ctx: JobContext) -> Transition:
         failure = await _finish_epoch(ctx)
         if failure is not None:
-            # What is sealed stays, and a later start goes on from there: there is nothing to recover for.
-            ctx.events.emit("failure", kind=failure.kind, error=failure.reason, domain=failure.domain,
-                            retry_hint=failure.retry_hint, operator_id=failure.operator, subtask=failure.subtask)
+            # What is sealed stays, and a later start goes on from there: there is nothing to
+            # recover for.
+            ctx.events.emit(
+                "failure",
+                kind=failure.kind,
+                error=failure.reason,
+                domain=failure.domain,
+                retry_hint=failure.retry_hint,
+                operator_id=failure.operator,
+                subtask=failure.subtask,
+            )
             return Transition(Stopping(), f"the worker failed while stopping: {failure.reason}")
         if ctx.model.finished:
             return Transition(Finishing(), "the input is finished")
@@ -194,7 +213,7 @@ class Stopping(State):
 
     name = StateName.STOPPING
 
-    def deadline(self, ctx: JobContext) -> timedelta | None:  # noqa: ARG002
+    def deadline(self, ctx: JobContext) -> timedelta | None:
         return _TEAR_DOWN
 
     async def next(self, ctx: JobContext) -> Transition:
@@ -208,7 +227,7 @@ class Finishing(State):
 
     name = StateName.FINISHING
 
-    def deadline(self, ctx: JobContext) -> timedelta | None:  # noqa: ARG002
+    def deadline(self, ctx: JobContext) -> timedelta | None:
         return _TEAR_DOWN
 
     async def next(self, ctx: JobContext) -> Transition:
@@ -223,6 +242,10 @@ class Recovering(State):
 
     name = StateName.RECOVERING
     failure: Failure
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        # The wait is part of the plan, jitter included; only the work around it is short.
+        return _STEP + 2 * ctx.definition.settings.pipeline.maximal_backoff
 
     async def next(self, ctx: JobContext) -> Transition:
         ctx.note_failure(self.failure)
@@ -242,15 +265,18 @@ class Recovering(State):
         )
         ctx.phase_done("detect")
         if isinstance(decision, GiveUp):
-            return Transition(Failing(self.failure, decision.reason), decision.reason)
+            return Transition(Failing(decision.first_fault, decision.reason), decision.reason)
         ctx.history = decision.history
         await ctx.tear_down()
         ctx.phase_done("tear_down")
+        # The wait comes before the plan: should the plan fail because storage is away, then the
+        # next try waits, too.
+        while ctx.desired.stop is None and (now := ctx.clock.now()) < decision.at:
+            await ctx.tick(decision.at - now)
+        if ctx.desired.stop is not None:
+            return Transition(Stopping(), "a stop was requested")
+        ctx.phase_done("backoff")
         await ctx.plan_restore()
-        while ctx.clock.now() < decision.at:
-            if ctx.desired.stop is not None:
-                return Transition(Stopping(), "a stop was requested")
-            await ctx.tick()
         ctx.phase_done("plan")
         assert ctx.plan is not None
         return Transition(Compiling(), f"restore epoch {ctx.plan.epoch}")
@@ -293,7 +319,9 @@ async def _restart(ctx: JobContext) -> Transition:
         return Transition(Finishing(), "the input is finished")
     await ctx.tear_down()
     await ctx.plan_restore()
-    return Transition(Compiling(), f"restore epoch {ctx.model.sealed_epoch} at parallelism {ctx.parallelism}")
+    return Transition(
+        Compiling(), f"restore epoch {ctx.model.sealed_epoch} at parallelism {ctx.parallelism}"
+    )
 
 
 @dataclass(frozen=True)
@@ -304,7 +332,7 @@ class Failing(State):
     failure: Failure
     reason: str
 
-    def deadline(self, ctx: JobContext) -> timedelta | None:  # noqa: ARG002
+    def deadline(self, ctx: JobContext) -> timedelta | None:
         return _TEAR_DOWN
 
     async def next(self, ctx: JobContext) -> Transition:

@@ -1,4 +1,6 @@
-"""The states of a job and the edges between them: one literal table, from which the docs' picture is printed."""
+"""The states of a job and the edges between them: one literal table, from which the docs'
+picture is printed.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ EDGES: dict[StateName, frozenset[StateName]] = {
             _C.FAILING,
         }
     ),
-    _C.CHECKPOINT_STOPPING: frozenset({_C.STOPPED, _C.STOPPING, _C.FINISHING, _C.RECOVERING, _C.FAILING}),
+    _C.CHECKPOINT_STOPPING: frozenset(
+        {_C.STOPPED, _C.STOPPING, _C.FINISHING, _C.RECOVERING, _C.FAILING}
+    ),
     _C.STOPPING: frozenset({_C.STOPPED, _C.RECOVERING, _C.FAILING}),
     _C.FINISHING: frozenset({_C.FINISHED, _C.STOPPING, _C.RECOVERING, _C.FAILING}),
     _C.RECOVERING: frozenset({_C.COMPILING, _C.STOPPING, _C.RECOVERING, _C.FAILING}),

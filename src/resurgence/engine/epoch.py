@@ -1,8 +1,9 @@
 """The life of an epoch: plan, execute, publish, commit.
 
-The engine holds the state of a running job between epochs: offsets, watermarks, live files. It changes them only when
-an epoch has been sealed, so a failure anywhere leaves nothing to undo; the engine is thrown away and a new one is
-restored from storage. It talks to no one: the worker drives it and reports what it returns.
+The engine holds the state of a running job between epochs: offsets, watermarks, live files. It
+changes them only when an epoch has been sealed, so a failure anywhere leaves nothing to undo; the
+engine is thrown away and a new one is restored from storage. It talks to no one: the worker drives
+it and reports what it returns.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from resurgence.clock import Clock
@@ -40,6 +41,9 @@ from resurgence.state.records import (
 from resurgence.testing.faults import FaultInjector, FaultPoint
 
 OFFSETS, STAGED = "offsets", "staged"
+WATERMARK = "__watermark"
+SPREAD_ABOVE = 0.2
+"""Groups per row, in the epoch before, above which grouping twice costs more than shuffling all rows."""
 BEGINNING_OF_TIME = -(2**62)
 """Before any bin there can be."""
 
@@ -116,6 +120,7 @@ class Engine:
         self._offsets: dict[OperatorId, Offset] = {}
         self._watermarks: dict[OperatorId, int | None] = {}
         self._exhausted: set[OperatorId] = set()
+        self._groups_per_row: dict[OperatorId, float] = {}
         self._epoch_began_at = datetime.min.replace(tzinfo=clock.now().tzinfo)
         self.finished = False
         self.progress = Progress(plan.epoch, "restore", clock.now())
@@ -128,7 +133,9 @@ class Engine:
     # ---------------------------------------------------------------- restore
 
     def restore(self) -> None:
-        """Take up state, watermarks, timers and offsets from the load plan; finish the commit it left pending."""
+        """Take up state, watermarks, timers and offsets from the load plan; finish the commit it
+        left pending.
+        """
         self._enter("restore")
         if self._plan.epoch:
             self._require_same_operators()
@@ -139,8 +146,7 @@ class Engine:
                 self._offsets[operator_id] = source.first_offset(now, self._plan.parallelism)
                 self._watermarks[operator_id] = None
             else:
-                table = load.metadata.tables[OFFSETS]
-                self._offsets[operator_id] = dict(table.values)
+                self._offsets[operator_id] = dict(load.metadata.tables[OFFSETS].values)
                 self._watermarks[operator_id] = load.metadata.watermark
                 if load.metadata.input is not None and load.metadata.input.final:
                     self._exhausted.add(operator_id)
@@ -153,7 +159,9 @@ class Engine:
         manifest = self._plan.manifest
         if manifest is not None and self._plan.commit_pending:
             staged = {
-                each.id: StagedOutput.model_validate(self._plan.operators[each.id].metadata.tables[STAGED].values)
+                each.id: StagedOutput.model_validate(
+                    self._plan.operators[each.id].metadata.tables[STAGED].values
+                )
                 for each in self._graph.sinks()
             }
             self._commit(manifest.epoch, staged, manifest.inputs, manifest.counts)
@@ -169,11 +177,15 @@ class Engine:
         differences += [f"  {each}: its state would be dropped" for each in sorted(stored - wanted)]
         for operator_id, table in self._pipeline.tables.items():
             load = self._plan.operators.get(operator_id)
-            if load is not None and load.metadata.tables[PARTIALS].schema_text != table.checkpoint().schema_text:
+            if (
+                load is not None
+                and load.metadata.tables[PARTIALS].schema_text != table.checkpoint().schema_text
+            ):
                 differences.append(f"  {operator_id}: its state has other columns")
         if differences:
             raise IncompatibleState(
-                f"the pipeline does not fit the state of epoch {self._plan.epoch}:\n" + "\n".join(differences),
+                f"the pipeline does not fit the state of epoch {self._plan.epoch}:\n"
+                + "\n".join(differences),
                 hint="undo the edit, or choose another --name or --state-dir to begin from nothing",
             )
 
@@ -187,8 +199,8 @@ class Engine:
     ) -> EpochReport | None:
         """Run the next epoch to its end; None if there is nothing to read yet.
 
-        `started` is called when the input is fixed, `sealed` when the checkpoint exists, `committed` when the
-        sinks are done.
+        `started` is called when the input is fixed, `sealed` when the checkpoint exists,
+        `committed` when the sinks are done.
         """
         began_at = self._clock.now()
         profile = EpochProfile()
@@ -211,8 +223,12 @@ class Engine:
             counts=counts,
             rows=sum(counts.rows_in.values()),
             bytes=work.bytes_written,
-            state_bytes=sum(file.bytes for table in self._pipeline.tables.values() for file in table.files),
-            watermark=min((mark for mark in work.watermarks.values() if mark is not None), default=None),
+            state_bytes=sum(
+                file.bytes for table in self._pipeline.tables.values() for file in table.files
+            ),
+            watermark=min(
+                (mark for mark in work.watermarks.values() if mark is not None), default=None
+            ),
             duration=self._clock.now() - began_at,
             finished=self.finished,
             replayed=epoch in self._plan.recorded,
@@ -226,7 +242,9 @@ class Engine:
         return report
 
     def _plan_inputs(self, epoch: Epoch, now: datetime) -> dict[OperatorId, InputRange] | None:
-        """What each source reads in this epoch; None to wait. An epoch that is known already reads what it read."""
+        """What each source reads in this epoch; None to wait. An epoch that is known already
+        reads what it read.
+        """
         recorded = self._plan.recorded.get(epoch)
         if recorded is not None and recorded.inputs.keys() == self._offsets.keys():
             return dict(recorded.inputs)
@@ -268,7 +286,9 @@ class Engine:
         self._faults.hit(FaultPoint.SINK_STAGED, work.epoch)
 
     def _read(self, work: _Work, operator: SourceOperator) -> None:
-        """The DataFrame of a source's range, with its row counts and watermark observed as it is read."""
+        """The DataFrame of a source's range, with its row counts and watermark observed as it is
+        read.
+        """
         input_range = work.inputs[operator.id]
         if input_range.rows == 0:
             work.rows[operator.id] = None
@@ -276,20 +296,23 @@ class Engine:
         with work.profile.measure("planning"):
             source = self._pipeline.sources[operator.id]
             rows = source.read(self._pipeline.spark, input_range, self._plan.parallelism)
+            observed: list[Column] = []
             may_be_bad = BAD_POSITION in rows.columns
-            good = f"`{BAD_POSITION}` IS NULL" if may_be_bad else "TRUE"
-            bad = f"`{BAD_POSITION}`" if may_be_bad else "CAST(NULL AS BIGINT)"
-            mark = operator.watermark.sql if operator.watermark else "CAST(NULL AS TIMESTAMP)"
-            observation = Observation()
-            rows = rows.observe(
-                observation,
-                F.expr(f"max(IF({good}, unix_micros(CAST({mark} AS TIMESTAMP)), NULL)) AS watermark"),
-                F.expr(f"count({bad}) AS bad"),
-                F.expr(f"min({bad}) AS first_bad"),
-            )
+            good = f"`{BAD_POSITION}` IS NULL"
+            if operator.watermark is not None:
+                # Computed before it is observed: what is observed is interpreted, not compiled.
+                mark = f"unix_micros(CAST({operator.watermark.sql} AS TIMESTAMP))"
+                mark = f"IF({good}, {mark}, NULL)" if may_be_bad else mark
+                rows = rows.selectExpr("*", f"{mark} AS `{WATERMARK}`")
+                observed.append(F.expr(f"max(`{WATERMARK}`) AS watermark"))
+            if may_be_bad:
+                observed.append(F.expr(f"count(`{BAD_POSITION}`) AS bad"))
+                observed.append(F.expr(f"min(`{BAD_POSITION}`) AS first_bad"))
+            if observed:
+                work.observations[operator.id] = Observation()
+                rows = rows.observe(work.observations[operator.id], *observed).drop(WATERMARK)
             if may_be_bad:
                 rows = rows.where(good).drop(BAD_POSITION)
-            work.observations[operator.id] = observation
             work.rows[operator.id] = with_event_time(rows, operator)
 
     def _observe(self, work: _Work, operator_id: OperatorId) -> None:
@@ -301,16 +324,19 @@ class Engine:
         observation = work.observations.get(operator_id)
         if observation is not None:
             seen = observation.get
-            work.bad_rows[operator_id] = int(seen["bad"])
+            work.bad_rows[operator_id] = int(seen.get("bad", 0))
             source = self._pipeline.sources[operator_id]
-            if seen["bad"] and not source.drops_bad_records:
+            if work.bad_rows[operator_id] and not source.drops_bad_records:
                 raise source.bad_record(input_range, int(seen["first_bad"]))
-            if seen["watermark"] is not None:
-                mark = max(int(seen["watermark"]), mark if mark is not None else int(seen["watermark"]))
+            highest = seen.get("watermark")
+            if highest is not None:
+                mark = int(highest) if mark is None else max(int(highest), mark)
         work.watermarks[operator_id] = END_OF_TIME if input_range.final else mark
 
     def _aggregate(self, work: _Work, operator: WindowAggregateOperator) -> None:
-        """Append an epoch's partials, then give the rows of the windows that the watermark has passed."""
+        """Append an epoch's partials, then give the rows of the windows that the watermark has
+        passed.
+        """
         self._enter("execute", work.epoch, operator.id)
         window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
         sources = self._graph.sources_of(operator.id)
@@ -321,21 +347,27 @@ class Engine:
         if rows is not None:
             late = Observation() if before is not None else None
             with work.profile.measure("spark"):
-                partials = window.partials(rows, before, late)
-                appended = table.write(partials, work.epoch, self._plan.generation, fault)
+                spread = self._groups_per_row.get(operator.id, 0.0) > SPREAD_ABOVE
+                partials = window.partials(rows, before, late, spread=spread)
+                appended = table.write(
+                    table.dealt(partials), work.epoch, self._plan.generation, fault
+                )
             work.late_rows[operator.id] = int(late.get[LATE]) if late else 0
+            rows_read = sum(work.inputs[each].rows for each in sources)
+            self._groups_per_row[operator.id] = sum(each.rows for each in appended) / rows_read
         for each in sources:
             self._observe(work, each)
         after = _lowest(work.watermarks[each] for each in sources)
         work.bytes_written += sum(each.bytes for each in appended)
-        # The table is the engine's, but a failure throws the engine away: nothing sees this before the seal.
+        # The table is the engine's, but a failure throws the engine away: nothing sees this before
+        # the seal.
         table.files += appended
         closed = window.newest_closed(before) + 1 if before is not None else BEGINNING_OF_TIME
         closing = window.newest_closed(after) + 1 if after is not None else BEGINNING_OF_TIME
         work.rows[operator.id] = None
         if closing > closed and table.overlapping(closed, closing):
             found = table.read(self._pipeline.spark, closed, closing)
-            work.rows[operator.id] = window.results(found).coalesce(self._plan.parallelism)
+            work.rows[operator.id] = window.results(found)
         table.drop_before(closing)
 
     def _stage(self, work: _Work, operator: SinkOperator) -> None:
@@ -346,10 +378,14 @@ class Engine:
             return
         with work.profile.measure("spark"):
             sink = self._pipeline.sinks[operator.id]
-            work.staged[operator.id] = sink.stage(rows, self._plan.job, work.epoch, self._plan.generation)
+            work.staged[operator.id] = sink.stage(
+                rows, self._plan.job, work.epoch, self._plan.generation
+            )
 
     def _compact(self, work: _Work, operator: WindowAggregateOperator) -> None:
-        """Merge a table's files when they have become many. The new ones are invisible until the seal."""
+        """Merge a table's files when they have become many. The new ones are invisible until the
+        seal.
+        """
         window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
         if table.fullest_subtask() <= self._settings.checkpoint.compact_files:
             return
@@ -402,7 +438,9 @@ class Engine:
     def _metadata(self, work: _Work) -> list[OperatorCheckpointMetadata]:
         described = []
         for operator in self._graph.durable():
-            watermark = _lowest(work.watermarks[each] for each in self._graph.sources_of(operator.id))
+            watermark = _lowest(
+                work.watermarks[each] for each in self._graph.sources_of(operator.id)
+            )
             input_range: InputRange | None = None
             timers: tuple[int, ...] = ()
             if isinstance(operator, SourceOperator):
@@ -439,7 +477,9 @@ class Engine:
         counts: EpochCounts,
         profile: EpochProfile | None = None,
     ) -> None:
-        """Make an epoch visible. What was committed before its checkpoint was lost stays as it is."""
+        """Make an epoch visible. What was committed before its checkpoint was lost stays as it
+        is.
+        """
         profile = profile or EpochProfile()
         recorded = self._plan.recorded.get(epoch)
         self._faults.hit(FaultPoint.SINK_COMMITTING, epoch)
@@ -462,13 +502,19 @@ class Engine:
                 )
             )
 
-    def _enter(self, phase: str, epoch: Epoch | None = None, operator: OperatorId | None = None) -> None:
-        self.progress = Progress(self._epoch if epoch is None else epoch, phase, self._clock.now(), operator)
+    def _enter(
+        self, phase: str, epoch: Epoch | None = None, operator: OperatorId | None = None
+    ) -> None:
+        self.progress = Progress(
+            self._epoch if epoch is None else epoch, phase, self._clock.now(), operator
+        )
         self._entered()
 
 
 def _lowest(watermarks: Iterable[int | None]) -> int | None:
-    """The watermark of an operator: the lowest of its inputs, none as long as one of them has none."""
+    """The watermark of an operator: the lowest of its inputs, none as long as one of them has
+    none.
+    """
     marks = list(watermarks)
     known = [each for each in marks if each is not None]
     return min(known) if len(known) == len(marks) else None

@@ -1,4 +1,6 @@
-"""A graph compiled against Spark: each operator checked once, then applied to DataFrames epoch by epoch."""
+"""A graph compiled against Spark: each operator checked once, then applied to DataFrames epoch
+by epoch.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,7 @@ from resurgence.graph.model import (
     WindowAggregateOperator,
 )
 from resurgence.ids import OperatorId
+from resurgence.state.key_groups import shuffle_partitions
 from resurgence.state.paths import JobPaths
 
 
@@ -33,6 +36,7 @@ class Pipeline:
     def __init__(
         self, spark: SparkSession, graph: Graph, state_url: str, paths: JobPaths, parallelism: int
     ) -> None:
+        spark.conf.set("spark.sql.shuffle.partitions", shuffle_partitions(parallelism))
         self.spark = spark
         self.graph = graph
         self.sources: dict[OperatorId, Source] = {}
@@ -48,7 +52,9 @@ class Pipeline:
             elif isinstance(operator, QueryOperator):
                 shapes[operator.id] = _checked_query(shapes[operator.input], operator)
             elif isinstance(operator, WindowAggregateOperator):
-                window = _checked_window(shapes[operator.input], operator)
+                window = _checked_window(
+                    shapes[operator.input], operator, shuffle_partitions(parallelism)
+                )
                 self.windows[operator.id] = window
                 self.tables[operator.id] = TimeTable(
                     url=state_url,
@@ -57,14 +63,15 @@ class Pipeline:
                     keys=window.keys,
                     parallelism=parallelism,
                 )
-                shapes[operator.id] = window.results(spark.createDataFrame([], window.schema))
+                shapes[operator.id] = window.results([spark.createDataFrame([], window.schema)])
             else:
                 self.sinks[operator.id] = make_sink(operator, state_url, paths.job)
 
     def derive(
         self, operator_id: OperatorId, given: Mapping[OperatorId, DataFrame | None]
     ) -> DataFrame | None:
-        """The rows of a stateless operator, from those of the operators that the epoch has already run.
+        """The rows of a stateless operator, from those of the operators that the epoch has already
+        run.
 
         None: there are none, and it is known without asking Spark.
         """
@@ -93,7 +100,9 @@ def apply_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:
 
 
 def _checked_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:
-    """Apply a query to no rows: Spark checks its types, and a complaint is pinned to its place in the SQL."""
+    """Apply a query to no rows: Spark checks its types, and a complaint is pinned to its place
+    in the SQL.
+    """
     try:
         return apply_query(rows, operator)
     except (AnalysisException, ParseException) as error:
@@ -105,9 +114,11 @@ def _checked_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:
         raise translate(error) from error
 
 
-def _checked_window(rows: DataFrame, operator: WindowAggregateOperator) -> WindowAggregate:
+def _checked_window(
+    rows: DataFrame, operator: WindowAggregateOperator, partitions: int
+) -> WindowAggregate:
     try:
-        return WindowAggregate(operator, rows)
+        return WindowAggregate(operator, rows, partitions)
     except (AnalysisException, ParseException) as error:
         for key in operator.keys:
             _pin(rows, key, key.sql)
@@ -124,4 +135,6 @@ def _pin(rows: DataFrame, part: Expression | AggregateCall, sql: str) -> None:
         failure: ResurgenceError = translate(error)
         if part.position is None:
             raise failure from error
-        raise SqlError(failure.message, line=part.position.line, column=part.position.column) from error
+        raise SqlError(
+            failure.message, line=part.position.line, column=part.position.column
+        ) from error

@@ -1,7 +1,8 @@
-"""The Spark session of a worker: which settings are ours, which are the user's, and how it comes up.
+"""The Spark session of a worker: which settings are ours, which are the user's, and how it comes
+up.
 
-Starting and ending the JVM under it is the business of `jvm`. PySpark is imported only once the JVM is on its
-way, so that the two load side by side.
+Starting and ending the JVM under it is the business of `jvm`. PySpark is imported only once the JVM
+is on its way, so that the two load side by side.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _FIXED = {
     "spark.sql.adaptive.enabled": "false",
     # Event time is compared, binned and stored in UTC.
     "spark.sql.session.timeZone": "UTC",
-    # Coalesce has to keep neighbouring shuffle partitions together: a subtask is a range of key hashes.
+    # Coalesce has to keep neighbouring shuffle partitions together: a subtask is a range of key
+    # hashes.
     "spark.shuffle.reduceLocality.enabled": "false",
 }
 
@@ -43,6 +45,10 @@ _DEFAULTS = {
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+    # Aggregates over many groups: the generated hash map serves both sides of the shuffle and holds a
+    # million groups before it falls back. Half the time of the defaults for 430,000 groups.
+    "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
+    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
 }
 
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -62,8 +68,9 @@ def start_session(
 ) -> tuple[SparkSession, JvmProcess]:
     """Starts Spark under this process, which may have one session at a time.
 
-    To end it, stop the session, then close the JVM. All that Spark and its Python workers print goes to the
-    end of `log_file`. `conf` wins over our settings; where that would give wrong results it is refused.
+    To end it, stop the session, then close the JVM. All that Spark and its Python workers print
+    goes to the end of `log_file`. `conf` wins over our settings; where that would give wrong
+    results it is refused.
     """
     settings = session_conf(
         app_name=app_name, master=master, shuffle_partitions=shuffle_partitions, conf=conf
@@ -91,7 +98,8 @@ def session_conf(
     for key, value in fixed.items():
         if conf.get(key, value).lower() != value.lower():
             raise ConfigError(
-                f"{key} must be {value}, not {conf[key]}", hint="take it out: results would be wrong with it"
+                f"{key} must be {value}, not {conf[key]}",
+                hint="take it out: results would be wrong with it",
             )
     named = {"spark.app.name": app_name, "spark.master": with_retries(master)}
     return _DEFAULTS | (_LOOPBACK if is_local(master) else {}) | named | dict(conf) | fixed
@@ -171,10 +179,18 @@ def run_typical_job(log_file: Path, java_options: Sequence[str]) -> None:
     sums = (
         rows.where("amount > 1 and key is not null")
         .groupBy("key", F.window("at", "10 seconds").alias("window"))
-        .agg(F.count(F.lit(1)).alias("count"), F.sum("amount").alias("sum"), F.max("at").alias("latest"))
+        .agg(
+            F.count(F.lit(1)).alias("count"),
+            F.sum("amount").alias("sum"),
+            F.max("at").alias("latest"),
+        )
     )
-    joined = sums.join(sums.withColumnRenamed("count", "other"), ["key", "window"], "left").coalesce(2)
-    joined.select("key", "count", "other").mapInArrow(_copy, "key string, count long, other long").collect()
+    joined = sums.join(
+        sums.withColumnRenamed("count", "other"), ["key", "window"], "left"
+    ).coalesce(2)
+    joined.select("key", "count", "other").mapInArrow(
+        _copy, "key string, count long, other long"
+    ).collect()
     _ = observation.get
     spark.createDataFrame([("a", 1)], "key string, count long").unionByName(
         sums.select("key", "count")

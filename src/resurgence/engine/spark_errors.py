@@ -1,4 +1,6 @@
-"""What Spark threw, as one of our errors: the edge that knows PySpark's, Py4J's and Python workers' exceptions."""
+"""What Spark threw, as one of our errors: the edge that knows PySpark's, Py4J's and Python
+workers' exceptions.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def translate(error: Exception) -> ResurgenceError:
     if isinstance(error, ResurgenceError):
         return error
     if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
-        return SparkGone("the JVM that runs Spark is gone", hint="the job is recovered with a new worker")
+        return SparkGone(
+            "the JVM that runs Spark is gone", hint="the job is recovered with a new worker"
+        )
     if isinstance(error, AnalysisException | ParseException):
         return UserError(f"Spark refuses the query: {_first_line(_message(error))}")
     text = str(error)
@@ -98,6 +102,8 @@ def _first_line(text: str) -> str:
     # A Python traceback says what happened in its last line; a Java message in its first.
     traceback = any(line.startswith("Traceback (most recent call last)") for line in lines)
     if traceback:
-        ends = [line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)]
+        ends = [
+            line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)
+        ]
         return ends[-1] if ends else lines[-1]
     return lines[0]

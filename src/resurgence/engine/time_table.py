@@ -1,8 +1,9 @@
-"""TimeTable: an operator's rows in event-time bins, as Parquet files, written and read by Spark tasks.
+"""TimeTable: an operator's rows in event-time bins, as Parquet files, written and read by Spark
+tasks.
 
-Append-only. Each epoch appends one file per subtask that has rows; a bin is read when the watermark passes it, and a
-file is dropped when its last bin has been. Which rows a subtask holds is fixed by key groups: the shuffle has
-KEY_GROUPS partitions, and coalesce gives each subtask a contiguous range of them.
+Append-only. Each epoch appends one file per subtask that has rows; a bin is read when the watermark
+passes it, and a file is dropped when its last bin has been. Which rows a subtask holds is fixed by
+key groups.
 """
 
 from __future__ import annotations
@@ -15,10 +16,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import IntegerType, StructField, StructType
+from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from resurgence.ids import Epoch, Generation
-from resurgence.state.key_groups import KEY_GROUPS, deal, owned_groups
+from resurgence.state.key_groups import (
+    KEY_GROUPS,
+    FileSlice,
+    deal,
+    owned_groups,
+    shuffle_partitions,
+)
 from resurgence.state.records import StateFile, TableCheckpoint, TableKind
 from resurgence.storage.object_store import shared_store
 from resurgence.storage.parquet import ParquetEncoder, create_new, read_bins, time_bounds
@@ -27,8 +34,13 @@ from resurgence.testing.faults import FaultAction, FaultPoint, strike
 BIN = "bin"
 """The column with a row's bin: the start of its window, in microseconds."""
 
-_WRITTEN = "path STRING, subtask INT, rows BIGINT, bytes BIGINT, time_start BIGINT, time_end BIGINT"
-_OWNED_START, _OWNED_END = "__owned_start", "__owned_end"
+_WRITTEN = StructType(
+    [
+        StructField("path", StringType()),
+        StructField("subtask", IntegerType()),
+        *(StructField(name, LongType()) for name in ("rows", "bytes", "time_start", "time_end")),
+    ]
+)
 
 _ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -43,7 +55,9 @@ class PartialFault:
 
 
 class TimeTable:
-    """The live files of one table. Changes of the list of files become durable with the next checkpoint."""
+    """The live files of one table. Changes of the list of files become durable with the next
+    checkpoint.
+    """
 
     def __init__(
         self, *, url: str, folder: str, schema: StructType, keys: tuple[str, ...], parallelism: int
@@ -57,18 +71,26 @@ class TimeTable:
 
     def checkpoint(self) -> TableCheckpoint:
         """The table as it goes into the operator's metadata."""
-        return TableCheckpoint(kind=TableKind.TIME, schema_text=self._schema.json(), files=self.files)
+        return TableCheckpoint(
+            kind=TableKind.TIME, schema_text=self._schema.json(), files=self.files
+        )
 
     def write(
-        self, rows: DataFrame, epoch: Epoch, generation: Generation, fault: FaultAction | None = None
+        self,
+        rows: DataFrame,
+        epoch: Epoch,
+        generation: Generation,
+        fault: FaultAction | None = None,
     ) -> tuple[StateFile, ...]:
-        """Write rows as files, one Spark job. They are not part of the table until they are put into `files`.
+        """Write rows as files, one Spark job. They are not part of the table until they are put
+        into `files`.
 
-        `rows` come out of a shuffle with KEY_GROUPS partitions by (bin, keys).
+        `rows` come out of a shuffle by (bin, keys), into the partitions that `key_groups`
+        prescribes.
         """
         planned = PartialFault(fault, epoch, os.getpid()) if fault else None
         task = _writer(self._url, f"{self._folder}/{epoch}-{generation}", planned)
-        written = rows.coalesce(self._parallelism).mapInArrow(task, _WRITTEN).collect()
+        written = rows.mapInArrow(task, _WRITTEN).collect()
         return tuple(
             StateFile(
                 path=row.path,
@@ -83,27 +105,44 @@ class TimeTable:
             for row in sorted(written, key=lambda row: int(row.subtask))
         )
 
+    def dealt(self, shuffled: DataFrame) -> DataFrame:
+        """Rows that were shuffled by (bin, keys), with one partition per subtask."""
+        if shuffle_partitions(self._parallelism) == self._parallelism:
+            return shuffled
+        return shuffled.coalesce(self._parallelism)
+
     def overlapping(self, start: int, end: int) -> tuple[StateFile, ...]:
         """The files that may have rows in the bins [start, end)."""
-        return tuple(each for each in self.files if each.time_start < end and each.time_end >= start)
-
-    def read(self, spark: SparkSession, start: int, end: int) -> DataFrame:
-        """The rows in the bins [start, end): each subtask reads the files that hold its keys."""
-        dealt = deal(self.overlapping(start, end), self._parallelism)
-        split = any(each.partial for slices in dealt for each in slices)
-        schema = self._schema
-        if split:
-            extra = [StructField(_OWNED_START, IntegerType()), StructField(_OWNED_END, IntegerType())]
-            schema = StructType([*self._schema.fields, *extra])
-        plan = tuple(tuple((each.file.path, each.file.bytes) for each in slices) for slices in dealt)
-        tasks = spark.range(0, self._parallelism, 1, self._parallelism)
-        rows = tasks.mapInArrow(_reader(self._url, plan, start, end, split), schema)
-        if not split:
-            return rows
-        group = f"pmod(hash({', '.join((BIN, *self._keys))}), {KEY_GROUPS})"
-        return rows.where(f"{group} >= {_OWNED_START} AND {group} < {_OWNED_END}").drop(
-            _OWNED_START, _OWNED_END
+        return tuple(
+            each for each in self.files if each.time_start < end and each.time_end >= start
         )
+
+    def read(self, spark: SparkSession, start: int, end: int) -> tuple[DataFrame, ...]:
+        """The rows in the bins [start, end), one DataFrame of one partition per subtask: the files that hold
+        its keys. Spark knows that a single partition needs no shuffle to be grouped."""
+        dealt = deal(self.overlapping(start, end), self._parallelism)
+        return tuple(
+            self._read_subtask(spark, subtask, slices, start, end)
+            for subtask, slices in enumerate(dealt)
+        )
+
+    def _read_subtask(
+        self,
+        spark: SparkSession,
+        subtask: int,
+        slices: tuple[FileSlice, ...],
+        start: int,
+        end: int,
+    ) -> DataFrame:
+        files = tuple((each.file.path, each.file.bytes) for each in slices)
+        one_task = spark.range(0, 1, 1, 1)
+        rows = one_task.mapInArrow(_reader(self._url, files, start, end), self._schema)
+        if not any(each.partial for each in slices):
+            return rows
+        owned = owned_groups(subtask, self._parallelism)
+        signed = owned - 2**KEY_GROUPS if owned >= 2 ** (KEY_GROUPS - 1) else owned
+        group = f"pmod(hash({', '.join((BIN, *self._keys))}), {KEY_GROUPS})"
+        return rows.where(f"shiftright({signed}L, {group}) & 1 = 1")
 
     def drop_before(self, bound: int) -> None:
         """Forget the files whose bins all lie before a bound."""
@@ -118,7 +157,7 @@ def _writer(url: str, prefix: str, fault: PartialFault | None) -> _ArrowFunction
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         subtask = context.partitionId() if context is not None else 0
-        encoder = ParquetEncoder()
+        encoder = ParquetEncoder((BIN,))
         bounds: list[int] = []
         for batch in batches:
             if batch.num_rows:
@@ -144,24 +183,13 @@ def _writer(url: str, prefix: str, fault: PartialFault | None) -> _ArrowFunction
     return write
 
 
-def _reader(
-    url: str, plan: tuple[tuple[tuple[str, int], ...], ...], start: int, end: int, split: bool
-) -> _ArrowFunction:
+def _reader(url: str, files: tuple[tuple[str, int], ...], start: int, end: int) -> _ArrowFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        context = TaskContext.get()
-        subtask = context.partitionId() if context is not None else 0
-        owned = owned_groups(subtask, len(plan))
-        for path, size in plan[subtask]:
+        for path, size in files:
             for batch in read_bins(shared_store(url), path, size, BIN, start, end):
-                extra = [_constant(owned.start, batch), _constant(owned.end, batch)] if split else []
-                names = [*batch.schema.names, *([_OWNED_START, _OWNED_END] if split else [])]
-                # Files of different ages agree in names and types, not in what their schemas say of nulls.
-                yield pa.RecordBatch.from_arrays([*batch.columns, *extra], names)
+                # Files of different ages agree in names and types, not in what they say of nulls.
+                yield pa.RecordBatch.from_arrays(batch.columns, batch.schema.names)
 
     return read
-
-
-def _constant(value: int, batch: pa.RecordBatch) -> pa.Array:
-    return pa.repeat(pa.scalar(value, pa.int32()), batch.num_rows)

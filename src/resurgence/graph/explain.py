@@ -96,7 +96,9 @@ def _sink_lines(operator: SinkOperator) -> Iterator[str]:
 
 
 def _job_lines(graph: Graph) -> Iterator[str]:
-    """Sharing ends at a window aggregate: what it reads is read once for it, whoever is fed by it."""
+    """Sharing ends at a window aggregate: what it reads is read once for it, whoever is fed by
+    it.
+    """
     yield "Spark jobs of an epoch"
     windows = graph.window_aggregates()
     unshuffled = [each for each in graph.sinks() if not _window_of(graph, each)]
@@ -135,4 +137,6 @@ def _aggregate(call: AggregateCall) -> str:
 
 
 def _options(options: dict[str, str]) -> str:
-    return f" ({', '.join(f'{key} = {value}' for key, value in options.items())})" if options else ""
+    return (
+        f" ({', '.join(f'{key} = {value}' for key, value in options.items())})" if options else ""
+    )

@@ -1,8 +1,8 @@
 """The compiled dataflow: immutable operators, wired by id.
 
-Expressions are Spark SQL text, already bound: every column in them is a column of the operator's input, every
-function exists. A `Position` points back into the user's SQL so that a later complaint can name the place.
-Nothing here knows Spark, storage or the parser.
+Expressions are Spark SQL text, already bound: every column in them is a column of the operator's
+input, every function exists. A `Position` points back into the user's SQL so that a later complaint
+can name the place. Nothing here knows Spark, storage or the parser.
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class WatermarkSpec(Value):
 
 
 class AggregateCall(Value):
-    """One aggregate of a window: `function(arguments) FILTER (WHERE condition)`. No arguments: count(*)."""
+    """One aggregate of a window: `function(arguments) FILTER (WHERE condition)`. No arguments:
+    count(*).
+    """
 
     name: str
     function: str
@@ -87,7 +89,8 @@ class QueryOperator(Value):
 
 
 class WindowAggregateOperator(Value):
-    """Groups rows by a tumbling window of event time and keys; gives a window's rows when the watermark passes it.
+    """Groups rows by a tumbling window of event time and keys; gives a window's rows when the
+    watermark passes it.
 
     Its output columns are `window` (struct of start and end), the keys, the aggregates.
     """
@@ -113,7 +116,8 @@ class SinkOperator(Value):
 
 
 Operator = Annotated[
-    SourceOperator | QueryOperator | WindowAggregateOperator | SinkOperator, Field(discriminator="kind")
+    SourceOperator | QueryOperator | WindowAggregateOperator | SinkOperator,
+    Field(discriminator="kind"),
 ]
 
 

@@ -1,8 +1,8 @@
 """An aggregated SELECT: a window aggregate, then a query that makes the select list of its output.
 
-The select list and HAVING are rewritten over the aggregate's output: what equals a key becomes that key's
-column, a tumble() call the window, an aggregate call its result. A column that is left over is neither
-grouped nor aggregated.
+The select list and HAVING are rewritten over the aggregate's output: what equals a key becomes that
+key's column, a tumble() call the window, an aggregate call its result. A column that is left over
+is neither grouped nor aggregated.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ class Aggregation:
     source: Relation
     expressions: Expressions
     operators: Operators
-    _calls: dict[tuple[str, tuple[str, ...], str | None], AggregateCall] = field(default_factory=dict)
+    _calls: dict[tuple[str, tuple[str, ...], str | None], AggregateCall] = field(
+        default_factory=dict
+    )
 
     def compile(self) -> Relation:
         self._refuse_stars()
@@ -64,16 +66,18 @@ class Aggregation:
             tuple(expression for _, expression in chosen),
             self._filter(having, output),
         )
-        return Relation(operator, tuple(each for each, _ in chosen), has_event_time=False, is_aggregated=True)
+        return Relation(
+            operator, tuple(each for each, _ in chosen), has_event_time=False, is_aggregated=True
+        )
 
     def _grouping(self) -> Grouping:
         script = self.expressions.script
         place = self.select.args.get("group") or self.select
         if self.source.is_aggregated:
-            message = (
-                "an aggregate over an aggregate is not supported yet: windows have no event time of their own"
+            message = "an aggregate over an aggregate is not supported yet: windows have no event time of their own"
+            raise script.error(
+                place, message, "write the inner result to a sink and read it from there"
             )
-            raise script.error(place, message, "write the inner result to a sink and read it from there")
         grouping = read_grouping(self.select, self.source, self.expressions)
         if not self.source.has_event_time:
             message = "tumble() needs event time, and the table read here has none"
@@ -95,7 +99,9 @@ class Aggregation:
         def step(each: exp.Expr) -> exp.Expr:
             if self.expressions.call_kind(each) is Call.TUMBLE:
                 if tumble_micros(each, self.expressions) != grouping.width_micros:
-                    raise script.error(each, "this is not the window of GROUP BY", "use the same width")
+                    raise script.error(
+                        each, "this is not the window of GROUP BY", "use the same width"
+                    )
                 return _column(WINDOW, each)
             if self._is_aggregate(each):
                 return _column(self._call(each, grouping).name, each)
@@ -152,7 +158,9 @@ class Aggregation:
         script = self.expressions.script
         call = node.this if isinstance(node, exp.Filter) else node
         function = self.expressions.functions.spelling(call.name)
-        condition = self.expressions.sql(node.expression.this, self.source) if node is not call else None
+        condition = (
+            self.expressions.sql(node.expression.this, self.source) if node is not call else None
+        )
         arguments = self._arguments(call, function)
         key = (function, arguments, condition)
         if key not in self._calls:
@@ -193,9 +201,13 @@ class Aggregation:
         if having is None:
             return None
         position = self.expressions.script.position(self.select.args["having"].this)
-        return Expression(name="having", sql=self.expressions.sql(having, output), position=position)
+        return Expression(
+            name="having", sql=self.expressions.sql(having, output), position=position
+        )
 
-    def _item(self, node: exp.Expr, rewritten: exp.Expr, output: Relation, grouping: Grouping) -> Item:
+    def _item(
+        self, node: exp.Expr, rewritten: exp.Expr, output: Relation, grouping: Grouping
+    ) -> Item:
         is_window = isinstance(rewritten, exp.Column) and rewritten.name == WINDOW
         return Item(
             name=self.expressions.alias(node) or self._name(node, grouping),
@@ -214,7 +226,11 @@ class Aggregation:
         call = node.this if isinstance(node, exp.Filter) else node
         if self.expressions.call_kind(call) is Call.TUMBLE:
             return WINDOW
-        return self.expressions.functions.spelling(call.name) if isinstance(call, exp.Anonymous) else None
+        return (
+            self.expressions.functions.spelling(call.name)
+            if isinstance(call, exp.Anonymous)
+            else None
+        )
 
 
 def _column(name: str, replaced: exp.Expr) -> exp.Expr:

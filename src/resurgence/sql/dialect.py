@@ -1,11 +1,11 @@
 """The grammar: Spark's, with identifiers in double quotes, connector options and watermarks.
 
-Function calls are kept as the user wrote them (name and arguments) and not turned into the parser's own
-function classes, because those rewrite calls on the way through and the answer must be Spark's. What has its
-own syntax (`CAST(x AS t)`, `EXTRACT(hour FROM x)`, ...) keeps its parser.
+Function calls are kept as the user wrote them (name and arguments) and not turned into the parser's
+own function classes, because those rewrite calls on the way through and the answer must be Spark's.
+What has its own syntax (`CAST(x AS t)`, `EXTRACT(hour FROM x)`, ...) keeps its parser.
 
-Every operand, clause, type and statement gets `meta["start"]`, its offset in the text, so that a complaint
-can name the place.
+Every operand, clause, type and statement gets `meta["start"]`, its offset in the text, so that a
+complaint can name the place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,16 @@ from sqlglot.tokenizer_core import Token, TokenType
 N = TypeVar("N")
 Modifier = Callable[[Any], tuple[str, Any]]
 
-_KEPT_FUNCTION_PARSERS = ("CAST", "TRY_CAST", "EXTRACT", "POSITION", "SUBSTRING", "SUBSTR", "TRIM", "OVERLAY")
+_KEPT_FUNCTION_PARSERS = (
+    "CAST",
+    "TRY_CAST",
+    "EXTRACT",
+    "POSITION",
+    "SUBSTRING",
+    "SUBSTR",
+    "TRIM",
+    "OVERLAY",
+)
 _KEPT_CONSTRAINTS = ("NOT", "NULL")
 _REFUSED_CONSTRAINTS = (
     "PRIMARY KEY",
@@ -34,7 +43,9 @@ _REFUSED_CONSTRAINTS = (
     "GENERATED",
     "METADATA",
 )
-_UNIT_FUNCTIONS = frozenset({"dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff"})
+_UNIT_FUNCTIONS = frozenset(
+    {"dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff"}
+)
 _UNITS = frozenset(
     {
         "microsecond",
@@ -85,7 +96,9 @@ class ResurgenceParser(SparkParser):
         name: SparkParser.FUNCTION_PARSERS[name] for name in _KEPT_FUNCTION_PARSERS
     }
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {
-        name: parse for name, parse in SparkParser.NO_PAREN_FUNCTION_PARSERS.items() if name in ("CASE", "IF")
+        name: parse
+        for name, parse in SparkParser.NO_PAREN_FUNCTION_PARSERS.items()
+        if name in ("CASE", "IF")
     }
     QUERY_MODIFIER_PARSERS: ClassVar = {
         token: _marking(parse) for token, parse in SparkParser.QUERY_MODIFIER_PARSERS.items()
@@ -95,7 +108,13 @@ class ResurgenceParser(SparkParser):
         **{name: lambda self: self._refuse_constraint() for name in _REFUSED_CONSTRAINTS},
         "WATERMARK": lambda self: self._parse_watermark(),
     }
-    SCHEMA_UNNAMED_CONSTRAINTS: ClassVar = {"PRIMARY KEY", "FOREIGN KEY", "UNIQUE", "CHECK", "WATERMARK"}
+    SCHEMA_UNNAMED_CONSTRAINTS: ClassVar = {
+        "PRIMARY KEY",
+        "FOREIGN KEY",
+        "UNIQUE",
+        "CHECK",
+        "WATERMARK",
+    }
 
     def raise_error(self, message: str, token: Token | None = None) -> None:
         at_end = not (token or self._curr)
@@ -107,7 +126,9 @@ class ResurgenceParser(SparkParser):
             raise error
         self.errors.append(error)
 
-    def expression(self, instance: Any, token: Token | None = None, comments: list[str] | None = None) -> Any:
+    def expression(
+        self, instance: Any, token: Token | None = None, comments: list[str] | None = None
+    ) -> Any:
         if isinstance(instance, exp.Distinct) and not instance.args.get("expressions"):
             _marked(instance, self._prev.start)
         if isinstance(instance, exp.Anonymous):
@@ -129,7 +150,8 @@ class ResurgenceParser(SparkParser):
         return _marked(super()._parse_lambda(alias), start)
 
     def _parse_interval(self, *args: Any, **kwargs: Any) -> Any:
-        # INTERVAL '1' HOUR '30' MINUTE comes as a bare sum, which a minus before it would tear apart.
+        # INTERVAL '1' HOUR '30' MINUTE comes as a bare sum, which a minus before it would tear
+        # apart.
         node = super()._parse_interval(*args, **kwargs)
         return exp.Paren(this=node) if isinstance(node, exp.Add) else node
 

@@ -1,7 +1,7 @@
 """An expression of the user's, checked against what it may refer to, as Spark SQL text.
 
-Every column is looked up, every function must exist, and what has no meaning row by row is refused. The text
-names no relation: it is evaluated over one DataFrame.
+Every column is looked up, every function must exist, and what has no meaning row by row is refused.
+The text names no relation: it is evaluated over one DataFrame.
 """
 
 from __future__ import annotations
@@ -30,7 +30,11 @@ _REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
         "aggregate in a window with GROUP BY tumble(INTERVAL '1 hour')",
     ),
     ((exp.Distinct,), "DISTINCT inside a function is not supported yet", "leave DISTINCT out"),
-    ((exp.Order, exp.WithinGroup), "ORDER BY inside a function is not supported yet", "leave it out"),
+    (
+        (exp.Order, exp.WithinGroup),
+        "ORDER BY inside a function is not supported yet",
+        "leave it out",
+    ),
     (
         (exp.IgnoreNulls, exp.RespectNulls),
         "IGNORE NULLS and RESPECT NULLS are not supported yet",
@@ -38,7 +42,11 @@ _REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ),
     ((exp.Limit,), "LIMIT inside a function is not supported", "leave it out"),
     ((exp.Parameter, exp.Placeholder), "parameters are not supported", "write the value itself"),
-    ((exp.Star,), "'*' stands for all columns only in a select list and in count(*)", "name the columns"),
+    (
+        (exp.Star,),
+        "'*' stands for all columns only in a select list and in count(*)",
+        "name the columns",
+    ),
     ((exp.Filter,), "FILTER belongs to an aggregate function", "use CASE WHEN, or WHERE"),
 )
 
@@ -92,7 +100,9 @@ class Expressions:
     def alias(self, node: exp.Expr) -> str | None:
         """The name that the user gives to an entry of a select list."""
         if node.alias.lower() == EVENT_TIME:
-            raise self.script.error(node, f"the name '{EVENT_TIME}' is reserved", "choose another name")
+            raise self.script.error(
+                node, f"the name '{EVENT_TIME}' is reserved", "choose another name"
+            )
         return node.alias or None
 
     def call_kind(self, node: exp.Expr) -> Call | None:
@@ -103,9 +113,14 @@ class Expressions:
         name = node.name.lower()
         match kind:
             case Call.UNKNOWN:
-                message, hint = f"there is no function '{node.name}'", self.functions.suggestion(node.name)
+                message, hint = (
+                    f"there is no function '{node.name}'",
+                    self.functions.suggestion(node.name),
+                )
             case Call.TUMBLE:
-                message = "tumble() may stand in GROUP BY, or in the select list of a query grouped by it"
+                message = (
+                    "tumble() may stand in GROUP BY, or in the select list of a query grouped by it"
+                )
                 hint = "add GROUP BY with the window, as in GROUP BY tumble(INTERVAL '1 hour')"
             case Call.OTHER_WINDOW:
                 message = f"{name}() windows are not supported yet"
@@ -118,7 +133,9 @@ class Expressions:
                 hint = "use array functions such as transform() or element_at()"
             case Call.UNSUPPORTED_AGGREGATE:
                 message = f"the aggregate function '{name}' is not supported yet"
-                hint = "supported: " + ", ".join(SUPPORTED_AGGREGATES) + ", and aggregates of your own"
+                hint = (
+                    "supported: " + ", ".join(SUPPORTED_AGGREGATES) + ", and aggregates of your own"
+                )
             case _:
                 message = f"the aggregate function '{name}' cannot stand here"
                 hint = "aggregates may stand in the select list and in HAVING, and not inside each other"

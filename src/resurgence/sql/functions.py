@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import Literal
 
 from resurgence.errors import did_you_mean
 from resurgence.sql import spark_functions
-
-FunctionKind = Literal["scalar", "aggregate"]
+from resurgence.udf import FunctionKind
 
 SUPPORTED_AGGREGATES = ("count", "sum", "min", "max", "avg")
 TUMBLE = "tumble"
@@ -34,7 +32,9 @@ class Call(Enum):
 
 
 class FunctionCatalog:
-    """Classifies calls by name, without regard to case. The user's functions come before Spark's."""
+    """Classifies calls by name, without regard to case. The user's functions come before
+    Spark's.
+    """
 
     def __init__(self, user: Mapping[str, FunctionKind]) -> None:
         self._user = {name.lower(): (name, kind) for name, kind in user.items()}
@@ -42,7 +42,7 @@ class FunctionCatalog:
     def classify(self, name: str) -> Call:
         lower = name.lower()
         if lower in self._user:
-            return Call.AGGREGATE if self._user[lower][1] == "aggregate" else Call.SCALAR
+            return Call.AGGREGATE if self._user[lower][1] is FunctionKind.AGGREGATE else Call.SCALAR
         if lower == TUMBLE:
             return Call.TUMBLE
         if lower in OTHER_WINDOWS:

@@ -42,8 +42,12 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
         raise _without_window(found[0], expressions)
     for key, value in group.args.items():
         if key != "expressions" and value:
-            raise script.error(group, f"GROUP BY {key.upper()} is not supported yet", "name the columns")
-    items: list[exp.Expr] = [_target(each, select, source, expressions) for each in group.expressions]
+            raise script.error(
+                group, f"GROUP BY {key.upper()} is not supported yet", "name the columns"
+            )
+    items: list[exp.Expr] = [
+        _target(each, select, source, expressions) for each in group.expressions
+    ]
     windows = [node for node in items if expressions.call_kind(node) is Call.TUMBLE]
     if not windows:
         for node in items:
@@ -55,14 +59,18 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
         raise script.error(windows[1], "a query has one window", "write one query for each window")
     keys = _keys([node for node in items if node not in windows], source, expressions)
     aliases = [
-        each.alias.lower() for each in select.expressions if _is_tumble(each, expressions) and each.alias
+        each.alias.lower()
+        for each in select.expressions
+        if _is_tumble(each, expressions) and each.alias
     ]
     return Grouping(widths.pop(), keys, frozenset(aliases or [WINDOW]))
 
 
 def is_aggregated(select: exp.Select, expressions: Expressions) -> bool:
     """Whether the query groups rows."""
-    return bool(select.args.get("group")) or any(calls(each, expressions) for each in _results(select))
+    return bool(select.args.get("group")) or any(
+        calls(each, expressions) for each in _results(select)
+    )
 
 
 def calls(node: exp.Expr, expressions: Expressions) -> list[exp.Expr]:
@@ -100,11 +108,13 @@ def _is_tumble(item: exp.Expr, expressions: Expressions) -> bool:
     return expressions.call_kind(item.unalias()) is Call.TUMBLE
 
 
-def _target(node: exp.Expr, select: exp.Select, source: Relation, expressions: Expressions) -> exp.Expr:
+def _target(
+    node: exp.Expr, select: exp.Select, source: Relation, expressions: Expressions
+) -> exp.Expr:
     """The expression that an item of GROUP BY stands for.
 
-    A name means a column of the input before it means an alias, as in Spark, except that an alias of the
-    window always means the window.
+    A name means a column of the input before it means an alias, as in Spark, except that an alias
+    of the window always means the window.
     """
     selected: list[exp.Expr] = select.expressions
     if isinstance(node, exp.Literal) and node.is_int:
@@ -121,7 +131,9 @@ def _target(node: exp.Expr, select: exp.Select, source: Relation, expressions: E
     return node
 
 
-def _keys(nodes: list[exp.Expr], source: Relation, expressions: Expressions) -> tuple[Expression, ...]:
+def _keys(
+    nodes: list[exp.Expr], source: Relation, expressions: Expressions
+) -> tuple[Expression, ...]:
     keys: dict[str, Expression] = {}
     taken = {WINDOW}
     for number, node in enumerate(nodes, start=1):
@@ -129,7 +141,8 @@ def _keys(nodes: list[exp.Expr], source: Relation, expressions: Expressions) -> 
         sql = to_spark(bound)
         if sql in keys:
             continue
-        # Named after the column and not after an alias, so that renaming the output keeps the operator.
+        # Named after the column and not after an alias, so that renaming the output keeps the
+        # operator.
         name = bound.name if isinstance(bound, exp.Column) else f"key_{number}"
         if name.lower() in taken:
             name = f"key_{number}"

@@ -23,8 +23,12 @@ _EXAMPLE = "write it as in INTERVAL '1 hour' or INTERVAL '90 seconds'"
 
 
 def interval_micros(node: exp.Expr, script: Script) -> int:
-    """The interval in microseconds; raises SqlError unless it is a positive literal of fixed length."""
-    micros = sum((_micros(each, node, script) for each in _literals(node, script)), start=Decimal(0))
+    """The interval in microseconds; raises SqlError unless it is a positive literal of fixed
+    length.
+    """
+    micros = sum(
+        (_micros(each, node, script) for each in _literals(node, script)), start=Decimal(0)
+    )
     if micros <= 0 or micros != int(micros):
         raise script.error(node, "the interval must be a positive number of microseconds", _EXAMPLE)
     return int(micros)
@@ -48,9 +52,13 @@ def _micros(text: str, node: exp.Expr, script: Script) -> Decimal:
     while match := _PART.match(text, offset):
         unit = match[2].lower().removesuffix("s")
         if unit in ("month", "quarter", "year"):
-            raise script.error(node, f"a {unit} has no fixed length", "use days, hours, minutes or seconds")
+            raise script.error(
+                node, f"a {unit} has no fixed length", "use days, hours, minutes or seconds"
+            )
         if unit not in _MICROS:
-            raise script.error(node, f"there is no unit '{match[2].lower()}'", "known: " + ", ".join(_MICROS))
+            raise script.error(
+                node, f"there is no unit '{match[2].lower()}'", "known: " + ", ".join(_MICROS)
+            )
         total += Decimal(match[1]) * _MICROS[unit]
         offset = match.end()
     if offset < len(text) or not text:

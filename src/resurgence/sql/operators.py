@@ -1,7 +1,9 @@
-"""Collects operators while statements are read: gives ids, shares what is equal, drops what no sink needs.
+"""Collects operators while statements are read: gives ids, shares what is equal, drops what no sink
+needs.
 
-The id of a window aggregate or a query is a digest of its definition and of all that feeds it, without
-positions. So the same query written twice is one operator, and an edit elsewhere in the file changes no id.
+The id of a window aggregate or a query is a digest of its definition and of all that feeds it,
+without positions. So the same query written twice is one operator, and an edit elsewhere in the
+file changes no id.
 """
 
 from __future__ import annotations
@@ -109,7 +111,9 @@ class Operators:
             needed.update([sink.id, *(each.id for each in everything.upstream(sink.id))])
         return Graph(operators=tuple(each for each in everything.operators if each.id in needed))
 
-    def _add_by_digest(self, prefix: str, operator: QueryOperator | WindowAggregateOperator) -> OperatorId:
+    def _add_by_digest(
+        self, prefix: str, operator: QueryOperator | WindowAggregateOperator
+    ) -> OperatorId:
         digest = _digest(operator, self._digests[operator.input])
         length = 8
         # Two definitions with the same first digits must not become one operator.

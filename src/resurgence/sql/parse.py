@@ -33,7 +33,8 @@ class Script:
         own: int | None = node.meta.get("start")
         if own is not None:
             return own
-        # An operator begins at its leftmost operand; what has no place of its own is where its owner is.
+        # An operator begins at its leftmost operand; what has no place of its own is where its
+        # owner is.
         inner: list[int] = [each.meta["start"] for each in node.walk() if "start" in each.meta]
         if inner:
             return min(inner)
@@ -56,7 +57,9 @@ def parse(text: str) -> Script:
         raise _unclosed(text) from error
     except ParseError as error:
         raise _syntax_error(text, error) from error
-    return Script(text, tuple(each for each in statements if each and not isinstance(each, exp.Semicolon)))
+    return Script(
+        text, tuple(each for each in statements if each and not isinstance(each, exp.Semicolon))
+    )
 
 
 def _position(text: str, offset: int) -> Position:
@@ -89,7 +92,9 @@ def _syntax_error(text: str, error: ParseError) -> SqlError:
         return _error(text, offset, description, "leave it out")
     if description.endswith("does not begin a statement"):
         hint = did_you_mean(found, STATEMENTS)
-        return _error(text, offset, description, hint or "statements begin with " + ", ".join(STATEMENTS))
+        return _error(
+            text, offset, description, hint or "statements begin with " + ", ".join(STATEMENTS)
+        )
     expected = re.match(r"Expecting (\S+)$", description)
     place = f"'{found}'" if found else "end of the statement"
     if expected:

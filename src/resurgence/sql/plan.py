@@ -1,7 +1,8 @@
 """The statements of a file, in order, to a graph.
 
-Tables and views are declared before they are used. A view, like any query, is compiled where it stands, so
-that its mistakes are reported even if nobody reads it; operators that feed no sink are left out of the graph.
+Tables and views are declared before they are used. A view, like any query, is compiled where it
+stands, so that its mistakes are reported even if nobody reads it; operators that feed no sink are
+left out of the graph.
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from resurgence.graph.connector_spec import ConnectorSpec, Role
 from resurgence.graph.model import Column, Expression, Graph
 from resurgence.ids import OperatorId
 from resurgence.sql.expressions import Expressions
-from resurgence.sql.functions import FunctionCatalog, FunctionKind
+from resurgence.sql.functions import FunctionCatalog
 from resurgence.sql.operators import Operators, slug
 from resurgence.sql.parse import Script, parse
 from resurgence.sql.relation import Attribute, Relation, column_sql
 from resurgence.sql.select import Selects
 from resurgence.sql.tables import Declarations, Table, attributes
+from resurgence.udf import FunctionKind
 
 TERMINAL = Table(name="terminal", role=Role.SINK, connector="stdout", options={}, columns=None)
 """Where a SELECT without INSERT goes."""
@@ -29,9 +31,13 @@ _NO_FUNCTIONS: Mapping[str, FunctionKind] = {}
 
 
 def compile_pipeline(
-    text: str, connectors: Mapping[str, ConnectorSpec], functions: Mapping[str, FunctionKind] = _NO_FUNCTIONS
+    text: str,
+    connectors: Mapping[str, ConnectorSpec],
+    functions: Mapping[str, FunctionKind] = _NO_FUNCTIONS,
 ) -> Graph:
-    """The graph of a pipeline; raises SqlError with the place of the first mistake. Needs no Spark."""
+    """The graph of a pipeline; raises SqlError with the place of the first mistake. Needs no
+    Spark.
+    """
     script = parse(text)
     pipeline = _Pipeline(script, connectors, functions)
     for statement in script.statements:
@@ -39,7 +45,9 @@ def compile_pipeline(
     graph = pipeline.operators.graph()
     if not graph.sinks():
         message = "the pipeline has no output: it needs an INSERT INTO or a SELECT"
-        raise SqlError(message, line=1, column=1, hint="add INSERT INTO sink SELECT ... FROM source")
+        raise SqlError(
+            message, line=1, column=1, hint="add INSERT INTO sink SELECT ... FROM source"
+        )
     return graph
 
 
@@ -47,7 +55,10 @@ class _Pipeline:
     """The names declared so far and the operators made so far."""
 
     def __init__(
-        self, script: Script, connectors: Mapping[str, ConnectorSpec], functions: Mapping[str, FunctionKind]
+        self,
+        script: Script,
+        connectors: Mapping[str, ConnectorSpec],
+        functions: Mapping[str, FunctionKind],
     ) -> None:
         self.script = script
         self.operators = Operators()
@@ -82,7 +93,9 @@ class _Pipeline:
             message = "column names after a view's name are not supported yet"
             raise self.script.error(create.this, message, "name the columns with AS in the SELECT")
         if create.expression is None:
-            raise self.script.error(create, "a view needs a query", "as in CREATE VIEW v AS SELECT ...")
+            raise self.script.error(
+                create, "a view needs a query", "as in CREATE VIEW v AS SELECT ..."
+            )
         self._views[name] = self._selects.compile(self._query(create), self._lookup)
 
     def _new_name(self, create: exp.Create) -> str:
@@ -92,7 +105,9 @@ class _Pipeline:
         self._refuse_qualifier(table)
         for known in (*self._tables, *self._views):
             if slug(known) == slug(table.name):
-                raise self.script.error(table, f"the name '{table.name}' is taken", "choose another name")
+                raise self.script.error(
+                    table, f"the name '{table.name}' is taken", "choose another name"
+                )
         return table.name.lower()
 
     def _lookup(self, node: exp.Table) -> Relation:
@@ -103,16 +118,22 @@ class _Pipeline:
         table = self._known_table(node)
         if table.role is Role.SINK:
             message = f"table '{table.name}' is a sink and cannot be read"
-            raise self.script.error(node, message, "read a source; declare one with type = 'source'")
+            raise self.script.error(
+                node, message, "read a source; declare one with type = 'source'"
+            )
         columns = table.columns or ()
-        operator = self.operators.source(table.name, table.connector, table.options, columns, table.watermark)
+        operator = self.operators.source(
+            table.name, table.connector, table.options, columns, table.watermark
+        )
         return Relation(operator, attributes(columns), has_event_time=table.watermark is not None)
 
     def _known_table(self, node: exp.Table) -> Table:
         name = node.name.lower()
         if name not in self._tables:
             names = [*(each.name for each in self._tables.values()), *self._views]
-            raise self.script.error(node, f"there is no table '{node.name}'", did_you_mean(node.name, names))
+            raise self.script.error(
+                node, f"there is no table '{node.name}'", did_you_mean(node.name, names)
+            )
         return self._tables[name]
 
     def _insert(self, insert: exp.Insert) -> None:
@@ -123,12 +144,18 @@ class _Pipeline:
             raise self.script.error(insert, "INSERT INTO takes a table", "name a sink")
         self._refuse_qualifier(node)
         if node.name.lower() in self._views:
-            raise self.script.error(node, f"'{node.name}' is a view and cannot be written", "name a sink")
+            raise self.script.error(
+                node, f"'{node.name}' is a view and cannot be written", "name a sink"
+            )
         table = self._known_table(node)
         if table.role is Role.SOURCE:
             message = f"table '{table.name}' is a source and cannot be written"
-            raise self.script.error(node, message, "write to a sink; declare one with type = 'sink'")
-        if not isinstance(insert.expression, exp.Query) or isinstance(insert.expression, exp.Values):
+            raise self.script.error(
+                node, message, "write to a sink; declare one with type = 'sink'"
+            )
+        if not isinstance(insert.expression, exp.Query) or isinstance(
+            insert.expression, exp.Values
+        ):
             raise self.script.error(
                 insert, "INSERT INTO needs a SELECT", "rows come from sources, not from VALUES"
             )
@@ -148,25 +175,39 @@ class _Pipeline:
             name = each.name.lower()
             if name not in known:
                 hint = did_you_mean(each.name, [column.name for column in table.columns])
-                raise self.script.error(each, f"table '{table.name}' has no column '{each.name}'", hint)
+                raise self.script.error(
+                    each, f"table '{table.name}' has no column '{each.name}'", hint
+                )
             if name in targets:
-                raise self.script.error(each, f"column '{each.name}' is named twice", "leave one of them out")
+                raise self.script.error(
+                    each, f"column '{each.name}' is named twice", "leave one of them out"
+                )
             targets.append(name)
         for column in table.columns:
             if not column.nullable and column.name.lower() not in targets:
                 message = f"column '{column.name}' of '{table.name}' is NOT NULL and gets no value"
-                raise self.script.error(schema.expressions[0], message, f"add '{column.name}' to the list")
+                raise self.script.error(
+                    schema.expressions[0], message, f"add '{column.name}' to the list"
+                )
         return targets
 
     def _output(
-        self, relation: Relation, table: Table, statement: exp.Expr, targets: list[str] | None = None
+        self,
+        relation: Relation,
+        table: Table,
+        statement: exp.Expr,
+        targets: list[str] | None = None,
     ) -> None:
-        """Ends a query in a sink, through a projection that gives the sink's columns and no event time."""
+        """Ends a query in a sink, through a projection that gives the sink's columns and no
+        event time.
+        """
         given = relation.attributes
         if table.columns is None:
             final = _projected(self.operators, relation)
         else:
-            names = targets if targets is not None else [each.name.lower() for each in table.columns]
+            names = (
+                targets if targets is not None else [each.name.lower() for each in table.columns]
+            )
             if len(names) != len(given):
                 what = "the column list" if targets is not None else f"table '{table.name}'"
                 message = f"{what} has {_columns(len(names))} and the SELECT gives {len(given)}"
@@ -190,27 +231,40 @@ class _Pipeline:
 
     def _refuse_qualifier(self, table: exp.Table) -> None:
         if table.db:
-            raise self.script.error(table, "tables have no schema or catalog", f"write {table.name}")
+            raise self.script.error(
+                table, "tables have no schema or catalog", f"write {table.name}"
+            )
 
     def _refuse_arguments(self, statement: exp.Expr, read: set[str]) -> None:
-        words = {"exists": "IF NOT EXISTS", "replace": "OR REPLACE", "by_name": "BY NAME", "expression": "AS"}
+        words = {
+            "exists": "IF NOT EXISTS",
+            "replace": "OR REPLACE",
+            "by_name": "BY NAME",
+            "expression": "AS",
+        }
         kind = statement.key.upper()
         for key, value in statement.args.items():
             if key not in read and value:
                 word = words.get(key, key.strip("_").upper())
-                raise self.script.error(statement, f"{word} is not supported in {kind}", "leave it out")
+                raise self.script.error(
+                    statement, f"{word} is not supported in {kind}", "leave it out"
+                )
 
     def _refused(self, statement: exp.Expr) -> SqlError:
         words = self.script.text[self.script.offset(statement) :].split(maxsplit=1)
         word = words[0].rstrip(";").upper() if words else "this"
         message = f"{word} is not a statement of a pipeline"
-        return self.script.error(statement, message, "use CREATE TABLE, CREATE VIEW, INSERT INTO and SELECT")
+        return self.script.error(
+            statement, message, "use CREATE TABLE, CREATE VIEW, INSERT INTO and SELECT"
+        )
 
 
 def _projected(operators: Operators, relation: Relation) -> OperatorId:
     if not relation.has_event_time:
         return relation.operator
-    select = tuple(Expression(name=each.column, sql=column_sql(each)) for each in relation.attributes)
+    select = tuple(
+        Expression(name=each.column, sql=column_sql(each)) for each in relation.attributes
+    )
     return operators.query(relation.operator, select)
 
 

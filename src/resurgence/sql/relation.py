@@ -1,4 +1,6 @@
-"""What a FROM item offers: the columns that names can refer to, and the operator that gives them."""
+"""What a FROM item offers: the columns that names can refer to, and the operator that gives
+them.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,15 @@ class Relation:
         return [each for each in self.attributes if each.name.lower() == name.lower()]
 
     def resolve(self, node: exp.Column, script: Script) -> tuple[Attribute, tuple[str, ...]]:
-        """The attribute that `a`, `t.a`, `a.field` or `t.a.field` names, and the path of fields inside it."""
+        """The attribute that `a`, `t.a`, `a.field` or `t.a.field` names, and the path of fields
+        inside it.
+        """
         parts = [each.name for each in node.parts]
-        if len(parts) > 1 and self.is_called(parts[0]) and (self.find(parts[1]) or not self.find(parts[0])):
+        if (
+            len(parts) > 1
+            and self.is_called(parts[0])
+            and (self.find(parts[1]) or not self.find(parts[0]))
+        ):
             parts = parts[1:]
         found = self.find(parts[0])
         if len(found) > 1:
@@ -67,7 +75,9 @@ class Relation:
             message = f"'{parts[0]}' is neither a table of this query nor a column"
             return script.error(node, message, did_you_mean(parts[0], [*names, *tables]))
         where = f" in '{self.alias}'" if self.alias else ""
-        return script.error(node, f"there is no column '{parts[0]}'{where}", did_you_mean(parts[0], names))
+        return script.error(
+            node, f"there is no column '{parts[0]}'{where}", did_you_mean(parts[0], names)
+        )
 
 
 def reference(attribute: Attribute, path: tuple[str, ...] = ()) -> exp.Expr:
@@ -97,7 +107,9 @@ def _checked_path(
             spelled.append(name)
             kind = kind.expressions[1]
             continue
-        fields = {each.name.lower(): each for each in kind.expressions if isinstance(each, exp.ColumnDef)}
+        fields = {
+            each.name.lower(): each for each in kind.expressions if isinstance(each, exp.ColumnDef)
+        }
         if kind.this != exp.DType.STRUCT or name.lower() not in fields:
             owner = ".".join([attribute.name, *spelled])
             known = [each.name for each in fields.values()]

@@ -20,7 +20,10 @@ Lookup = Callable[[exp.Table], Relation]
 
 _READ_CLAUSES = frozenset({"with_", "expressions", "from_", "where", "group", "having"})
 _REFUSED_CLAUSES: Mapping[str, tuple[str, str]] = {
-    "distinct": ("SELECT DISTINCT is not supported yet", "group by the columns in a tumble() window"),
+    "distinct": (
+        "SELECT DISTINCT is not supported yet",
+        "group by the columns in a tumble() window",
+    ),
     "order": (
         "ORDER BY is not supported: a stream has no last row to sort up to",
         "sort where the output is read",
@@ -42,7 +45,9 @@ class Selects:
     operators: Operators
 
     def compile(self, query: exp.Expr, lookup: Lookup) -> Relation:
-        """The relation that the query gives. `lookup` finds the tables and views that it may name."""
+        """The relation that the query gives. `lookup` finds the tables and views that it may
+        name.
+        """
         if isinstance(query, exp.SetOperation):
             word = query.key.upper()
             raise self._error(
@@ -71,7 +76,9 @@ class Selects:
         if where is None and _changes_nothing(chosen, source):
             return source.named(None)
         operator = self.operators.query(
-            source.operator, (*(expression for _, expression in chosen), *carried_event_time(source)), where
+            source.operator,
+            (*(expression for _, expression in chosen), *carried_event_time(source)),
+            where,
         )
         return Relation(
             operator=operator,
@@ -85,10 +92,18 @@ class Selects:
         where = self._where(select, source)
         if where is None:
             return source
-        kept = tuple(Expression(name=each.column, sql=column_sql(each)) for each in source.attributes)
-        operator = self.operators.query(source.operator, (*kept, *carried_event_time(source)), where)
+        kept = tuple(
+            Expression(name=each.column, sql=column_sql(each)) for each in source.attributes
+        )
+        operator = self.operators.query(
+            source.operator, (*kept, *carried_event_time(source)), where
+        )
         return Relation(
-            operator, source.attributes, source.has_event_time, source.is_aggregated, alias=source.alias
+            operator,
+            source.attributes,
+            source.has_event_time,
+            source.is_aggregated,
+            alias=source.alias,
         )
 
     def _where(self, select: exp.Select, source: Relation) -> Expression | None:
@@ -96,7 +111,9 @@ class Selects:
         if where is None:
             return None
         position = self.expressions.script.position(where.this)
-        return Expression(name="where", sql=self.expressions.sql(where.this, source), position=position)
+        return Expression(
+            name="where", sql=self.expressions.sql(where.this, source), position=position
+        )
 
     def _items(self, node: exp.Expr, source: Relation) -> list[Item]:
         """The items that one entry of the select list stands for."""
@@ -121,8 +138,12 @@ class Selects:
     def _star(self, node: exp.Expr, source: Relation) -> list[Item]:
         star = node if isinstance(node, exp.Star) else node.this
         if any(star.args.values()):
-            raise self._error(node, "EXCEPT and REPLACE after '*' are not supported yet", "name the columns")
-        if isinstance(node, exp.Column) and not (len(node.parts) == 2 and source.is_called(node.table)):
+            raise self._error(
+                node, "EXCEPT and REPLACE after '*' are not supported yet", "name the columns"
+            )
+        if isinstance(node, exp.Column) and not (
+            len(node.parts) == 2 and source.is_called(node.table)
+        ):
             tables = [source.alias] if source.alias else []
             message = f"'{node.table}' is no table of this query"
             raise self._error(node, message, did_you_mean(node.table, tables) or "name the columns")
@@ -143,11 +164,15 @@ class Selects:
             self._refuse_clauses(source, frozenset({"this", "alias"}))
             relation = lookup(source)
         else:
-            raise self._error(source, "FROM takes a table, a view or a subquery", "name one of them")
+            raise self._error(
+                source, "FROM takes a table, a view or a subquery", "name one of them"
+            )
         alias = source.args.get("alias")
         if alias and alias.args.get("columns"):
             raise self._error(
-                alias, "column names after a table's alias are not supported yet", "use AS in a subquery"
+                alias,
+                "column names after a table's alias are not supported yet",
+                "use AS in a subquery",
             )
         name = source.alias or (source.name if isinstance(source, exp.Table) else None)
         return relation.named(name)
@@ -176,7 +201,9 @@ class Selects:
             if key in read or not value:
                 continue
             word = key.strip("_").upper()
-            message, hint = _REFUSED_CLAUSES.get(key, (f"{word} is not supported here", "leave it out"))
+            message, hint = _REFUSED_CLAUSES.get(
+                key, (f"{word} is not supported here", "leave it out")
+            )
             culprit = value[0] if isinstance(value, list) else value
             raise self._error(culprit if isinstance(culprit, exp.Expr) else node, message, hint)
 

@@ -1,7 +1,9 @@
-"""The names of Spark 4.3's built-in functions, by kind. Data only, taken from Spark's own function registry.
+"""The names of Spark 4.3's built-in functions, by kind. Data only, taken from Spark's own function
+registry.
 
-Operators spelled as words (`and`, `between`, ...) and Spark's own time windows (`window`, `session_window`,
-`window_time`) are left out: the former are syntax, the latter have no meaning inside an epoch.
+Operators spelled as words (`and`, `between`, ...) and Spark's own time windows (`window`,
+`session_window`, `window_time`) are left out: the former are syntax, the latter have no meaning
+inside an epoch.
 """
 
 from __future__ import annotations

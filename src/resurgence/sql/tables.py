@@ -16,7 +16,9 @@ from resurgence.sql.parse import Script
 from resurgence.sql.relation import Attribute, Relation, column_sql
 from resurgence.sql.types import spark_type
 
-_EXAMPLE = "as in CREATE TABLE t (a INT) WITH (connector = 'filesystem', path = 'out', type = 'sink')"
+_EXAMPLE = (
+    "as in CREATE TABLE t (a INT) WITH (connector = 'filesystem', path = 'out', type = 'sink')"
+)
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,14 @@ class Declarations:
         properties = create.args.get("properties")
         for each in properties.expressions if properties else []:
             if type(each) is not exp.Property:
-                raise self.script.error(each, "this clause of CREATE TABLE is not supported", _EXAMPLE)
+                raise self.script.error(
+                    each, "this clause of CREATE TABLE is not supported", _EXAMPLE
+                )
             key = each.this.name.lower()
             if key in options:
-                raise self.script.error(each, f"option '{key}' is given twice", "leave one of them out")
+                raise self.script.error(
+                    each, f"option '{key}' is given twice", "leave one of them out"
+                )
             options[key] = Option(key, self._option_value(each), each)
         return options
 
@@ -89,7 +95,9 @@ class Declarations:
             return "true" if value.this else "false"
         if isinstance(value, exp.Neg) and isinstance(value.this, exp.Literal):
             return f"-{value.this.name}"
-        raise self.script.error(node, f"option '{node.this.name}' needs a text in single quotes or a number")
+        raise self.script.error(
+            node, f"option '{node.this.name}' needs a text in single quotes or a number"
+        )
 
     def _connector(self, create: exp.Create, options: dict[str, Option]) -> ConnectorSpec:
         option = options.pop("connector", None)
@@ -100,7 +108,9 @@ class Declarations:
             raise self.script.error(option.node, f"there is no connector '{option.value}'", hint)
         return self.connectors[option.value]
 
-    def _role(self, create: exp.Create, connector: ConnectorSpec, options: dict[str, Option]) -> Role:
+    def _role(
+        self, create: exp.Create, connector: ConnectorSpec, options: dict[str, Option]
+    ) -> Role:
         option = options.pop("type", None)
         if option is None:
             if len(connector.roles) == 1:
@@ -114,7 +124,9 @@ class Declarations:
             role = Role(option.value)
         except ValueError as error:
             message = f"type must be 'source' or 'sink', not '{option.value}'"
-            raise self.script.error(option.node, message, did_you_mean(option.value, Role)) from error
+            raise self.script.error(
+                option.node, message, did_you_mean(option.value, Role)
+            ) from error
         if role not in connector.roles:
             only = " and ".join(sorted(connector.roles))
             message = f"connector '{connector.name}' cannot be a {role}"
@@ -141,7 +153,9 @@ class Declarations:
         defaults = {key: spec.default for key, spec in known.items() if spec.default is not None}
         return {**defaults, **{each.key: each.value for each in options.values()}}
 
-    def _columns(self, schema: exp.Schema | None, spec: RoleSpec, named: exp.Expr) -> tuple[Column, ...]:
+    def _columns(
+        self, schema: exp.Schema | None, spec: RoleSpec, named: exp.Expr
+    ) -> tuple[Column, ...]:
         columns: dict[str, Column] = {}
         for node in schema.expressions if schema else []:
             if isinstance(node, exp.WatermarkColumnConstraint):
@@ -154,12 +168,16 @@ class Declarations:
             return spec.fixed_columns
         if not columns and spec.needs_columns:
             message = f"table '{named.name}' needs columns"
-            raise self.script.error(named, message, f"declare them, as in {named.name} (a INT, b TEXT)")
+            raise self.script.error(
+                named, message, f"declare them, as in {named.name} (a INT, b TEXT)"
+            )
         return tuple(columns.values())
 
     def _column(self, node: exp.Expr) -> Column:
         if not isinstance(node, exp.ColumnDef) or node.kind is None:
-            raise self.script.error(node, f"column '{node.name}' needs a type", f"as in {node.name} TEXT")
+            raise self.script.error(
+                node, f"column '{node.name}' needs a type", f"as in {node.name} TEXT"
+            )
         nullable = True
         for each in node.constraints:
             if not isinstance(each.kind, exp.NotNullColumnConstraint):
@@ -168,11 +186,15 @@ class Declarations:
                 )
             nullable = bool(each.kind.args.get("allow_null"))
         if node.name.lower() == EVENT_TIME:
-            raise self.script.error(node, f"the name '{EVENT_TIME}' is reserved", "choose another name")
+            raise self.script.error(
+                node, f"the name '{EVENT_TIME}' is reserved", "choose another name"
+            )
         return Column(name=node.name, type=spark_type(node.kind, self.script), nullable=nullable)
 
     def _fixed(self, node: exp.Expr, column: Column, spec: RoleSpec) -> Column:
-        """A generator makes its columns itself: the declaration may pick among them, not change them."""
+        """A generator makes its columns itself: the declaration may pick among them, not change
+        them.
+        """
         if spec.fixed_columns is None:
             return column
         fixed = {each.name.lower(): each for each in spec.fixed_columns}
@@ -181,7 +203,9 @@ class Declarations:
             hint = did_you_mean(column.name, [each.name for each in fixed.values()])
             raise self.script.error(node, f"the connector has no column '{column.name}'", hint)
         if found.type != column.type:
-            message = f"column '{found.name}' of this connector has type {found.type}, not {column.type}"
+            message = (
+                f"column '{found.name}' of this connector has type {found.type}, not {column.type}"
+            )
             raise self.script.error(node, message, f"declare it as {found.type}")
         return found
 
@@ -194,13 +218,17 @@ class Declarations:
             if isinstance(each, exp.WatermarkColumnConstraint)
         ]
         if len(clauses) > 1:
-            raise self.script.error(clauses[1], "a table has one WATERMARK", "leave one of them out")
+            raise self.script.error(
+                clauses[1], "a table has one WATERMARK", "leave one of them out"
+            )
         if clauses and role is Role.SINK:
             raise self.script.error(clauses[0], "a sink has no WATERMARK", "leave it out")
         by_name = {each.name.lower(): each for each in columns}
         if not clauses:
             default = (
-                by_name.get(spec.event_time.lower()) if spec.event_time and role is Role.SOURCE else None
+                by_name.get(spec.event_time.lower())
+                if spec.event_time and role is Role.SOURCE
+                else None
             )
             if default is None:
                 return None
@@ -215,7 +243,9 @@ class Declarations:
             message = f"event time must be a TIMESTAMP, and '{named.name}' is of type {named.type}"
             raise self.script.error(clause.this, message, "declare the column as TIMESTAMP")
         row = Relation(OperatorId(""), attributes(columns), has_event_time=False)
-        return WatermarkSpec(event_time=named.name, sql=self.expressions.sql(clause.expression, row))
+        return WatermarkSpec(
+            event_time=named.name, sql=self.expressions.sql(clause.expression, row)
+        )
 
 
 def attributes(columns: tuple[Column, ...]) -> tuple[Attribute, ...]:

@@ -39,7 +39,19 @@ _SIMPLE: dict[DType, str] = {
 }
 
 _NAMES = (
-    *("ARRAY", "BIGINT", "BINARY", "BOOLEAN", "BYTEA", "CHAR", "DATE", "DECIMAL", "DOUBLE", "FLOAT", "INT"),
+    *(
+        "ARRAY",
+        "BIGINT",
+        "BINARY",
+        "BOOLEAN",
+        "BYTEA",
+        "CHAR",
+        "DATE",
+        "DECIMAL",
+        "DOUBLE",
+        "FLOAT",
+        "INT",
+    ),
     *(
         "INTEGER",
         "MAP",
@@ -71,9 +83,14 @@ def _decimal(node: exp.DataType, script: Script) -> str:
     digits = [each.name for each in node.expressions] or ["10"]
     precision, scale = (*digits, "0")[:2]
     if not (
-        precision.isdigit() and scale.isdigit() and 1 <= int(precision) <= 38 and int(scale) <= int(precision)
+        precision.isdigit()
+        and scale.isdigit()
+        and 1 <= int(precision) <= 38
+        and int(scale) <= int(precision)
     ):
-        raise script.error(node, "a DECIMAL has 1 to 38 digits, and not more of them behind the point")
+        raise script.error(
+            node, "a DECIMAL has 1 to 38 digits, and not more of them behind the point"
+        )
     return f"DECIMAL({precision},{scale})"
 
 

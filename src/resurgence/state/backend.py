@@ -1,7 +1,7 @@
 """The state backend: reads and writes a job's checkpoints in object storage.
 
-The shell around `protocol`: it lists and reads, asks the pure functions, and performs. It never looks into a state
-file; the engine does that.
+The shell around `protocol`: it lists and reads, asks the pure functions, and performs. It never
+looks into a state file; the engine does that.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from resurgence.errors import (
     NoValidCheckpoint,
     ObjectMissing,
     Retired,
+    SealLost,
 )
 from resurgence.ids import (
     NO_EPOCH,
@@ -80,24 +81,22 @@ class StateBackend:
                 claimed_at=now,
                 claimed_by=claimant,
             )
-            if self.store.create(
-                self.paths.generation(record.generation), record.encode()
-            ):
+            if self.store.create(self.paths.generation(record.generation), record.encode()):
                 return record
 
     def require_newest(self, generation: Generation) -> None:
         """Raise Retired if a newer generation exists."""
         outcome = may_publish(generation, self._generation_paths())
         if isinstance(outcome, RetireOvertaken):
-            raise Retired(
-                f"generation {generation} was overtaken by generation {outcome.by}"
-            )
+            raise Retired(f"generation {generation} was overtaken by generation {outcome.by}")
 
     def _generation_paths(self) -> tuple[str, ...]:
         return tuple(each.path for each in self.store.list(self.paths.generations))
 
     def _identity(self, paths: Iterable[str]) -> JobIdentity:
-        """The job's identity, from its newest readable generation; made anew only for a job without any state."""
+        """The job's identity, from its newest readable generation; made anew only for a job
+        without any state.
+        """
         for path in sorted(paths, reverse=True):
             try:
                 return decode(GenerationRecord, self.store.read(path), path).job
@@ -120,13 +119,12 @@ class StateBackend:
     ) -> LoadPlan:
         """Find the newest checkpoint that is whole, condemn the newer ones, and plan the load.
 
-        `damaged` are state files that a worker found unreadable: no checkpoint that names one is whole.
+        `damaged` are state files that a worker found unreadable: no checkpoint that names one is
+        whole.
         """
         epochs = epochs_seen(each.path for each in self.store.list(self.paths.epochs))
         sizes = (
-            {each.path: each.size for each in self.store.list(self.paths.tables)}
-            if epochs
-            else {}
+            {each.path: each.size for each in self.store.list(self.paths.tables)} if epochs else {}
         )
         fallbacks: list[Fallback] = []
         condemned: list[CondemnedRecord] = []
@@ -153,14 +151,16 @@ class StateBackend:
                     break
             if reasons:
                 fallbacks.append(Fallback(epoch=objects.epoch, reasons=tuple(reasons)))
+        if chosen is None and not fallbacks and any(epoch > 1 for epoch in epochs):
+            # An epoch is only begun when the one before it is sealed.
+            reason = f"epoch {max(epochs)} was begun, but the manifests before it are missing"
+            fallbacks.append(Fallback(epoch=Epoch(max(epochs) - 1), reasons=(reason,)))
         if chosen is None and fallbacks:
             raise NoValidCheckpoint(_none_valid(fallbacks), hint=_NONE_VALID_HINT)
 
         self.require_newest(claim.generation)
         for record in condemned:
-            self.store.create(
-                self.paths.condemned(record.epoch, record.attempt), record.encode()
-            )
+            self.store.create(self.paths.condemned(record.epoch, record.attempt), record.encode())
             epochs[record.epoch].condemned[record.attempt] = ""
         epoch = chosen[0].epoch if chosen else NO_EPOCH
         return LoadPlan(
@@ -177,7 +177,7 @@ class StateBackend:
             recorded={
                 each.epoch: found
                 for each in epochs.values()
-                if each.epoch > epoch and (found := self._recorded(each))
+                if each.epoch > epoch and (found := self._recorded(each, claim.job))
             },
             fallbacks=tuple(fallbacks),
         )
@@ -186,13 +186,10 @@ class StateBackend:
         """A manifest and all it names; raises DamagedState or ObjectMissing."""
         manifest = decode(Manifest, self.store.read(manifest_path), manifest_path)
         return manifest, {
-            operator: self._metadata(manifest, operator)
-            for operator in manifest.operators
+            operator: self._metadata(manifest, operator) for operator in manifest.operators
         }
 
-    def _metadata(
-        self, manifest: Manifest, operator: OperatorId
-    ) -> OperatorCheckpointMetadata:
+    def _metadata(self, manifest: Manifest, operator: OperatorId) -> OperatorCheckpointMetadata:
         expected = manifest.operators[operator]
         data = self.store.read(expected.path)
         if hashlib.sha256(data).hexdigest() != expected.sha256:
@@ -221,8 +218,7 @@ class StateBackend:
             if faults:
                 return faults
             operators = {
-                operator: self._metadata(manifest, operator)
-                for operator in manifest.operators
+                operator: self._metadata(manifest, operator) for operator in manifest.operators
             }
         except (DamagedState, ObjectMissing) as error:
             return [error.message]
@@ -238,14 +234,12 @@ class StateBackend:
         reasons = [lost] if (lost := lost_seal(objects)) else []
         for path in objects.condemned.values():
             try:
-                reasons.extend(
-                    decode(CondemnedRecord, self.store.read(path), path).reasons
-                )
+                reasons.extend(decode(CondemnedRecord, self.store.read(path), path).reasons)
             except (DamagedState, ObjectMissing) as error:
                 reasons.append(error.message)
         return reasons
 
-    def _recorded(self, objects: EpochObjects) -> RecordedEpoch | None:
+    def _recorded(self, objects: EpochObjects, job: JobIdentity) -> RecordedEpoch | None:
         """What an epoch read, from whichever of its records still says so."""
         inputs: dict[OperatorId, InputRange] = {}
         whole = False
@@ -257,21 +251,14 @@ class StateBackend:
                 CommittedRecord if path == objects.committed else Manifest
             )
             try:
-                inputs = dict(decode(kind, self.store.read(path), path).inputs)
+                record = decode(kind, self.store.read(path), path)
             except (DamagedState, ObjectMissing):
                 continue
-            whole = True
-            break
+            if (record.job, record.epoch) == (job, objects.epoch):
+                inputs, whole = dict(record.inputs), True
+                break
         if not whole:
-            for path in objects.operators:
-                try:
-                    metadata = decode(
-                        OperatorCheckpointMetadata, self.store.read(path), path
-                    )
-                except (DamagedState, ObjectMissing):
-                    continue
-                if metadata.input is not None:
-                    inputs[metadata.operator] = metadata.input
+            inputs = self._inputs_of_sources(objects, job)
         was_sealed = bool(objects.manifests or objects.condemned or objects.committed)
         if not inputs and was_sealed:
             raise NoValidCheckpoint(
@@ -285,6 +272,29 @@ class StateBackend:
             committed=objects.committed is not None,
             attempt=objects.next_attempt,
         )
+
+    def _inputs_of_sources(
+        self, objects: EpochObjects, job: JobIdentity
+    ) -> dict[OperatorId, InputRange]:
+        """What the sources' own metadata says. Older generations may have begun the epoch over
+        other input without sealing it, so the newest one counts.
+        """
+        newest: dict[OperatorId, OperatorCheckpointMetadata] = {}
+        for path in objects.operators:
+            try:
+                metadata = decode(OperatorCheckpointMetadata, self.store.read(path), path)
+            except (DamagedState, ObjectMissing):
+                continue
+            if (metadata.job, metadata.epoch) != (job, objects.epoch):
+                continue
+            known = newest.get(metadata.operator)
+            if known is None or known.generation < metadata.generation:
+                newest[metadata.operator] = metadata
+        return {
+            operator: metadata.input
+            for operator, metadata in newest.items()
+            if metadata.input is not None
+        }
 
     # ---------------------------------------------------------------- publish
 
@@ -302,11 +312,16 @@ class StateBackend:
         return digests
 
     def publish(self, manifest: Manifest) -> None:
-        """Seal the epoch: the one atomic step. Raises Retired if the job, or the epoch, belongs to someone else."""
+        """Seal the epoch: the one atomic step. Raises Retired if the job, or the epoch, belongs
+        to someone else; SealLost, if that was an older generation, which cannot go on itself.
+        """
         self.require_newest(manifest.generation)
         path = self.paths.manifest(manifest.epoch, manifest.attempt)
-        if not self.store.create(path, manifest.encode()):
-            raise Retired(f"epoch {manifest.epoch} was already sealed by someone else")
+        data = manifest.encode()
+        # A create whose answer was lost is sent again by the client; then what is there is ours.
+        if not self.store.create(path, data) and self.store.read(path) != data:
+            self.require_newest(manifest.generation)
+            raise SealLost(f"epoch {manifest.epoch} was already sealed by someone else")
 
     def record_committed(self, record: CommittedRecord) -> None:
         """Say that the sinks are done. Whoever said so first, it is the same fact."""
@@ -323,9 +338,5 @@ _NONE_VALID_HINT = (
 
 
 def _none_valid(fallbacks: Iterable[Fallback]) -> str:
-    lines = [
-        f"  epoch {each.epoch}: {reason}"
-        for each in fallbacks
-        for reason in each.reasons
-    ]
+    lines = [f"  epoch {each.epoch}: {reason}" for each in fallbacks for reason in each.reasons]
     return "there are checkpoints, but none can be used:\n" + "\n".join(lines)

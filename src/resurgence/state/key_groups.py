@@ -1,48 +1,59 @@
-"""Key groups: keys are hashed into a fixed number of groups, and a subtask owns a contiguous range of them.
+"""Key groups: keys are hashed into a fixed number of groups, and each subtask owns a set of them.
 
-The number is part of the checkpoint format: a row's group never changes, only who owns it. That is why another
-parallelism needs no rewriting: a file carries the range it holds, and each new subtask reads the files that overlap
-its own range.
+The number is part of the checkpoint format: a row's group never changes, only who owns it. That is
+why another parallelism needs no rewriting: a file carries the set of groups that it holds, and each
+new subtask reads the files whose groups overlap its own.
+
+A set and not a range, because Spark decides which rows a task gets: shuffle partition p of P has
+the rows whose hash is p modulo P, and for a P that divides KEY_GROUPS these are whole groups. With
+P equal to the parallelism, a power of two costs nothing; another parallelism shuffles into a few
+more partitions and coalesces neighbours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from resurgence.state.records import KeyGroups, Part, StateFile
+from resurgence.state.records import Part, StateFile
 
 KEY_GROUPS = 64
 """How many groups there are, and so the highest parallelism."""
 
+_PARTITIONS_PER_SUBTASK = 4
+
 
 class FileSlice(Part):
-    """A file as one subtask reads it; `partial`: rows outside the subtask's range must be left out."""
+    """A file as one subtask reads it; `partial`: rows of groups that others own must be left
+    out.
+    """
 
     file: StateFile
     partial: bool
 
 
-def owned_groups(subtask: int, parallelism: int) -> KeyGroups:
-    """The key groups of a subtask. Spark's coalesce of KEY_GROUPS shuffle partitions deals them the same way."""
-    return KeyGroups(
-        start=subtask * KEY_GROUPS // parallelism,
-        end=(subtask + 1) * KEY_GROUPS // parallelism,
-    )
+def shuffle_partitions(parallelism: int) -> int:
+    """Into how many partitions a stateful operator shuffles: a divisor of KEY_GROUPS."""
+    power = 1 << (parallelism - 1).bit_length()
+    return power if power == parallelism else min(KEY_GROUPS, power * _PARTITIONS_PER_SUBTASK)
 
 
-def deal(
-    files: Iterable[StateFile], parallelism: int
-) -> tuple[tuple[FileSlice, ...], ...]:
+def owned_groups(subtask: int, parallelism: int) -> int:
+    """The key groups of a subtask, as a set of bits. Spark's coalesce deals shuffle partitions
+    in the same way.
+    """
+    partitions = shuffle_partitions(parallelism)
+    owned = range(subtask * partitions // parallelism, (subtask + 1) * partitions // parallelism)
+    return sum(1 << group for group in range(KEY_GROUPS) if group % partitions in owned)
+
+
+def deal(files: Iterable[StateFile], parallelism: int) -> tuple[tuple[FileSlice, ...], ...]:
     """For each subtask, the files that hold its keys."""
-    listed: Sequence[StateFile] = tuple(files)
-    dealt = []
-    for subtask in range(parallelism):
-        owned = owned_groups(subtask, parallelism)
-        dealt.append(
-            tuple(
-                FileSlice(file=file, partial=not file.key_groups.within(owned))
-                for file in listed
-                if file.key_groups.overlaps(owned)
-            )
+    listed = tuple(files)
+    return tuple(
+        tuple(
+            FileSlice(file=file, partial=bool(file.key_groups & ~owned))
+            for file in listed
+            if file.key_groups & owned
         )
-    return tuple(dealt)
+        for owned in (owned_groups(subtask, parallelism) for subtask in range(parallelism))
+    )

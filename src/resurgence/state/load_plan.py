@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict
 
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.key_groups import FileSlice, deal
-from resurgence.state.records import Manifest, OperatorCheckpointMetadata
 from resurgence.state.protocol import Fallback, RecordedEpoch
+from resurgence.state.records import Manifest, OperatorCheckpointMetadata
 
 
 class OperatorLoad(BaseModel):
@@ -32,7 +32,9 @@ class LoadPlan(BaseModel):
     operators: dict[OperatorId, OperatorLoad] = {}
     manifest: Manifest | None = None
     commit_pending: bool = False
-    """The epoch is sealed, but nothing says that its sinks are done: commit them before going on."""
+    """The epoch is sealed, but nothing says that its sinks are done: commit them before going
+    on.
+    """
     recorded: dict[Epoch, RecordedEpoch] = {}
     """Later epochs of which something is known: they are replayed over the same input."""
     fallbacks: tuple[Fallback, ...] = ()
@@ -44,9 +46,7 @@ class LoadPlan(BaseModel):
         return self.manifest is not None and self.manifest.finished
 
 
-def operator_load(
-    metadata: OperatorCheckpointMetadata, parallelism: int
-) -> OperatorLoad:
+def operator_load(metadata: OperatorCheckpointMetadata, parallelism: int) -> OperatorLoad:
     """Deal an operator's files to the subtasks of the new parallelism."""
     return OperatorLoad(
         metadata=metadata,

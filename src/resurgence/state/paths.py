@@ -32,9 +32,7 @@ class JobPaths:
     def epoch(self, epoch: Epoch) -> str:
         return f"{self.epochs}/{epoch:010}"
 
-    def operator(
-        self, epoch: Epoch, operator: OperatorId, generation: Generation
-    ) -> str:
+    def operator(self, epoch: Epoch, operator: OperatorId, generation: Generation) -> str:
         return f"{self.epoch(epoch)}/operator-{operator}-{generation}.json"
 
     def manifest(self, epoch: Epoch, attempt: int) -> str:
@@ -62,7 +60,9 @@ def generation_of(path: str) -> Generation | None:
 
 
 def epoch_object(path: str) -> tuple[Epoch, str, str] | None:
-    """(epoch, kind, rest) of a path under epochs/: kind is operator, manifest, condemned or committed."""
+    """(epoch, kind, rest) of a path under epochs/: kind is operator, manifest, condemned or
+    committed.
+    """
     match = _EPOCH_OBJECT.search(path)
     return (Epoch(int(match[1])), match[2], match[3] or "") if match else None
 

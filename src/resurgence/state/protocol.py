@@ -1,21 +1,26 @@
-"""The checkpoint protocol: which objects were seen → what must be done. Pure; the backend does the I/O.
+"""The checkpoint protocol: which objects were seen → what must be done. Pure; the backend does the
+I/O.
 
-Theory. An epoch exists from the moment its manifest is created, and conditional create lets that happen once. All
-that a manifest names is written before it, under names no one else uses, so a sealed epoch is complete by
-construction; whatever is there without a manifest is debris of a crash. Three things can go wrong afterwards:
+Theory. An epoch exists from the moment its manifest is created, and conditional create lets that
+happen once. All that a manifest names is written before it, under names no one else uses, so a
+sealed epoch is complete by construction; whatever is there without a manifest is debris of a crash.
+Three things can go wrong afterwards:
 
-* The process dies between the seal and the commit of the sinks. The epoch is sealed, `committed.json` is missing:
-  whoever restores it commits it again. Sinks commit by (job, epoch), so again is the same as once.
-* A process is slow, not dead, and a new generation has started. Generations are claimed by conditional create, too.
-  A process publishes only after it has looked and found no generation above its own; should it be overtaken between
-  the look and the create, then the manifest is still created only once, and the loser retires.
-* Something stored is damaged. A manifest whose objects do not match it is condemned, by a record beside it, and the
-  next older one is taken. The epochs after that one are replayed under their own numbers. They were sealed, so their
-  output may be visible: the replay must read the same input. Their input stands in three places (the source's metadata,
-  the manifest, `committed.json`) and any one of them will do.
+* The process dies between the seal and the commit of the sinks. The epoch is sealed,
+  `committed.json` is missing: whoever restores it commits it again. Sinks commit by (job, epoch),
+  so again is the same as once.
+* A process is slow, not dead, and a new generation has started. Generations are claimed by
+  conditional create, too. A process publishes only after it has looked and found no generation
+  above its own; should it be overtaken between the look and the create, then the manifest is still
+  created only once, and the loser retires.
+* Something stored is damaged. A manifest whose objects do not match it is condemned, by a record
+  beside it, and the next older one is taken. The epochs after that one are replayed under their own
+  numbers. They were sealed, so their output may be visible: the replay must read the same input.
+  Their input stands in three places (the source's metadata, the manifest, `committed.json`) and any
+  one of them will do.
 
-An epoch that was never sealed was never committed and may read anything; for simplicity it reads what it recorded,
-if it recorded anything.
+An epoch that was never sealed was never committed and may read anything; for simplicity it reads
+what it recorded, if it recorded anything.
 """
 
 from __future__ import annotations
@@ -41,7 +46,9 @@ class Fallback(Part):
 
 
 class RecordedEpoch(Part):
-    """What is known of an epoch after the restored one: its input and whether its sinks are done."""
+    """What is known of an epoch after the restored one: its input and whether its sinks are
+    done.
+    """
 
     inputs: dict[OperatorId, InputRange]
     committed: bool
@@ -61,9 +68,7 @@ class RetireOvertaken:
     by: Generation
 
 
-def may_publish(
-    mine: Generation, generation_paths: Iterable[str]
-) -> MayPublish | RetireOvertaken:
+def may_publish(mine: Generation, generation_paths: Iterable[str]) -> MayPublish | RetireOvertaken:
     """Whether a generation may seal or condemn, given the generations that are there."""
     highest = highest_generation(generation_paths)
     return RetireOvertaken(highest) if highest > mine else MayPublish()
@@ -72,9 +77,7 @@ def may_publish(
 def highest_generation(generation_paths: Iterable[str]) -> Generation:
     """The fence: the highest generation there is, or 0."""
     found = [
-        generation
-        for path in generation_paths
-        if (generation := generation_of(path)) is not None
+        generation for path in generation_paths if (generation := generation_of(path)) is not None
     ]
     return max(found, default=Generation(0))
 
@@ -98,9 +101,7 @@ class EpochObjects:
     @property
     def next_attempt(self) -> int:
         """The number for a new manifest: 0 unless earlier ones were condemned."""
-        return max(
-            (attempt + 1 for attempt in (*self.condemned, *self.manifests)), default=0
-        )
+        return max((attempt + 1 for attempt in (*self.condemned, *self.manifests)), default=0)
 
     def paths(self) -> tuple[str, ...]:
         """Everything in the folder, manifests first: without them the rest is debris."""
@@ -126,27 +127,21 @@ def epochs_seen(paths: Iterable[str]) -> dict[Epoch, EpochObjects]:
             objects.operators.append(path)
         elif kind == "committed":
             objects.committed = path
-        elif kind == "manifest" and rest.isdigit():
+        elif kind == "manifest" and rest.isdecimal():
             objects.manifests[int(rest)] = path
-        elif kind == "condemned" and rest.isdigit():
+        elif kind == "condemned" and rest.isdecimal():
             objects.condemned[int(rest)] = path
     return dict(sorted(seen.items()))
 
 
 def lost_seal(objects: EpochObjects) -> str | None:
     """Why an epoch without a standing manifest must once have had one, if it must."""
-    if (
-        objects.standing is None
-        and not objects.condemned
-        and objects.committed is not None
-    ):
+    if objects.standing is None and not objects.condemned and objects.committed is not None:
         return "its sinks are committed, but its manifest is missing"
     return None
 
 
-def manifest_faults(
-    manifest: Manifest, job: JobIdentity, objects: EpochObjects
-) -> list[str]:
+def manifest_faults(manifest: Manifest, job: JobIdentity, objects: EpochObjects) -> list[str]:
     """What is wrong with a manifest by itself."""
     faults = []
     if manifest.job != job:

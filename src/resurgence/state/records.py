@@ -1,7 +1,8 @@
 """The records that checkpoints are made of, as they lie in object storage.
 
-Every record says its format version and whose job it is. A record of a newer version is refused, never guessed at.
-Instants of event time are microseconds since 1970, UTC.
+Every record says its format version and whose job it is, and ends with a checksum of itself: a
+flipped bit in an offset would otherwise read as another offset. A record of a newer version is
+refused, never guessed at. Instants of event time are microseconds since 1970, UTC.
 """
 
 from __future__ import annotations
@@ -10,9 +11,16 @@ import hashlib
 import json
 from datetime import datetime
 from enum import StrEnum
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    JsonValue,
+    PlainSerializer,
+    ValidationError,
+)
 
 from resurgence.errors import DamagedState, NewerFormat
 from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
@@ -26,6 +34,16 @@ Offset = dict[str, JsonValue]
 """A source's position: plain JSON."""
 
 
+KeyGroups = Annotated[
+    int,
+    BeforeValidator(lambda value: int(value, 16) if isinstance(value, str) else value),
+    PlainSerializer(lambda value: f"{value:016x}", return_type=str),
+]
+"""A set of key groups: bit n stands for group n. Written in hexadecimal, for JSON readers with
+short integers.
+"""
+
+
 class Record(BaseModel):
     """Something written once and never changed."""
 
@@ -35,8 +53,11 @@ class Record(BaseModel):
     job: JobIdentity
 
     def encode(self) -> bytes:
-        """The bytes that are stored, and digested."""
-        return self.model_dump_json(exclude_none=True).encode()
+        """The bytes that are stored, and digested: JSON, whose last member is the checksum of all
+        before it.
+        """
+        body = self.model_dump_json(exclude_none=True).encode()
+        return body.removesuffix(b"}") + _seal(body)
 
 
 class Part(BaseModel):
@@ -54,25 +75,14 @@ class GenerationRecord(Record):
 
 
 class InputRange(Part):
-    """What an epoch reads of one source: from `start` up to `end`. `final`: nothing ever comes after it."""
+    """What an epoch reads of one source: from `start` up to `end`. `final`: nothing ever comes
+    after it.
+    """
 
     start: Offset
     end: Offset
     rows: int
     final: bool = False
-
-
-class KeyGroups(Part):
-    """A half-open range of key groups, the unit in which keys are dealt to subtasks."""
-
-    start: int
-    end: int
-
-    def overlaps(self, other: KeyGroups) -> bool:
-        return self.start < other.end and other.start < self.end
-
-    def within(self, other: KeyGroups) -> bool:
-        return other.start <= self.start and self.end <= other.end
 
 
 class StateFile(Part):
@@ -84,6 +94,7 @@ class StateFile(Part):
     rows: int
     bytes: int
     key_groups: KeyGroups
+    """Which key groups the rows may be of."""
     time_start: int
     time_end: int
     """Event time of the rows, first and last bin, both included."""
@@ -98,7 +109,9 @@ class TableKind(StrEnum):
 
 
 class TableCheckpoint(Part):
-    """A table of one operator at one epoch. Global tables are small and stand here; the others are files."""
+    """A table of one operator at one epoch. Global tables are small and stand here; the others
+    are files.
+    """
 
     kind: TableKind
     table_format: Literal[1] = 1
@@ -108,7 +121,9 @@ class TableCheckpoint(Part):
 
 
 class OperatorCheckpointMetadata(Record):
-    """One operator's state after an epoch, complete: it names every live file, whichever epoch wrote it."""
+    """One operator's state after an epoch, complete: it names every live file, whichever epoch
+    wrote it.
+    """
 
     operator: OperatorId
     epoch: Epoch
@@ -140,7 +155,9 @@ class EpochCounts(Part):
 
 
 class Manifest(Record):
-    """Seals an epoch's checkpoint: with it the epoch exists, without it the epoch was never there."""
+    """Seals an epoch's checkpoint: with it the epoch exists, without it the epoch was never
+    there.
+    """
 
     epoch: Epoch
     attempt: int
@@ -155,7 +172,9 @@ class Manifest(Record):
 
 
 class CommittedRecord(Record):
-    """The sinks are done with an epoch. Repeats its input, so that it can be replayed should the manifest be lost."""
+    """The sinks are done with an epoch. Repeats its input, so that it can be replayed should the
+    manifest be lost.
+    """
 
     epoch: Epoch
     generation: Generation
@@ -176,14 +195,23 @@ class CondemnedRecord(Record):
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
+def _seal(body: bytes) -> bytes:
+    """What ends a record: the checksum of its content."""
+    return b',"checksum":"%s"}' % hashlib.sha256(body).hexdigest()[:16].encode()
+
+
+_SEAL_LENGTH = len(_seal(b""))
+
+
 def decode(kind: type[AnyRecord], data: bytes, path: str) -> AnyRecord:
     """A record from its bytes; a newer format and damage are told apart."""
+    body, seal = data[:-_SEAL_LENGTH] + b"}", data[-_SEAL_LENGTH:]
     try:
-        tree = json.loads(data)
+        tree = json.loads(body)
     except ValueError as error:
-        raise DamagedState(
-            f"{path} is not JSON ({len(data)} bytes)", path=path
-        ) from error
+        raise DamagedState(f"{path} is not JSON ({len(data)} bytes)", path=path) from error
+    if seal != _seal(body):
+        raise DamagedState(f"{path} does not match its checksum", path=path)
     version = tree.get("version") if isinstance(tree, dict) else None
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise NewerFormat(
@@ -202,6 +230,4 @@ def decode(kind: type[AnyRecord], data: bytes, path: str) -> AnyRecord:
 
 def digest_of(path: str, data: bytes) -> ObjectDigest:
     """The digest of an object's bytes."""
-    return ObjectDigest(
-        path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest()
-    )
+    return ObjectDigest(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())

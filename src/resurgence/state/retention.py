@@ -1,10 +1,13 @@
 """Retention: the last checkpoints are kept, everything no one can need any more is deleted.
 
-First everything is classified, from durable manifests only; then it is deleted, oldest first, each manifest before
-what it names. A crash in between leaves debris without a manifest, which the next round collects.
+First everything is classified, from durable manifests only; then it is deleted, oldest first, each
+manifest before what it names. A crash in between leaves debris without a manifest, which the next
+round collects.
 
-What is needed: the newest `keep` checkpoints that stand, and every state file that one of them names. Files written
-for an epoch above the newest sealed one belong to an epoch in flight and are never touched.
+What is needed: the newest `keep` checkpoints that stand, and every state file that one of them
+names. Files written for an epoch above the newest sealed one belong to an epoch in flight and are
+never touched. A kept checkpoint that cannot be read might name any file up to its epoch, so these
+stay until it is no longer kept; it is no reason to stop a job that does not need it.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from resurgence.ids import Epoch
+from resurgence.errors import DamagedState, ObjectMissing
+from resurgence.ids import NO_EPOCH, Epoch
 from resurgence.state.backend import StateBackend
 from resurgence.state.paths import state_file_epoch
 from resurgence.state.protocol import EpochObjects, epochs_seen
@@ -33,9 +37,15 @@ def kept_checkpoints(epochs: Mapping[Epoch, EpochObjects], keep: int) -> tuple[E
 
 
 def classify(
-    epochs: Mapping[Epoch, EpochObjects], kept: tuple[Epoch, ...], stored_files: Iterable[str], named: frozenset[str]
+    epochs: Mapping[Epoch, EpochObjects],
+    kept: tuple[Epoch, ...],
+    stored_files: Iterable[str],
+    named: frozenset[str],
+    unreadable: Epoch = NO_EPOCH,
 ) -> Deletions:
-    """What can be deleted, given what is stored and which files the kept checkpoints name."""
+    """What can be deleted, given what is stored, which files the kept checkpoints name, and the
+    newest kept checkpoint of which that is not known.
+    """
     if not kept:
         return Deletions((), ())
     newest, oldest = kept[0], kept[-1]
@@ -43,13 +53,17 @@ def classify(
     files = [
         (epoch, path)
         for path in stored_files
-        if path not in named and (epoch := state_file_epoch(path)) is not None and epoch <= newest
+        if path not in named
+        and (epoch := state_file_epoch(path)) is not None
+        and unreadable < epoch <= newest
     ]
     return Deletions(tuple(records), tuple(path for _, path in sorted(files)))
 
 
 class Retention:
-    """Runs a round when asked; remembers the files of checkpoints it has read, for they never change."""
+    """Runs a round when asked; remembers the files of checkpoints it has read, for they never
+    change.
+    """
 
     def __init__(self, backend: StateBackend, keep: int) -> None:
         self._backend = backend
@@ -57,15 +71,32 @@ class Retention:
         self._named: dict[str, frozenset[str]] = {}
 
     def run(self, half_way: Callable[[], None] = lambda: None) -> Deletions:
-        """One round. `half_way` is called between deleting records and deleting files, if there is anything."""
+        """One round. `half_way` is called between deleting records and deleting files, if there
+        is anything.
+        """
         store, paths = self._backend.store, self._backend.paths
         epochs = epochs_seen(each.path for each in store.list(paths.epochs))
         kept = kept_checkpoints(epochs, self._keep)
-        manifests = [epochs[epoch].manifests[attempt] for epoch in kept if (attempt := epochs[epoch].standing) is not None]
-        self._named = {path: self._named.get(path) or self._files_of(path) for path in manifests}
-        named = frozenset().union(*self._named.values())
-        # The files are listed after the manifests: one that appears in between belongs to an epoch in flight.
-        deletions = classify(epochs, kept, [each.path for each in store.list(paths.tables)], named)
+        known: dict[str, frozenset[str]] = {}
+        unreadable = NO_EPOCH
+        for epoch in kept:
+            attempt = epochs[epoch].standing
+            assert attempt is not None
+            path = epochs[epoch].manifests[attempt]
+            try:
+                known[path] = self._named.get(path) or self._files_of(path)
+            except (DamagedState, ObjectMissing):
+                unreadable = max(unreadable, epoch)
+        self._named = known
+        # The files are listed after the manifests: one that appears in between belongs to an epoch
+        # in flight.
+        deletions = classify(
+            epochs,
+            kept,
+            [each.path for each in store.list(paths.tables)],
+            frozenset().union(*known.values()),
+            unreadable,
+        )
         store.delete(deletions.records)
         if deletions.records or deletions.files:
             half_way()

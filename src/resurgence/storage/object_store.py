@@ -1,7 +1,7 @@
 """Object storage: the only door to durable state.
 
-Owns the translation of obstore's calls and errors. Knows five verbs and nothing about checkpoints. Conditional
-create is the only lock that every object store has; nothing here overwrites an object.
+Owns the translation of obstore's calls and errors. Knows five verbs and nothing about checkpoints.
+Conditional create is the only lock that every object store has; nothing here overwrites an object.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
 from obstore.store import LocalStore, from_url
+from obstore.store import ObjectStore as _AnyStore
 
 from resurgence.errors import ConfigError, ObjectMissing, StorageError
 
@@ -37,8 +38,9 @@ class ObjectStore:
         scheme, path = split_url(url)
         try:
             if scheme == "file":
-                # Objects are made readable for all by the umask; a folder left empty is removed with its last object.
-                self._store = LocalStore(prefix=path, automatic_cleanup=True, mkdir=True)
+                # Objects are made readable for all by the umask; a folder left empty is removed
+                # with its last object.
+                self._store: _AnyStore = LocalStore(prefix=path, automatic_cleanup=True, mkdir=True)
             else:
                 self._store = from_url(url)
         except (BaseError, OSError, ValueError) as error:
@@ -64,7 +66,11 @@ class ObjectStore:
     def read_range(self, path: str, start: int, end: int) -> bytes:
         """The bytes from start up to, but not including, end."""
         with _translated("read", self.url, path):
-            return bytes(obstore.get_range(self._store, path, start=start, end=end)) if end > start else b""
+            return (
+                bytes(obstore.get_range(self._store, path, start=start, end=end))
+                if end > start
+                else b""
+            )
 
     def size(self, path: str) -> int | None:
         """The object's size, or None where there is no such object."""
@@ -75,7 +81,9 @@ class ObjectStore:
                 return None
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        """All objects under a folder, at any depth, sorted by path. One request per thousand or so."""
+        """All objects under a folder, at any depth, sorted by path. One request per thousand or
+        so.
+        """
         with _translated("list", self.url, prefix):
             found = [
                 StoredObject(str(meta["path"]), int(meta["size"]))
@@ -94,7 +102,9 @@ class ObjectStore:
                     continue
 
     def move(self, source: str, target: str) -> None:
-        """Move an object; a target of the same name is replaced. On a local disk this is one rename."""
+        """Move an object; a target of the same name is replaced. On a local disk this is one
+        rename.
+        """
         with _translated("move", self.url, source):
             obstore.rename(self._store, source, target)
 
@@ -110,7 +120,9 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def storage_url(text: str) -> str:
-    """What a user wrote as a place for objects, as a URL that does not depend on the working directory."""
+    """What a user wrote as a place for objects, as a URL that does not depend on the working
+    directory.
+    """
     scheme, path = split_url(text)
     return f"file://{path}" if scheme == "file" else text
 
@@ -129,13 +141,18 @@ def require_writable(store: ObjectStore) -> None:
     try:
         Path(path).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"cannot make the folder {path}: {error.strerror}", hint="choose another --state-dir") from error
+        raise ConfigError(
+            f"cannot make the folder {path}: {error.strerror}", hint="choose another --state-dir"
+        ) from error
     if not os.access(path, os.W_OK | os.X_OK) or _is_read_only(path):
-        raise ConfigError(f"cannot write to {path}", hint="make it writable, or choose another --state-dir")
+        raise ConfigError(
+            f"cannot write to {path}", hint="make it writable, or choose another --state-dir"
+        )
 
 
 def _is_read_only(path: str) -> bool:
-    # Root passes os.access on a folder whose mode forbids writing; its owner meant it, so it is honoured.
+    # Root passes os.access on a folder whose mode forbids writing; its owner meant it, so it is
+    # honoured.
     return not Path(path).stat().st_mode & 0o222 or bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 

@@ -1,7 +1,7 @@
 """Parquet objects written and read by Spark tasks: Arrow batches in, whole objects out.
 
-A file is made in memory and created in one request, so there is no listing, no rename and no half-written object.
-Every page carries a checksum, which is checked when it is read.
+A file is made in memory and created in one request, so there is no listing, no rename and no
+half-written object. Every page carries a checksum, which is checked when it is read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ class EncodedFile:
 class ParquetEncoder:
     """Collects batches into one Parquet file."""
 
-    def __init__(self) -> None:
+    def __init__(self, repeating: tuple[str, ...] = ()) -> None:
+        """`repeating` are columns of few values."""
+        self._repeating = repeating
         self._buffer = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
         self._rows = 0
@@ -41,8 +43,14 @@ class ParquetEncoder:
     def add(self, batch: pa.RecordBatch) -> None:
         """Append a batch as a row group."""
         if self._writer is None:
+            # Fast to write and to read; dictionaries only where values are long and repeat.
+            text = [each.name for each in batch.schema if not pa.types.is_primitive(each.type)]
             self._writer = pq.ParquetWriter(
-                self._buffer, batch.schema, compression="zstd", write_page_checksum=True
+                self._buffer,
+                batch.schema,
+                compression="lz4",
+                use_dictionary=[*text, *self._repeating],
+                write_page_checksum=True,
             )
         self._writer.write_batch(batch)
         self._rows += batch.num_rows
@@ -64,13 +72,17 @@ def time_bounds(batch: pa.RecordBatch, column: str) -> tuple[int, int]:
 def read_bins(
     store: ObjectStore, path: str, expected_bytes: int, column: str, start: int, end: int
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file whose `column` is in [start, end). Row groups out of that range are not decoded."""
+    """The rows of a file whose `column` is in [start, end). Row groups out of that range are not
+    decoded.
+    """
     try:
         data = store.read(path)
     except ObjectMissing as error:
         raise DamagedState(f"state file {path} is missing", path=path) from error
     if len(data) != expected_bytes:
-        raise DamagedState(f"state file {path} has {len(data)} bytes instead of {expected_bytes}", path=path)
+        raise DamagedState(
+            f"state file {path} has {len(data)} bytes instead of {expected_bytes}", path=path
+        )
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         position = file.schema_arrow.get_field_index(column)

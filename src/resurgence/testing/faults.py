@@ -1,9 +1,10 @@
 """Fault points: the places where a drill or a test may strike, and what happens there.
 
-`<point>@<epoch>=<action>`, several separated by commas. A fault fires once per state dir: it is claimed by creating an
-object before it acts, so the process that comes back does not meet it again. Points inside an epoch fire at exactly
-that epoch. Points of background work and of restore do not happen in every epoch; they fire at the first chance at
-that epoch or later (`restore.mid`: when the epoch that comes next is that one or later).
+`<point>@<epoch>=<action>`, several separated by commas. A fault fires once per state dir: it is
+claimed by creating an object before it acts, so the process that comes back does not meet it again.
+Points inside an epoch fire at exactly that epoch. Points of background work and of restore do not
+happen in every epoch; they fire at the first chance at that epoch or later (`restore.mid`: when the
+epoch that comes next is that one or later).
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class FaultAction(StrEnum):
     FREEZE = "freeze"
 
 
-AT_OR_AFTER = frozenset({FaultPoint.COMPACTION_MID, FaultPoint.RETENTION_MID, FaultPoint.RESTORE_MID})
+AT_OR_AFTER = frozenset(
+    {FaultPoint.COMPACTION_MID, FaultPoint.RETENTION_MID, FaultPoint.RESTORE_MID}
+)
 
 
 @dataclass(frozen=True)
@@ -67,18 +70,25 @@ class Fault:
 
 def parse_faults(text: str) -> tuple[Fault, ...]:
     """The faults of a setting."""
-    return tuple(_parse_fault(part.strip()) for part in text.replace(";", ",").split(",") if part.strip())
+    return tuple(
+        _parse_fault(part.strip()) for part in text.replace(";", ",").split(",") if part.strip()
+    )
 
 
 def _parse_fault(text: str) -> Fault:
     place, _, action = text.partition("=")
     point, _, epoch = place.partition("@")
-    if not epoch.isdigit():
-        raise ConfigError(f"'{text}' is not a fault", hint="write <point>@<epoch>=<action>, as in state.written@3=kill")
+    if not epoch.isdecimal():
+        raise ConfigError(
+            f"'{text}' is not a fault",
+            hint="write <point>@<epoch>=<action>, as in state.written@3=kill",
+        )
     if point not in set(FaultPoint):
         raise ConfigError(f"unknown fault point '{point}'", hint=did_you_mean(point, FaultPoint))
     if action not in set(FaultAction):
-        raise ConfigError(f"unknown fault action '{action}'", hint=did_you_mean(action, FaultAction))
+        raise ConfigError(
+            f"unknown fault action '{action}'", hint=did_you_mean(action, FaultAction)
+        )
     return Fault(FaultPoint(point), int(epoch), FaultAction(action))
 
 
@@ -91,7 +101,9 @@ class FaultInjector:
         self._folder = folder
 
     def claim(self, point: FaultPoint, epoch: int) -> FaultAction | None:
-        """The action that is due here, claimed so that it never fires again; None when nothing is due."""
+        """The action that is due here, claimed so that it never fires again; None when nothing
+        is due.
+        """
         for fault in self._faults:
             marker = f"{self._folder}/faults/{fault.point}-{fault.epoch}-{fault.action}"
             if fault.meets(point, epoch) and self._store.create(marker, str(fault).encode()):

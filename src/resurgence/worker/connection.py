@@ -1,7 +1,9 @@
-"""The worker's end of the control connection: orders come in and heartbeats go out on threads of their own.
+"""The worker's end of the control connection: orders come in and heartbeats go out on threads of
+their own.
 
-Neither thread ever calls Spark, so a hung epoch neither silences the heartbeat nor hides an order. When the
-connection is lost the controller is gone or has given this worker up: the process ends at once, and the JVM with it.
+Neither thread ever calls Spark, so a hung epoch neither silences the heartbeat nor hides an order.
+When the connection is lost the controller is gone or has given this worker up: the process ends at
+once, and the JVM with it.
 """
 
 from __future__ import annotations

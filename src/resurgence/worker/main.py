@@ -1,7 +1,8 @@
-"""The worker process: `python -m resurgence.worker.main HOST PORT WORKER GENERATION`, token in the environment.
+"""The worker process: `python -m resurgence.worker.main HOST PORT WORKER GENERATION`, token in the
+environment.
 
-It starts Spark while it waits for its order, restores, and runs epochs until the input ends, it is told to stop, or
-something fails. It never decides about recovery: it says what happened and exits.
+It starts Spark while it waits for its order, restores, and runs epochs until the input ends, it is
+told to stop, or something fails. It never decides about recovery: it says what happened and exits.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from resurgence.engine.user_functions import register_functions
 from resurgence.errors import DamagedState, ResurgenceError, Retired, SqlError
 from resurgence.ids import Epoch, Generation, WorkerId
 from resurgence.state.backend import StateBackend
-from resurgence.state.key_groups import KEY_GROUPS
+from resurgence.state.key_groups import shuffle_partitions
 from resurgence.state.retention import Retention
 from resurgence.storage.object_store import shared_store
 from resurgence.testing.faults import FaultInjector, FaultPoint, parse_faults
@@ -57,7 +58,9 @@ log = logging.getLogger("resurgence.worker")
 class Worker:
     """One job's worker, for one generation."""
 
-    def __init__(self, connection: ControlConnection, worker: WorkerId, generation: Generation) -> None:
+    def __init__(
+        self, connection: ControlConnection, worker: WorkerId, generation: Generation
+    ) -> None:
         self._connection = connection
         self._worker = worker
         self._generation = generation
@@ -101,7 +104,7 @@ class Worker:
             app_name=f"resurgence {order.job}",
             master=conf.pop("spark.master", f"local[{max(2, os.cpu_count() or 2)}]"),
             memory=conf.pop("spark.driver.memory", "2g"),
-            shuffle_partitions=KEY_GROUPS,
+            shuffle_partitions=shuffle_partitions(plan.parallelism),
             conf=conf,
             log_file=Path(os.environ.get(LOG_VARIABLE, os.devnull)),
         )
@@ -133,7 +136,9 @@ class Worker:
             if self._connection.stop_asked.is_set():
                 cleaner.finish()
                 self._connection.send(
-                    WorkerStopped(worker=self._worker, generation=self._generation, epoch=engine.epoch)
+                    WorkerStopped(
+                        worker=self._worker, generation=self._generation, epoch=engine.epoch
+                    )
                 )
                 return
             report = engine.run_epoch(self._started, self._sealed, self._committed)
@@ -238,7 +243,9 @@ class Worker:
 
 
 class _Cleaner:
-    """Runs retention beside the epochs, never in their way; a round that is still busy is not waited for."""
+    """Runs retention beside the epochs, never in their way; a round that is still busy is not
+    waited for.
+    """
 
     def __init__(self, retention: Retention, faults: FaultInjector) -> None:
         self._retention = retention
@@ -250,7 +257,9 @@ class _Cleaner:
         if self._failure is not None:
             raise self._failure
         if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(target=self._run, args=(epoch,), name="retention", daemon=True)
+            self._thread = threading.Thread(
+                target=self._run, args=(epoch,), name="retention", daemon=True
+            )
             self._thread.start()
 
     def finish(self) -> None:
@@ -272,11 +281,14 @@ def main() -> None:
     host, port, worker, generation = sys.argv[1:5]
     # Ctrl-C at a terminal goes to the whole process group; stopping is the controller's to order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.basicConfig(
+        level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s"
+    )
     connection = ControlConnection((host, int(port)))
     status = Worker(connection, WorkerId(worker), Generation(int(generation))).run()
     sys.stdout.flush()
-    # Threads may stand still for ever; they must not hold up the end. The JVM ends with its standard input.
+    # Threads may stand still for ever; they must not hold up the end. The JVM ends with its
+    # standard input.
     os._exit(status)
 
 

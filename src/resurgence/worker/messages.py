@@ -1,7 +1,8 @@
-"""What a worker and its controller say to each other: one JSON object per line, over one connection.
+"""What a worker and its controller say to each other: one JSON object per line, over one
+connection.
 
-Every message of a worker carries its generation; the controller drops those of any other. Facts are past, orders are
-imperative.
+Every message of a worker carries its generation; the controller drops those of any other. Facts are
+past, orders are imperative.
 """
 
 from __future__ import annotations

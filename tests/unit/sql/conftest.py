@@ -9,7 +9,8 @@ import pytest
 from resurgence.errors import SqlError
 from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
 from resurgence.graph.model import Column, Graph
-from resurgence.sql import FunctionKind, compile_pipeline
+from resurgence.sql import compile_pipeline
+from resurgence.udf import FunctionKind
 
 PATH = OptionSpec(required=True)
 
@@ -27,7 +28,8 @@ CONNECTORS = {
                     }
                 ),
                 Role.SINK: RoleSpec(
-                    {"path": PATH, "format": OptionSpec(choices=("json",))}, guarantee=Guarantee.EXACTLY_ONCE
+                    {"path": PATH, "format": OptionSpec(choices=("json",))},
+                    guarantee=Guarantee.EXACTLY_ONCE,
                 ),
             },
         ),
@@ -49,7 +51,11 @@ CONNECTORS = {
         ),
         ConnectorSpec(
             "filesystem",
-            {Role.SINK: RoleSpec({"path": PATH, "format": OptionSpec(choices=("parquet", "json"))})},
+            {
+                Role.SINK: RoleSpec(
+                    {"path": PATH, "format": OptionSpec(choices=("parquet", "json"))}
+                )
+            },
         ),
         ConnectorSpec("stdout", {Role.SINK: RoleSpec({}, needs_columns=False)}),
         ConnectorSpec("blackhole", {Role.SINK: RoleSpec({}, needs_columns=False)}),
@@ -90,7 +96,9 @@ def compiled() -> Compile:
 
 @pytest.fixture
 def refusal() -> Refusal:
-    """The error that a query after the common declarations gives; its lines are counted from the query."""
+    """The error that a query after the common declarations gives; its lines are counted from the
+    query.
+    """
 
     def run(query: str, functions: Mapping[str, FunctionKind] | None = None) -> SqlError:
         with pytest.raises(SqlError) as caught:

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from resurgence.graph.model import Graph, QueryOperator, WindowAggregateOperator
-from resurgence.sql import FunctionKind
+from resurgence.udf import FunctionKind
 
 Compile = Callable[..., Graph]
 Text = Callable[[str], Graph]
 
 HOUR = 3_600_000_000
-USER_FUNCTIONS: Mapping[str, FunctionKind] = {"Spread": "aggregate"}
+USER_FUNCTIONS: Mapping[str, FunctionKind] = {"Spread": FunctionKind.AGGREGATE}
 
 SAMPLE = """
 CREATE TABLE rides (
@@ -37,7 +37,9 @@ def window(graph: Graph) -> WindowAggregateOperator:
 def above(graph: Graph) -> QueryOperator:
     """The query that reads the window aggregate."""
     (found,) = [
-        each for each in graph.operators if isinstance(each, QueryOperator) and each.input == window(graph).id
+        each
+        for each in graph.operators
+        if isinstance(each, QueryOperator) and each.input == window(graph).id
     ]
     return found
 
@@ -155,7 +157,9 @@ def test_select_items_are_computed_from_the_aggregate(
 def test_aggregate_calls_keep_arguments_and_filter(
     compiled: Compile, call: str, function: str, arguments: tuple[str, ...], condition: str | None
 ) -> None:
-    graph = compiled(f"SELECT {call} AS x FROM rides GROUP BY tumble(INTERVAL '1 hour')", USER_FUNCTIONS)
+    graph = compiled(
+        f"SELECT {call} AS x FROM rides GROUP BY tumble(INTERVAL '1 hour')", USER_FUNCTIONS
+    )
     (found,) = window(graph).aggregates
     assert (found.function, found.arguments, found.condition) == (function, arguments, condition)
     assert found.position is not None
@@ -171,7 +175,9 @@ def test_aggregate_calls_keep_arguments_and_filter(
         ("max(driver) > 3 AND window.start IS NULL", "`max_2` > 3 AND `window`.`start` IS NULL"),
     ],
 )
-def test_having_filters_the_rows_of_the_aggregate(compiled: Compile, condition: str, sql: str) -> None:
+def test_having_filters_the_rows_of_the_aggregate(
+    compiled: Compile, condition: str, sql: str
+) -> None:
     graph = compiled(
         f"SELECT kind, count(*) AS n FROM rides GROUP BY tumble(INTERVAL '1 hour'), kind HAVING {condition}"
     )
@@ -190,7 +196,9 @@ def test_an_alias_in_having_hides_a_column_that_is_not_grouped(compiled: Compile
 
 
 def test_where_is_applied_before_the_aggregate_and_carries_event_time(compiled: Compile) -> None:
-    graph = compiled("SELECT count(*) FROM rides WHERE kind = 'x' GROUP BY tumble(INTERVAL '1 hour')")
+    graph = compiled(
+        "SELECT count(*) FROM rides WHERE kind = 'x' GROUP BY tumble(INTERVAL '1 hour')"
+    )
     query = graph.operator(window(graph).input)
     assert isinstance(query, QueryOperator)
     assert query.where is not None
@@ -219,7 +227,9 @@ def test_generated_names_never_meet_those_of_keys(compiled: Compile) -> None:
 
 
 def test_the_alias_of_the_window_comes_before_a_column(compiled: Compile) -> None:
-    graph = compiled("SELECT tumble(INTERVAL '1 hour') AS kind, count(*) AS n FROM rides GROUP BY kind")
+    graph = compiled(
+        "SELECT tumble(INTERVAL '1 hour') AS kind, count(*) AS n FROM rides GROUP BY kind"
+    )
     assert window(graph).keys == ()
     assert selected(graph) == [("kind", "`window`"), ("n", "`count_1`")]
 

@@ -38,7 +38,9 @@ def test_a_window_shows_width_keys_aggregates_parallelism_and_state(compiled: Co
 
 
 def test_event_time_is_not_shown_as_a_column(compiled: Compile) -> None:
-    assert "__event_time" not in explain_graph(compiled(WINDOWED + "SELECT driver FROM rides"), parallelism=1)
+    assert "__event_time" not in explain_graph(
+        compiled(WINDOWED + "SELECT driver FROM rides"), parallelism=1
+    )
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,8 @@ def test_ids_are_a_kind_and_eight_digits_of_a_digest(compiled: Compile) -> None:
         r"sink-terminal",
     ]
     assert all(
-        re.fullmatch(pattern, each.id) for pattern, each in zip(patterns, graph.operators, strict=True)
+        re.fullmatch(pattern, each.id)
+        for pattern, each in zip(patterns, graph.operators, strict=True)
     )
 
 

@@ -8,12 +8,12 @@ import pytest
 
 from resurgence.errors import SqlError
 from resurgence.graph.model import EVENT_TIME, Graph, QueryOperator, SinkOperator
-from resurgence.sql import FunctionKind
+from resurgence.udf import FunctionKind
 
 Compile = Callable[..., Graph]
 Text = Callable[[str], Graph]
 
-USER_FUNCTIONS: Mapping[str, FunctionKind] = {"plusOne": "scalar"}
+USER_FUNCTIONS: Mapping[str, FunctionKind] = {"plusOne": FunctionKind.SCALAR}
 CARRIED = (EVENT_TIME, f"`{EVENT_TIME}`")
 
 
@@ -49,13 +49,19 @@ def selected(query: QueryOperator) -> list[tuple[str, str]]:
         ('driver AS "two words"', "two words", "`driver`"),
     ],
 )
-def test_select_items_are_bound_and_named(compiled: Compile, item: str, name: str, sql: str) -> None:
+def test_select_items_are_bound_and_named(
+    compiled: Compile, item: str, name: str, sql: str
+) -> None:
     query = queries(compiled(f"SELECT {item} FROM rides", USER_FUNCTIONS))[0]
     assert selected(query) == [(name, sql), CARRIED]
 
 
-@pytest.mark.parametrize(("reference", "sql"), [("car.seats", "`car`.`seats`"), ("car.kind", "`kind`")])
-def test_a_table_called_like_a_column_hides_no_field(compiled: Compile, reference: str, sql: str) -> None:
+@pytest.mark.parametrize(
+    ("reference", "sql"), [("car.seats", "`car`.`seats`"), ("car.kind", "`kind`")]
+)
+def test_a_table_called_like_a_column_hides_no_field(
+    compiled: Compile, reference: str, sql: str
+) -> None:
     query = queries(compiled(f"SELECT {reference} FROM rides AS car"))[0]
     assert query.select[0].sql == sql
 
@@ -76,7 +82,9 @@ def test_qualified_star_stands_beside_other_items(compiled: Compile) -> None:
 
 
 def test_where_is_a_filter_over_the_input(compiled: Compile) -> None:
-    query = queries(compiled("SELECT r.driver FROM rides r WHERE r.kind = 'x' AND r.car.seats > 2"))[0]
+    query = queries(
+        compiled("SELECT r.driver FROM rides r WHERE r.kind = 'x' AND r.car.seats > 2")
+    )[0]
     assert query.where is not None
     assert query.where.sql == "`kind` = 'x' AND `car`.`seats` > 2"
     assert query.where.position is not None
@@ -97,7 +105,9 @@ def test_the_final_projection_drops_event_time(compiled: Compile) -> None:
 
 def test_a_bare_select_goes_to_the_terminal(compiled: Compile) -> None:
     graph = compiled("SELECT a FROM plain; SELECT b FROM plain")
-    assert [(each.id, each.table, each.connector, each.options, each.columns) for each in graph.sinks()] == [
+    assert [
+        (each.id, each.table, each.connector, each.options, each.columns) for each in graph.sinks()
+    ] == [
         ("sink-terminal", "terminal", "stdout", {}, None),
         ("sink-terminal-2", "terminal", "stdout", {}, None),
     ]
@@ -174,20 +184,26 @@ def test_a_sink_without_columns_takes_those_of_its_input(compiled: Compile) -> N
 
 
 def test_several_inserts_into_one_sink_are_several_operators(compiled: Compile) -> None:
-    graph = compiled("INSERT INTO out SELECT a, b FROM plain; INSERT INTO out SELECT driver, kind FROM rides")
+    graph = compiled(
+        "INSERT INTO out SELECT a, b FROM plain; INSERT INTO out SELECT driver, kind FROM rides"
+    )
     assert [each.id for each in graph.sinks()] == ["sink-out", "sink-out-2"]
     assert [each.table for each in graph.sinks()] == ["out", "out"]
 
 
 def test_equal_queries_are_one_operator_with_two_sinks(compiled: Compile) -> None:
-    graph = compiled("INSERT INTO out SELECT a, b FROM plain;\nINSERT INTO out SELECT a,  b FROM plain")
+    graph = compiled(
+        "INSERT INTO out SELECT a, b FROM plain;\nINSERT INTO out SELECT a,  b FROM plain"
+    )
     first, second = graph.sinks()
     assert first.input == second.input
     assert len({each.id for each in graph.operators}) == len(graph.operators)
 
 
 def test_only_what_feeds_a_sink_is_in_the_graph(compiled: Compile) -> None:
-    graph = compiled("CREATE VIEW unused AS SELECT driver FROM rides; INSERT INTO out SELECT a, b FROM plain")
+    graph = compiled(
+        "CREATE VIEW unused AS SELECT driver FROM rides; INSERT INTO out SELECT a, b FROM plain"
+    )
     assert [each.kind for each in graph.operators] == ["source", "query", "sink"]
     assert graph.operators[0].id == "source-plain"
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from resurgence.errors import SqlError
+from resurgence.udf import FunctionKind
 
 Refusal = Callable[..., SqlError]
 
@@ -18,8 +19,18 @@ HOURLY = "FROM rides GROUP BY tumble(INTERVAL '1 hour')"
     [
         ("SELECT * FROM ridez", 15, "there is no table 'ridez'", "'rides'"),
         ("SELECT drivr FROM rides", 8, "there is no column 'drivr' in 'rides'", "'driver'"),
-        ("SELECT kind, r.drivr FROM rides AS r", 14, "there is no column 'drivr' in 'r'", "'driver'"),
-        ("SELECT rides.kind FROM rides AS r", 8, "'rides' is neither a table of this query nor a column", ""),
+        (
+            "SELECT kind, r.drivr FROM rides AS r",
+            14,
+            "there is no column 'drivr' in 'r'",
+            "'driver'",
+        ),
+        (
+            "SELECT rides.kind FROM rides AS r",
+            8,
+            "'rides' is neither a table of this query nor a column",
+            "",
+        ),
         ("SELECT kind FROM rides WHERE nope = 1", 30, "there is no column 'nope'", "known:"),
         ("SELECT car.seat FROM rides", 8, "'car' has no field 'seat'", "'seats'"),
         ("SELECT kind.x FROM rides", 8, "'kind' has no field 'x'", ""),
@@ -35,7 +46,7 @@ HOURLY = "FROM rides GROUP BY tumble(INTERVAL '1 hour')"
 def test_unknown_names_are_refused_with_a_suggestion(
     refusal: Refusal, query: str, column: int, message: str, hint: str
 ) -> None:
-    error = refusal(query, {"spread": "aggregate"})
+    error = refusal(query, {"spread": FunctionKind.AGGREGATE})
     assert message in error.message
     assert hint in error.hint
     assert (error.line, error.column) == (1, column)
@@ -61,23 +72,51 @@ def test_unknown_names_are_refused_with_a_suggestion(
         (f"SELECT sum(max(driver)) {HOURLY}", 12, "'max' cannot stand here"),
         (f"SELECT sum(driver, 1) {HOURLY}", 8, "sum() takes one argument, not 2"),
         ("SELECT kind FROM rides WHERE count(*) > 1", 30, "'count' cannot stand here"),
-        ("SELECT count(*) FROM rides GROUP BY hop(INTERVAL '1 hour')", 37, "hop() windows are not supported"),
+        (
+            "SELECT count(*) FROM rides GROUP BY hop(INTERVAL '1 hour')",
+            37,
+            "hop() windows are not supported",
+        ),
         ("SELECT count(*) FROM rides GROUP BY session(INTERVAL '1 hour')", 37, "session() windows"),
         ("SELECT window(at, '1 hour') FROM rides", 8, "window() windows are not supported"),
         ("SELECT tumble(INTERVAL '1 hour') FROM rides", 8, "tumble() may stand in GROUP BY"),
-        ("SELECT kind FROM rides WHERE tumble(INTERVAL '1 hour') = 1", 30, "tumble() may stand in GROUP BY"),
-        ("SELECT count(*) FROM plain GROUP BY tumble(INTERVAL '1 hour')", 28, "tumble() needs event time"),
-        ("SELECT count(*) FROM rides GROUP BY tumble(INTERVAL '1 month')", 44, "a month has no fixed length"),
-        ("SELECT count(*) FROM rides GROUP BY tumble(INTERVAL '0 hours')", 44, "must be a positive"),
+        (
+            "SELECT kind FROM rides WHERE tumble(INTERVAL '1 hour') = 1",
+            30,
+            "tumble() may stand in GROUP BY",
+        ),
+        (
+            "SELECT count(*) FROM plain GROUP BY tumble(INTERVAL '1 hour')",
+            28,
+            "tumble() needs event time",
+        ),
+        (
+            "SELECT count(*) FROM rides GROUP BY tumble(INTERVAL '1 month')",
+            44,
+            "a month has no fixed length",
+        ),
+        (
+            "SELECT count(*) FROM rides GROUP BY tumble(INTERVAL '0 hours')",
+            44,
+            "must be a positive",
+        ),
         ("SELECT count(*) FROM rides GROUP BY tumble(INTERVAL '1 parsec')", 44, "no unit 'parsec'"),
-        ("SELECT count(*) FROM rides GROUP BY tumble(driver)", 44, "an INTERVAL literal must stand here"),
+        (
+            "SELECT count(*) FROM rides GROUP BY tumble(driver)",
+            44,
+            "an INTERVAL literal must stand here",
+        ),
         ("SELECT count(*) FROM rides GROUP BY tumble()", 37, "tumble() takes one argument"),
         (f"SELECT tumble(INTERVAL '2 hours'), count(*) {HOURLY}", 8, "not the window of GROUP BY"),
         (f"SELECT count(*) {HOURLY}, tumble(INTERVAL '2 hours')", 64, "a query has one window"),
         (f"SELECT count(*) {HOURLY}, 4", 64, "the select list has 1 items"),
         (f"SELECT place, count(*) {HOURLY}, kind", 8, "'place' is neither grouped nor aggregated"),
         (f"SELECT count(*) + driver {HOURLY}", 19, "'driver' is neither grouped nor aggregated"),
-        (f"SELECT count(*) {HOURLY} HAVING place = 'x'", 70, "'place' is neither grouped nor aggregated"),
+        (
+            f"SELECT count(*) {HOURLY} HAVING place = 'x'",
+            70,
+            "'place' is neither grouped nor aggregated",
+        ),
         (f"SELECT *, count(*) {HOURLY}", 8, "'*' cannot stand in the select list"),
         (f"SELECT window.strat {HOURLY}", 8, "'window' has no field 'strat'"),
         (
@@ -87,10 +126,22 @@ def test_unknown_names_are_refused_with_a_suggestion(
         ),
         ("SELECT count(*) FROM rides GROUP BY ALL", 28, "GROUP BY ALL is not supported yet"),
         ("SELECT (SELECT 1) FROM rides", 8, "subqueries inside expressions"),
-        ("SELECT a FROM plain WHERE a IN (SELECT driver FROM rides)", 33, "subqueries inside expressions"),
-        ("SELECT a FROM plain WHERE EXISTS (SELECT 1 FROM rides)", 27, "subqueries inside expressions"),
+        (
+            "SELECT a FROM plain WHERE a IN (SELECT driver FROM rides)",
+            33,
+            "subqueries inside expressions",
+        ),
+        (
+            "SELECT a FROM plain WHERE EXISTS (SELECT 1 FROM rides)",
+            27,
+            "subqueries inside expressions",
+        ),
         ("SELECT explode(tags) FROM rides", 8, "table-generating functions are not supported yet"),
-        ("SELECT kind FROM rides LATERAL VIEW explode(tags) AS tag", 24, "LATERAL is not supported yet"),
+        (
+            "SELECT kind FROM rides LATERAL VIEW explode(tags) AS tag",
+            24,
+            "LATERAL is not supported yet",
+        ),
         ("SELECT upper(kind) FILTER (WHERE true) FROM rides", 8, "FILTER belongs to an aggregate"),
         ("SELECT upper(*) FROM rides", 14, "'*' stands for all columns only"),
         ("SELECT $1 FROM rides", 8, "parameters are not supported"),
@@ -104,9 +155,17 @@ def test_unknown_names_are_refused_with_a_suggestion(
         ("CREATE VIEW v AS SELECT nope FROM plain", 25, "there is no column 'nope'"),
         ("CREATE VIEW rides AS SELECT a FROM plain", 13, "the name 'rides' is taken"),
         ("SELECT * FROM out", 15, "table 'out' is a sink and cannot be read"),
-        ("INSERT INTO plain SELECT a, b FROM plain", 13, "table 'plain' is a source and cannot be written"),
+        (
+            "INSERT INTO plain SELECT a, b FROM plain",
+            13,
+            "table 'plain' is a source and cannot be written",
+        ),
         ("INSERT INTO nowhere SELECT a FROM plain", 13, "there is no table 'nowhere'"),
-        ("INSERT INTO out SELECT a FROM plain", 17, "table 'out' has 2 columns and the SELECT gives 1"),
+        (
+            "INSERT INTO out SELECT a FROM plain",
+            17,
+            "table 'out' has 2 columns and the SELECT gives 1",
+        ),
         ("INSERT INTO out (x) SELECT a, b FROM plain", 21, "has 1 column and the SELECT gives 2"),
         ("INSERT INTO out (x, z) SELECT a, b FROM plain", 21, "table 'out' has no column 'z'"),
         ("INSERT INTO out (x, X) SELECT a, b FROM plain", 21, "column 'X' is named twice"),

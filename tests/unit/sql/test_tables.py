@@ -20,7 +20,9 @@ def source(compiled_text: Text) -> Source:
 
 
 def file_table(columns: str) -> str:
-    return f"CREATE TABLE t ({columns}) WITH (connector = 'single_file', path = 'x', type = 'source')"
+    return (
+        f"CREATE TABLE t ({columns}) WITH (connector = 'single_file', path = 'x', type = 'source')"
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,11 +74,20 @@ def test_options_may_be_dotted_words_and_have_defaults(source: Source) -> None:
 
 def test_fixed_columns_are_all_taken_when_none_is_declared(source: Source) -> None:
     table = source("CREATE TABLE t WITH (connector = 'impulse')")
-    assert [each.name for each in table.columns] == ["counter", "timestamp", "subtask", "subtask_index"]
-    assert table.watermark == WatermarkSpec(event_time="timestamp", sql="`timestamp` - INTERVAL '1' SECOND")
+    assert [each.name for each in table.columns] == [
+        "counter",
+        "timestamp",
+        "subtask",
+        "subtask_index",
+    ]
+    assert table.watermark == WatermarkSpec(
+        event_time="timestamp", sql="`timestamp` - INTERVAL '1' SECOND"
+    )
 
 
-def test_fixed_columns_can_be_picked_and_without_the_event_time_there_is_no_watermark(source: Source) -> None:
+def test_fixed_columns_can_be_picked_and_without_the_event_time_there_is_no_watermark(
+    source: Source,
+) -> None:
     table = source("CREATE TABLE t (Counter BIGINT) WITH (connector = 'impulse')")
     assert [each.name for each in table.columns] == ["counter"]
     assert table.watermark is None
@@ -91,7 +102,9 @@ def test_fixed_columns_can_be_picked_and_without_the_event_time_there_is_no_wate
     ],
 )
 def test_watermark_is_an_expression_over_the_columns(source: Source, clause: str, sql: str) -> None:
-    assert source(file_table(f"at TIMESTAMP, {clause}")).watermark == WatermarkSpec(event_time="at", sql=sql)
+    assert source(file_table(f"at TIMESTAMP, {clause}")).watermark == WatermarkSpec(
+        event_time="at", sql=sql
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +118,12 @@ def test_watermark_is_an_expression_over_the_columns(source: Source, clause: str
             "no option 'intervall'",
             "'interval'",
         ),
-        ("CREATE TABLE t (a INT) WITH (connector = 'filesystem')", 1, "needs the option 'path'", "add path"),
+        (
+            "CREATE TABLE t (a INT) WITH (connector = 'filesystem')",
+            1,
+            "needs the option 'path'",
+            "add path",
+        ),
         (
             "CREATE TABLE t (a INT) WITH (connector = 'filesystem', path = 'x', format = 'parket')",
             68,
@@ -124,24 +142,49 @@ def test_watermark_is_an_expression_over_the_columns(source: Source, clause: str
             "must say which",
             "type =",
         ),
-        ("CREATE TABLE t WITH (connector = 'impulse', type = 'sink')", 45, "cannot be a sink", "source"),
-        ("CREATE TABLE t WITH (connector = 'impulse', type = 'soruce')", 45, "not 'soruce'", "'source'"),
+        (
+            "CREATE TABLE t WITH (connector = 'impulse', type = 'sink')",
+            45,
+            "cannot be a sink",
+            "source",
+        ),
+        (
+            "CREATE TABLE t WITH (connector = 'impulse', type = 'soruce')",
+            45,
+            "not 'soruce'",
+            "'source'",
+        ),
         ("CREATE TABLE t WITH (connector = 'impulse', connector = 'x')", 45, "given twice", ""),
-        ("CREATE TABLE t WITH (connector = 'filesystem', path = 'x')", 14, "needs columns", "declare them"),
+        (
+            "CREATE TABLE t WITH (connector = 'filesystem', path = 'x')",
+            14,
+            "needs columns",
+            "declare them",
+        ),
         (
             "CREATE TABLE t (a INTT) WITH (connector = 'filesystem', path = 'x')",
             19,
             "no type 'INTT'",
             "'INT'",
         ),
-        ("CREATE TABLE t (a) WITH (connector = 'filesystem', path = 'x')", 17, "needs a type", "a TEXT"),
+        (
+            "CREATE TABLE t (a) WITH (connector = 'filesystem', path = 'x')",
+            17,
+            "needs a type",
+            "a TEXT",
+        ),
         (
             "CREATE TABLE t (a INT, A INT) WITH (connector = 'filesystem', path = 'x')",
             24,
             "declared twice",
             "",
         ),
-        ("CREATE TABLE t (count BIGINT) WITH (connector = 'impulse')", 17, "no column 'count'", "'counter'"),
+        (
+            "CREATE TABLE t (count BIGINT) WITH (connector = 'impulse')",
+            17,
+            "no column 'count'",
+            "'counter'",
+        ),
         (
             "CREATE TABLE t (counter INT) WITH (connector = 'impulse')",
             17,
@@ -152,8 +195,18 @@ def test_watermark_is_an_expression_over_the_columns(source: Source, clause: str
         (f"{file_table('a INT, WATERMARK FOR a')}", 38, "must be a TIMESTAMP", "TIMESTAMP"),
         (f"{file_table('a TIMESTAMP, WATERMARK FOR a AS b')}", 49, "no column 'b'", "known: a"),
         (f"{file_table('a INT AS (1 + 1)')}", 26, "computed columns are not supported yet", "view"),
-        ("CREATE TABLE t (a INT) USING parquet", 1, "this clause of CREATE TABLE is not supported", ""),
-        ("CREATE TABLE IF NOT EXISTS t (a INT)", 1, "IF NOT EXISTS is not supported", "leave it out"),
+        (
+            "CREATE TABLE t (a INT) USING parquet",
+            1,
+            "this clause of CREATE TABLE is not supported",
+            "",
+        ),
+        (
+            "CREATE TABLE IF NOT EXISTS t (a INT)",
+            1,
+            "IF NOT EXISTS is not supported",
+            "leave it out",
+        ),
         ("CREATE TABLE t AS SELECT 1", 1, "AS is not supported in CREATE", "leave it out"),
         ("CREATE TABLE a.t (a INT)", 14, "no schema or catalog", "write t"),
     ],

@@ -1,4 +1,5 @@
-"""Aggregates as mergeable partials: what is kept per epoch, how two of them become one, what the user sees.
+"""Aggregates as mergeable partials: what is kept per epoch, how two of them become one, what the
+user sees.
 
 The answer is the one that Spark's own function gives over all rows at once, type included.
 """
@@ -24,7 +25,9 @@ class Partial:
 
 @dataclass(frozen=True)
 class AggregatePlan:
-    """One aggregate: the columns it takes from the input, the partials it keeps, and the result over them."""
+    """One aggregate: the columns it takes from the input, the partials it keeps, and the result
+    over them.
+    """
 
     inputs: tuple[str, ...]
     partials: tuple[Partial, ...]
@@ -32,7 +35,9 @@ class AggregatePlan:
 
 
 def plan_aggregate(call: AggregateCall, name: str, rows: DataFrame) -> AggregatePlan:
-    """How one aggregate call is kept, in columns that begin with `name`. `rows` is only asked for types."""
+    """How one aggregate call is kept, in columns that begin with `name`. `rows` is only asked
+    for types.
+    """
     columns = [f"{name}_in{index}" for index in range(len(call.arguments))]
     inputs = [f"{sql} AS {column}" for sql, column in zip(call.arguments, columns, strict=True)]
     condition = ""
@@ -56,20 +61,27 @@ def _partials(
     if function == "sum":
         # The sum of sums would widen a decimal again; the state keeps the type of the first sum.
         kind = _type_of(rows, f"sum({arguments})")
-        return (Partial(name, f"sum({arguments}){condition}", f"CAST(sum({name}) AS {kind})"),), name
+        return (
+            Partial(name, f"sum({arguments}){condition}", f"CAST(sum({name}) AS {kind})"),
+        ), name
     if function == "avg":
         return _average(name, arguments, condition, rows)
-    # A user's aggregate cannot be merged: it keeps its values, and is computed when the window closes.
+    # A user's aggregate cannot be merged: it keeps its values, and is computed when the window
+    # closes.
     kept = tuple(
         Partial(
-            f"{name}_{index}", f"collect_list({column}){condition}", f"flatten(collect_list({name}_{index}))"
+            f"{name}_{index}",
+            f"collect_list({column}){condition}",
+            f"flatten(collect_list({name}_{index}))",
         )
         for index, column in enumerate(columns)
     )
     return kept, f"{{function}}({', '.join(each.name for each in kept)})"
 
 
-def _average(name: str, value: str, condition: str, rows: DataFrame) -> tuple[tuple[Partial, ...], str]:
+def _average(
+    name: str, value: str, condition: str, rows: DataFrame
+) -> tuple[tuple[Partial, ...], str]:
     # Spark adds decimals as decimals and everything else as doubles.
     exact = isinstance(rows.selectExpr(value).schema[0].dataType, DecimalType)
     addend = value if exact else f"CAST({value} AS DOUBLE)"

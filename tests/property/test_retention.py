@@ -1,0 +1,141 @@
+"""For random histories, clean-up never deletes what a restore or an epoch in flight needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resurgence.ids import NO_EPOCH, Epoch, Generation, JobName, OperatorId
+from resurgence.state.paths import JobPaths, epoch_object, state_file_epoch
+from resurgence.state.protocol import EpochObjects, epochs_seen
+from resurgence.state.retention import classify, kept_checkpoints
+
+PATHS = JobPaths(JobName("rides"))
+WINDOW = OperatorId("window-1")
+
+
+@dataclass
+class History:
+    """What a store may hold after any number of epochs, crashes, fallbacks and compactions."""
+
+    records: list[str] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    names: dict[Epoch, frozenset[str]] = field(default_factory=dict)
+    """Which files the standing manifest of an epoch names."""
+
+    @property
+    def epochs(self) -> dict[Epoch, EpochObjects]:
+        return epochs_seen(self.records)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    history, live = History(), set[str]()
+    first = draw(st.integers(1, 95))
+    last = first + draw(st.integers(0, 9))
+    for epoch in map(Epoch, range(first, last + 1)):
+        generation = 0
+        for _ in range(draw(st.integers(0, 1))):
+            generation += 1
+            history.files.append(state_file(epoch, generation))
+        attempts = draw(st.sampled_from([1, 1, 1, 2]))
+        generation += 1
+        new = state_file(epoch, generation)
+        history.files.append(new)
+        forgotten = draw(st.sets(st.sampled_from(sorted(live)))) if live else set()
+        live = (live - forgotten) | {new}
+        history.records.append(PATHS.operator(epoch, WINDOW, Generation(generation)))
+        history.records += [PATHS.manifest(epoch, attempt) for attempt in range(attempts)]
+        history.records += [PATHS.condemned(epoch, attempt) for attempt in range(attempts - 1)]
+        if draw(st.integers(0, 6)) == 0:
+            history.records.append(PATHS.condemned(epoch, attempts - 1))
+        else:
+            history.names[epoch] = frozenset(live)
+        history.records.append(PATHS.committed(epoch))
+    in_flight = Epoch(last + 1)
+    if draw(st.booleans()):
+        history.files.append(state_file(in_flight, 1))
+    return history
+
+
+def state_file(epoch: int, generation: int) -> str:
+    return f"{PATHS.table(WINDOW, 'partials')}/{epoch}-{generation}-0-{generation:012x}.parquet"
+
+
+def clean(history: History, keep: int, unreadable: Epoch = NO_EPOCH) -> tuple[set[str], set[Epoch]]:
+    """(everything that is deleted, the checkpoints that are kept)."""
+    kept = kept_checkpoints(history.epochs, keep)
+    named = frozenset().union(*(history.names[each] for each in kept if each != unreadable))
+    deletions = classify(history.epochs, kept, history.files, named, unreadable)
+    return {*deletions.records, *deletions.files}, set(kept)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(history=histories(), keep=st.integers(1, 12))
+def test_nothing_reachable_from_a_kept_checkpoint_is_deleted(history: History, keep: int) -> None:
+    deleted, kept = clean(history, keep)
+    assert len(kept) == min(keep, len(history.names))
+    assert kept == set(sorted(history.names)[-keep:])
+    for epoch in kept:
+        assert not deleted & history.names[epoch]
+        assert not deleted & set(history.epochs[epoch].paths())
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(history=histories(), keep=st.integers(1, 12))
+def test_nothing_newer_than_the_newest_checkpoint_is_deleted(history: History, keep: int) -> None:
+    deleted, kept = clean(history, keep)
+    for path in deleted:
+        parsed = epoch_object(path)
+        epoch = parsed[0] if parsed else state_file_epoch(path)
+        assert epoch is not None
+        assert epoch <= max(kept)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(history=histories(), keep=st.integers(1, 12), data=st.data())
+def test_nothing_that_an_unreadable_kept_checkpoint_names_is_deleted(
+    history: History, keep: int, data: st.DataObject
+) -> None:
+    kept = kept_checkpoints(history.epochs, keep)
+    if not kept:
+        return
+    unreadable = data.draw(st.sampled_from(kept))
+    deleted, _ = clean(history, keep, unreadable)
+    assert not deleted & history.names[unreadable]
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(history=histories(), keep=st.integers(1, 12), data=st.data())
+def test_a_round_that_was_cut_off_anywhere_is_finished_by_the_next(
+    history: History, keep: int, data: st.DataObject
+) -> None:
+    kept = kept_checkpoints(history.epochs, keep)
+    named = frozenset().union(*(history.names[each] for each in kept))
+    whole = classify(history.epochs, kept, history.files, named)
+    order = [*whole.records, *whole.files]
+    gone = set(order[: data.draw(st.integers(0, len(order)))])
+    left = History(
+        [each for each in history.records if each not in gone],
+        [each for each in history.files if each not in gone],
+        history.names,
+    )
+    assert kept_checkpoints(left.epochs, keep) == kept
+    again = classify(left.epochs, kept, left.files, named)
+    assert {*again.records, *again.files} | gone == set(order)
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(history=histories(), keep=st.integers(1, 12))
+def test_records_are_deleted_oldest_first_and_manifests_before_the_rest(
+    history: History, keep: int
+) -> None:
+    kept = kept_checkpoints(history.epochs, keep)
+    named = frozenset().union(*(history.names[each] for each in kept))
+    parsed = [
+        epoch_object(path) for path in classify(history.epochs, kept, history.files, named).records
+    ]
+    order = [(each[0], each[1] != "manifest") for each in parsed if each is not None]
+    assert order == sorted(order)

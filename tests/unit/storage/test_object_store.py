@@ -1,0 +1,155 @@
+"""The object store on a local folder: what its five verbs promise."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from resurgence.errors import ConfigError, ObjectMissing, StorageError
+from resurgence.storage.object_store import (
+    ObjectStore,
+    StoredObject,
+    require_writable,
+    shared_store,
+    storage_url,
+)
+from resurgence.storage.parquet import create_new
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ObjectStore:
+    return ObjectStore(str(tmp_path / "store"))
+
+
+def test_an_object_is_read_back_as_it_was_written(store: ObjectStore) -> None:
+    assert store.create("a/b/c.json", b"content")
+    assert store.read("a/b/c.json") == b"content"
+    assert store.size("a/b/c.json") == 7
+
+
+def test_nothing_is_ever_overwritten(store: ObjectStore) -> None:
+    assert store.create("a", b"first")
+    assert not store.create("a", b"second")
+    assert store.read("a") == b"first"
+
+
+def test_of_many_who_create_an_object_at_once_one_wins(store: ObjectStore) -> None:
+    rivals = [f"{number}".encode() * 1000 for number in range(32)]
+    for name in ("one", "two", "three"):
+        with ThreadPoolExecutor(8) as threads:
+            won = list(threads.map(lambda data, name=name: store.create(name, data), rivals))
+        assert won.count(True) == 1
+        assert store.read(name) == rivals[won.index(True)]
+
+
+def test_an_empty_object_is_an_object(store: ObjectStore) -> None:
+    assert store.create("empty", b"")
+    assert (store.read("empty"), store.size("empty")) == (b"", 0)
+    assert store.list("") == (StoredObject("empty", 0),)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "found"),
+    [(0, 4, b"0123"), (3, 7, b"3456"), (0, 10, b"0123456789"), (4, 4, b""), (9, 10, b"9")],
+)
+def test_a_range_is_read_without_its_end(
+    store: ObjectStore, start: int, end: int, found: bytes
+) -> None:
+    store.create("digits", b"0123456789")
+    assert store.read_range("digits", start, end) == found
+
+
+def test_a_listing_is_sorted_deep_and_of_its_folder_only(store: ObjectStore) -> None:
+    for path in ("x/b", "x/a/2", "x/a/10", "xy/c", "x.json"):
+        store.create(path, b"12")
+    assert store.list("x") == tuple(StoredObject(path, 2) for path in ("x/a/10", "x/a/2", "x/b"))
+    assert store.list("nothing/here") == ()
+
+
+def test_deleting_what_is_gone_is_fine(store: ObjectStore) -> None:
+    store.create("a/one", b"")
+    store.create("b", b"")
+    store.delete(["a/one", "a/one", "never/was"])
+    assert [each.path for each in store.list("")] == ["b"]
+
+
+def test_a_folder_left_empty_can_be_used_again(store: ObjectStore) -> None:
+    store.create("a/one", b"1")
+    store.delete(["a/one"])
+    assert store.create("a/one", b"2")
+    assert store.read("a/one") == b"2"
+
+
+def test_reading_what_is_missing_says_so(store: ObjectStore) -> None:
+    for read in (
+        lambda: store.read("a/missing"),
+        lambda: store.read_range("a/missing", 0, 5),
+        lambda: store.move("a/missing", "b"),
+    ):
+        with pytest.raises(ObjectMissing, match="a/missing: it does not exist"):
+            read()
+    assert store.size("a/missing") is None
+
+
+def test_a_move_takes_the_place_of_its_target(store: ObjectStore) -> None:
+    store.create("a", b"new")
+    store.create("b", b"old")
+    store.move("a", "b")
+    assert store.read("b") == b"new"
+    assert store.size("a") is None
+
+
+def test_a_name_that_someone_else_has_is_an_error(store: ObjectStore) -> None:
+    create_new(store, "a", b"1")
+    with pytest.raises(StorageError, match="exists already"):
+        create_new(store, "a", b"1")
+
+
+def test_a_place_that_cannot_be_opened_is_a_storage_error() -> None:
+    with pytest.raises(StorageError, match="cannot open nonsense://x"):
+        ObjectStore("nonsense://x")
+
+
+# ---------------------------------------------------------------- places
+
+
+def test_a_plain_path_becomes_a_url_that_does_not_depend_on_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert storage_url("state dir") == f"file://{tmp_path}/state dir"
+    assert storage_url(f"file://{tmp_path}/x") == f"file://{tmp_path}/x"
+    assert storage_url("s3://bucket/x") == "s3://bucket/x"
+
+
+def test_a_path_and_its_url_are_the_same_place(tmp_path: Path) -> None:
+    ObjectStore(storage_url(str(tmp_path / "a b"))).create("x", b"1")
+    assert ObjectStore(str(tmp_path / "a b")).read("x") == b"1"
+
+
+def test_a_process_has_one_client_for_a_url(tmp_path: Path) -> None:
+    assert shared_store(str(tmp_path)) is shared_store(str(tmp_path))
+
+
+def test_a_folder_that_can_be_written_is_let_through(store: ObjectStore) -> None:
+    require_writable(store)
+
+
+def test_a_read_only_folder_is_a_config_error(store: ObjectStore, tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    folder.chmod(0o555)
+    try:
+        with pytest.raises(ConfigError, match="cannot write to") as caught:
+            require_writable(store)
+        assert "--state-dir" in caught.value.hint
+    finally:
+        folder.chmod(0o755)
+
+
+def test_a_folder_that_cannot_be_made_is_a_config_error(store: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "store").rmdir()
+    (tmp_path / "store").write_bytes(b"a file is in the way")
+    with pytest.raises(ConfigError, match="cannot make the folder"):
+        require_writable(store)

@@ -1,0 +1,111 @@
+"""User-defined functions: types from annotations, and clear words about what has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from resurgence.errors import ConfigError
+from resurgence.udf import FunctionKind, UserFunction, load_functions, spark_type
+
+Load = Callable[[str], dict[str, UserFunction]]
+
+
+@pytest.fixture
+def load(tmp_path: Path) -> Load:
+    """Loads the functions of a module's text."""
+
+    def run(text: str) -> dict[str, UserFunction]:
+        path = tmp_path / "functions.py"
+        path.write_text(f"from resurgence import udaf, udf\n{text}")
+        return load_functions(path)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("annotation", "sql"),
+    [
+        (int, "BIGINT"),
+        (float, "DOUBLE"),
+        (str, "STRING"),
+        (bool, "BOOLEAN"),
+        (bytes, "BINARY"),
+        (datetime, "TIMESTAMP"),
+        (date, "DATE"),
+        (Decimal, "DECIMAL(38,18)"),
+        (int | None, "BIGINT"),
+        (list[int], "ARRAY<BIGINT>"),
+        (list[list[str]], "ARRAY<ARRAY<STRING>>"),
+        (list[float | None] | None, "ARRAY<DOUBLE>"),
+    ],
+)
+def test_annotations_become_sql_types(annotation: object, sql: str) -> None:
+    assert spark_type(annotation, "f") == sql
+
+
+@pytest.mark.parametrize(
+    "annotation", [dict[str, int], list, object, None, int | str, int | str | None, "int"]
+)
+def test_an_annotation_without_a_sql_type_is_refused(annotation: object) -> None:
+    with pytest.raises(ConfigError, match=r"f: the annotation .* has no SQL type") as caught:
+        spark_type(annotation, "f")
+    assert caught.value.hint.startswith("use int, float")
+
+
+def test_marked_functions_are_found_with_kind_types_and_nulls(load: Load) -> None:
+    functions = load(
+        """
+@udf
+def double(x: int, y: str | None) -> int | None: return 2 * x
+@udaf
+def middle(values: list[float]) -> float | None: return values[0]
+def not_marked(x): return x
+"""
+    )
+    assert set(functions) == {"double", "middle"}
+    double, middle = functions["double"], functions["middle"]
+    assert (double.kind, double.result) == (FunctionKind.SCALAR, "BIGINT")
+    assert double.takes_null == (False, True)
+    assert double.call(4, None) == 8
+    assert (middle.kind, middle.result) == (FunctionKind.AGGREGATE, "DOUBLE")
+
+
+def test_annotations_may_be_text(load: Load) -> None:
+    functions = load("@udf\ndef f(x: 'int | None') -> 'list[str]': return []")
+    assert functions["f"].result == "ARRAY<STRING>"
+    assert functions["f"].takes_null == (True,)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("@udf\ndef f(x: int): return x", "f in .* has no return annotation"),
+        ("@udf\ndef f(x, y: int | None) -> int: return 1", "f in .*: x has no annotation"),
+        ("@udf\ndef f(x: int) -> dict: return {}", "has no SQL type"),
+        ("@udf\ndef f(x: 'Unheard') -> int: return x", "an annotation cannot be understood"),
+        ("1 / 0", "fails when it is loaded: ZeroDivisionError: division by zero"),
+        ("def f(:", "fails when it is loaded: SyntaxError"),
+        ("import no_such_module", "fails when it is loaded: ModuleNotFoundError"),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_refused(load: Load, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(text)
+
+
+@pytest.mark.parametrize("name", ["missing.py", "folder", "functions.txt"])
+def test_what_is_no_python_file_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "functions.txt").write_text("")
+    with pytest.raises(ConfigError, match="cannot load functions from") as caught:
+        load_functions(tmp_path / name)
+    assert "--udfs takes a Python file" in caught.value.hint
+
+
+def test_no_file_means_no_functions() -> None:
+    assert load_functions(None) == {}

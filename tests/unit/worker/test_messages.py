@@ -1,0 +1,102 @@
+"""What goes over the control connection comes out as it went in, one line each."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from resurgence.config import settings_from
+from resurgence.errors import ErrorDomain, RetryHint
+from resurgence.graph.model import Graph
+from resurgence.ids import Epoch, Generation, JobIdentity, JobName, OperatorId, WorkerId
+from resurgence.state.load_plan import LoadPlan
+from resurgence.state.records import EpochCounts
+from resurgence.worker.messages import (
+    FROM_WORKER,
+    TO_WORKER,
+    EpochCommitted,
+    EpochSealed,
+    EpochStarted,
+    FromWorker,
+    Heartbeat,
+    InputFinished,
+    StartExecution,
+    StateRestored,
+    StopAfterEpoch,
+    TaskFailedEvent,
+    ToWorker,
+    WorkerConnected,
+    WorkerMessage,
+    WorkerStopped,
+    encode,
+)
+
+ONE, FIRST, EPOCH = WorkerId("worker-1"), Generation(1), Epoch(3)
+
+SAID: list[FromWorker] = [
+    WorkerConnected(worker=ONE, generation=FIRST, token="t", pid=17),
+    Heartbeat(worker=ONE, generation=FIRST, epoch=EPOCH, phase="execute", phase_seconds=0.5),
+    StateRestored(worker=ONE, generation=FIRST, epoch=EPOCH, seconds={"restore": 0.1}),
+    EpochStarted(worker=ONE, generation=FIRST, epoch=EPOCH, rows=10),
+    EpochSealed(
+        worker=ONE,
+        generation=FIRST,
+        epoch=EPOCH,
+        rows=10,
+        bytes=1,
+        state_bytes=2,
+        seconds=0.5,
+        watermark=-1,
+        counts=EpochCounts(rows_in={OperatorId("source-1"): 10}),
+    ),
+    EpochCommitted(
+        worker=ONE, generation=FIRST, epoch=EPOCH, profile_seconds={"spark": 1.0}, profile_calls={}
+    ),
+    TaskFailedEvent(
+        worker=ONE,
+        generation=FIRST,
+        operator=OperatorId("window-1"),
+        subtask=1,
+        epoch=EPOCH,
+        error="two\nlines",
+        hint="",
+        code="task",
+        domain=ErrorDomain.USER,
+        retry_hint=RetryHint.NO_RETRY,
+    ),
+    InputFinished(worker=ONE, generation=FIRST, epoch=EPOCH),
+    WorkerStopped(worker=ONE, generation=FIRST, epoch=EPOCH),
+]
+ORDERS: list[ToWorker] = [
+    StopAfterEpoch(),
+    StartExecution(
+        job=JobName("rides"),
+        state_url="file:///state",
+        graph=Graph(operators=()),
+        plan=LoadPlan(job=JobIdentity("j"), generation=FIRST, parallelism=2),
+        settings=settings_from({"pipeline.epoch_timeout": "36h", "spark.master": "local[2]"}),
+        functions_file=None,
+    ),
+]
+
+
+@pytest.mark.parametrize("message", SAID, ids=lambda message: message.type)
+def test_what_a_worker_says_is_understood(message: FromWorker) -> None:
+    line = encode(message)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert FROM_WORKER.validate_json(line) == message
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=lambda order: order.type)
+def test_an_order_is_understood(order: ToWorker) -> None:
+    assert TO_WORKER.validate_json(encode(order)) == order
+
+
+def test_every_message_of_a_worker_is_tested_and_carries_its_generation() -> None:
+    assert {type(each) for each in SAID} == set(WorkerMessage.__subclasses__())
+    for message in SAID:
+        tree = message.model_dump(mode="json")
+        del tree["generation"]
+        with pytest.raises(ValidationError, match="generation"):
+            FROM_WORKER.validate_python(tree)
