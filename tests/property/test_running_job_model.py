@@ -185,10 +185,16 @@ class Detector(RuleBasedStateMachine):
     def an_old_worker_exits_late(self, data: st.DataObject) -> None:
         self.model.note_exit(data.draw(st.sampled_from(self.past)).name, -9, self.now)
 
-    @rule()
-    def a_stranger_speaks(self) -> None:
+    @rule(name=st.sampled_from([None, "stranger"]), away=st.sampled_from([-1, 0, 1]))
+    def a_stranger_speaks(self, name: str | None, away: int) -> None:
+        """By another name, or by this one from another generation."""
+        if name is None and away == 0:
+            return
         message = WorkerConnected(
-            worker=WorkerId("stranger"), generation=self.player.generation, token="", pid=1
+            worker=WorkerId(name or self.player.name),
+            generation=Generation(self.player.generation + away),
+            token="",
+            pid=1,
         )
         assert not self.model.observe(message, self.now)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
@@ -34,10 +35,13 @@ from resurgence.testing.faults import FaultAction, FaultPoint, strike
 BIN = "bin"
 """The column with a row's bin: the start of its window, in microseconds."""
 
+GROUP = "__key_group"
+
 _WRITTEN = StructType(
     [
         StructField("path", StringType()),
         StructField("subtask", IntegerType()),
+        StructField("key_groups", StringType()),
         *(StructField(name, LongType()) for name in ("rows", "bytes", "time_start", "time_end")),
     ]
 )
@@ -65,7 +69,7 @@ class TimeTable:
         self._url = url
         self._folder = folder
         self._schema = schema
-        self._keys = keys
+        self._group = f"pmod(hash({', '.join((BIN, *keys))}), {KEY_GROUPS})"
         self._parallelism = parallelism
         self.files: tuple[StateFile, ...] = ()
 
@@ -90,7 +94,8 @@ class TimeTable:
         """
         planned = PartialFault(fault, epoch, os.getpid()) if fault else None
         task = _writer(self._url, f"{self._folder}/{epoch}-{generation}", planned)
-        written = rows.mapInArrow(task, _WRITTEN).collect()
+        grouped = rows.selectExpr("*", f"{self._group} AS {GROUP}")
+        written = grouped.mapInArrow(task, _WRITTEN).collect()
         return tuple(
             StateFile(
                 path=row.path,
@@ -98,7 +103,7 @@ class TimeTable:
                 epoch=epoch,
                 rows=row.rows,
                 bytes=row.bytes,
-                key_groups=owned_groups(row.subtask, self._parallelism),
+                key_groups=int(row.key_groups, 16),
                 time_start=row.time_start,
                 time_end=row.time_end,
             )
@@ -141,8 +146,7 @@ class TimeTable:
             return rows
         owned = owned_groups(subtask, self._parallelism)
         signed = owned - 2**KEY_GROUPS if owned >= 2 ** (KEY_GROUPS - 1) else owned
-        group = f"pmod(hash({', '.join((BIN, *self._keys))}), {KEY_GROUPS})"
-        return rows.where(f"shiftright({signed}L, {group}) & 1 = 1")
+        return rows.where(f"shiftright({signed}L, {self._group}) & 1 = 1")
 
     def drop_before(self, bound: int) -> None:
         """Forget the files whose bins all lie before a bound."""
@@ -159,9 +163,11 @@ def _writer(url: str, prefix: str, fault: PartialFault | None) -> _ArrowFunction
         subtask = context.partitionId() if context is not None else 0
         encoder = ParquetEncoder((BIN,))
         bounds: list[int] = []
+        groups: set[int] = set()
         for batch in batches:
             if batch.num_rows:
-                encoder.add(batch)
+                groups.update(pc.unique(batch.column(GROUP)).to_pylist())
+                encoder.add(batch.drop_columns([GROUP]))
                 bounds.extend(time_bounds(batch, BIN))
         encoded = encoder.finish()
         if encoded is not None:
@@ -173,6 +179,7 @@ def _writer(url: str, prefix: str, fault: PartialFault | None) -> _ArrowFunction
             row = {
                 "path": [path],
                 "subtask": pa.array([subtask], pa.int32()),
+                "key_groups": [f"{sum(1 << group for group in groups):016x}"],
                 "rows": [encoded.rows],
                 "bytes": [len(encoded.data)],
                 "time_start": [min(bounds)],

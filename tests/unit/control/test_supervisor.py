@@ -171,7 +171,8 @@ def test_an_incident_has_its_phases_and_ends_with_the_first_commit(job: Supervis
     assert incident["restored_epoch"] == 0
     assert incident["resumed_at"] is not None
     kinds = [each["event"] for each in run.events]
-    assert kinds.index("incident") > kinds.index("failure")
+    first_commit = kinds.index("committed", kinds.index("failure"))
+    assert kinds.index("incident") == first_commit + 1
 
 
 def test_failures_on_the_way_back_belong_to_the_same_incident(job: Supervised) -> None:
@@ -184,6 +185,13 @@ def test_failures_on_the_way_back_belong_to_the_same_incident(job: Supervised) -
 def test_a_silent_worker_is_noticed_at_the_heartbeat_timeout(job: Supervised) -> None:
     run = job.run(falls_silent, finishes)
     assert timedelta(milliseconds=300) <= run.took < timedelta(seconds=2)
+
+
+def test_a_worker_that_falls_silent_while_it_starts_is_not_waited_for(job: Supervised) -> None:
+    job.settings["pipeline.start_timeout"] = "1h"
+    run = job.run(falls_silent_in_its_restore, finishes)
+    (failure,) = run.of("failure")
+    assert "no heartbeat from the starting worker" in str(failure["error"])
 
 
 def test_a_worker_that_does_not_start_in_time_is_replaced(job: Supervised) -> None:

@@ -13,6 +13,11 @@ from pyspark.sql.types import DecimalType
 
 from resurgence.graph.model import AggregateCall
 
+_GUARD_DIGITS = 12
+"""Digits that a quotient needs beyond those of the result to be rounded right, and the digits of the
+highest count.
+"""
+
 
 @dataclass(frozen=True)
 class Partial:
@@ -68,10 +73,13 @@ def _partials(
         return _average(name, arguments, condition, rows)
     # A user's aggregate cannot be merged: it keeps its values, and is computed when the window
     # closes.
+    # Like Spark's aggregates of several arguments it leaves out rows where one of them is null.
+    present = " AND ".join([f"{column} IS NOT NULL" for column in columns])
+    chosen = f" FILTER (WHERE {present}{f' AND {name}_if' if condition else ''})"
     kept = tuple(
         Partial(
             f"{name}_{index}",
-            f"collect_list({column}){condition}",
+            f"collect_list({column}){chosen}",
             f"flatten(collect_list({name}_{index}))",
         )
         for index, column in enumerate(columns)
@@ -89,8 +97,37 @@ def _average(
     result = _type_of(rows, f"avg({value})")
     total = Partial(f"{name}_sum", f"sum({addend}){condition}", f"CAST(sum({name}_sum) AS {kind})")
     count = Partial(f"{name}_count", f"count({value}){condition}", f"sum({name}_count)")
-    mean = f"CASE WHEN {name}_count > 0 THEN CAST({name}_sum / {name}_count AS {result}) END"
+    quotient = f"{name}_sum / {name}_count"
+    if exact:
+        quotient = _decimal_quotient(f"{name}_sum", f"{name}_count", kind, result, rows)
+    mean = f"CASE WHEN {name}_count > 0 THEN CAST({quotient} AS {result}) END"
     return (total, count), mean
+
+
+def _decimal_quotient(total: str, count: str, kind: str, result: str, rows: DataFrame) -> str:
+    """A decimal divided by a count, to all the digits of the result.
+
+    Spark's own average divides exactly; its `/` gives wide decimals fewer digits. Then whole and
+    fraction are divided apart, and put together as text: their sum could be too wide as well.
+    """
+    plain = f"{total} / {count}"
+    scale = _scale_of(rows, f"CAST(0 AS {result})")
+    by_one = f"CAST(0 AS {kind}) / CAST(1 AS BIGINT)"
+    if _scale_of(rows, by_one) >= scale + _GUARD_DIGITS:
+        return plain
+    divisor = f"CAST({count} AS DECIMAL({_GUARD_DIGITS},0))"
+    rest = f"(abs({total}) % {divisor})"
+    whole = f"CAST((abs({total}) - {rest}) / {divisor} AS DECIMAL(38,0))"
+    fraction = f"CAST({rest} / {divisor} AS DECIMAL({min(38, scale + 1)},{scale}))"
+    digits = f"concat({whole} + floor({fraction}), substring(CAST({fraction} AS STRING), 2))"
+    mean = f"CAST({digits} AS {result})"
+    return f"CASE WHEN {total} < 0 THEN -{mean} ELSE {mean} END"
+
+
+def _scale_of(rows: DataFrame, expression: str) -> int:
+    kind = rows.selectExpr(f"{expression} AS value").schema[0].dataType
+    assert isinstance(kind, DecimalType)
+    return kind.scale
 
 
 def _type_of(rows: DataFrame, expression: str) -> str:

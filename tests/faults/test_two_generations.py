@@ -1,0 +1,48 @@
+"""Two live generations on one state dir: the older one can neither publish nor commit."""
+
+from __future__ import annotations
+
+import pytest
+
+from resurgence.engine.epoch import EpochReport
+from resurgence.errors import Retired
+from tests.faults.conftest import JOB, Scenario
+
+
+def test_an_overtaken_generation_retires_and_publishes_nothing(scenario: Scenario) -> None:
+    older = scenario.engine()
+    older.run_epoch()
+    newer = scenario.engine()
+    with pytest.raises(Retired):
+        older.run_epoch()
+    epochs = scenario.folder / "state" / JOB / "epochs"
+    assert not list(epochs.glob("0000000002/manifest-*"))
+    scenario.finish(newer)
+    scenario.assert_exactly_once()
+
+
+def test_a_zombie_that_sealed_before_it_was_overtaken_commits_the_same_output_once(
+    scenario: Scenario,
+) -> None:
+    older = scenario.engine()
+
+    def overtake(report: EpochReport) -> None:
+        """Between the older one's seal and its commit, a newer one starts and commits for it."""
+        if report.epoch == 2:
+            scenario.finish(scenario.engine(parallelism=1))
+
+    with pytest.raises(Retired):
+        while True:
+            older.run_epoch(sealed=overtake)
+    scenario.assert_exactly_once()
+
+
+def test_two_generations_in_turn_never_both_publish_an_epoch(scenario: Scenario) -> None:
+    older, newer = scenario.engine(), scenario.engine()
+    newer.run_epoch()
+    with pytest.raises(Retired):
+        older.run_epoch()
+    epochs = scenario.folder / "state" / JOB / "epochs"
+    assert [each.name for each in epochs.glob("*/manifest-*")] == ["manifest-0.json"]
+    scenario.finish(newer)
+    scenario.assert_exactly_once()
