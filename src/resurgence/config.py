@@ -48,6 +48,7 @@ Duration = Annotated[
     BeforeValidator(parse_duration),
     PlainSerializer(duration_text, return_type=str),
 ]
+Wait = Annotated[Duration, Field(gt=timedelta(0))]
 Count = Annotated[int, Field(ge=1)]
 
 
@@ -63,12 +64,12 @@ class PipelineSettings(_Section):
     """Most rows that one epoch takes from one source."""
     epoch_interval: Duration = timedelta(seconds=1)
     """Least time between the starts of two epochs that are not full."""
-    heartbeat_interval: Duration = timedelta(seconds=1)
-    heartbeat_timeout: Duration = timedelta(seconds=10)
-    epoch_timeout: Duration = timedelta(minutes=10)
-    start_timeout: Duration = timedelta(minutes=2)
+    heartbeat_interval: Wait = timedelta(seconds=1)
+    heartbeat_timeout: Wait = timedelta(seconds=10)
+    epoch_timeout: Wait = timedelta(minutes=10)
+    start_timeout: Wait = timedelta(minutes=2)
     """Longest wait for a worker to start Spark and restore state."""
-    stop_timeout: Duration = timedelta(minutes=2)
+    stop_timeout: Wait = timedelta(minutes=2)
     """Longest wait for the last checkpoint of a stop before it escalates."""
     allowed_restarts: Annotated[int, Field(ge=0)] = 20
     healthy_duration: Duration = timedelta(minutes=2)
@@ -79,7 +80,7 @@ class PipelineSettings(_Section):
 class CheckpointSettings(_Section):
     """What is kept of checkpoints."""
 
-    keep: Count = 10
+    keep: Annotated[int, Field(ge=1, le=100)] = 10
     compact_files: Annotated[int, Field(ge=2)] = 8
     """A table is compacted when a subtask has more live files than this."""
 

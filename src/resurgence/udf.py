@@ -67,6 +67,11 @@ class UserFunction:
     takes_null: tuple[bool, ...]
 
 
+def registered_name(name: str) -> str:
+    """The name under which Spark knows a user's function: it cannot be taken for one of Spark's own."""
+    return f"resurgence_udf_{name}"
+
+
 def load_functions(path: Path | None) -> dict[str, UserFunction]:
     """The marked functions of a Python file, by name."""
     if path is None:
@@ -101,9 +106,17 @@ def _described(function: Callable[..., Any], path: Path) -> UserFunction:
         raise ConfigError(
             f"{where}: {bare[0]} has no annotation", hint="write def f(x: int) -> int"
         )
+    kind = getattr(function, _MARK)
+    if kind is FunctionKind.AGGREGATE and not all(
+        get_origin(each) is list for each in hints.values()
+    ):
+        raise ConfigError(
+            f"{where}: an aggregate takes lists of values",
+            hint="write def g(values: list[int]) -> int",
+        )
     return UserFunction(
         name=function.__name__,
-        kind=getattr(function, _MARK),
+        kind=kind,
         call=function,
         result=spark_type(result, where),
         takes_null=tuple(_is_optional(each) for each in hints.values()),

@@ -118,7 +118,12 @@ def read_lines(path: Path) -> list[dict[str, object]]:
 
 
 def source_table(
-    path: Path, columns: str, *, name: str = "events", delay: str | None = "5 seconds", more: str = ""
+    path: Path,
+    columns: str,
+    *,
+    name: str = "events",
+    delay: str | None = "5 seconds",
+    more: str = "",
 ) -> str:
     """CREATE TABLE for a source file; event time is the column `at`."""
     watermark = f", WATERMARK FOR at AS at - INTERVAL '{delay}'" if delay else ""

@@ -40,9 +40,7 @@ def events(seed: int) -> list[dict[str, object]]:
 
     return [
         {
-            "at": timestamp(
-                start + timedelta(milliseconds=300 * number - dice.randrange(4000))
-            ),
+            "at": timestamp(start + timedelta(milliseconds=300 * number - dice.randrange(4000))),
             "word": maybe(dice.choice(["ant", "bee", "", "čmelák", "Ant"])),
             "day": maybe(f"2024-02-{dice.randrange(27, 30)}"),
             "price": maybe(dice.choice([0.5, 19.99, -3])),
@@ -80,7 +78,9 @@ def compare(
     assert [each.epoch for each in job.reports] == list(range(1, len(legs) + 1))
     assert not any(count for each in job.reports for count in each.counts.late_rows.values())
     for number, query in enumerate(queries):
-        expected = batch(spark, path, COLUMNS, query.replace("{window}", "window(at, '10 seconds')"))
+        expected = batch(
+            spark, path, COLUMNS, query.replace("{window}", "window(at, '10 seconds')")
+        )
         found = spark.read.parquet(str(folder / f"out{number}"))
         assert types(found) == types(expected), query
         assert sorted_rows(found) == sorted_rows(expected), query

@@ -59,7 +59,11 @@ class Scenario:
         for _ in range(ROWS):
             at += timedelta(seconds=chance.randint(0, 20))
             early = at - timedelta(seconds=chance.randint(0, 25))
-            ride = {"at": early.isoformat(), "driver": chance.randint(1, 500), "kind": chance.choice("abc")}
+            ride = {
+                "at": early.isoformat(),
+                "driver": chance.randint(1, 500),
+                "kind": chance.choice("abc"),
+            }
             lines.append(json.dumps(ride))
         self.rides.write_text("\n".join(lines) + "\n")
 
@@ -105,7 +109,9 @@ class Scenario:
         return sorted((row["at"], row["driver"]) for row in map(json.loads, lines))
 
     def batch_hourly(self) -> list[Row]:
-        rides = self.spark.read.schema("at TIMESTAMP, driver BIGINT, kind STRING").json(str(self.rides))
+        rides = self.spark.read.schema("at TIMESTAMP, driver BIGINT, kind STRING").json(
+            str(self.rides)
+        )
         rides.createOrReplaceTempView("rides")
         return sorted(
             self.spark.sql(

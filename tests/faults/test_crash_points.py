@@ -67,7 +67,9 @@ def test_a_failure_in_the_first_epoch_starts_again_from_nothing(scenario: Scenar
     scenario.assert_exactly_once()
 
 
-def test_a_failure_during_restore_falls_back_to_the_same_checkpoint_again(scenario: Scenario) -> None:
+def test_a_failure_during_restore_falls_back_to_the_same_checkpoint_again(
+    scenario: Scenario,
+) -> None:
     scenario.engine().run_epoch()
     with pytest.raises(InjectedFault):
         scenario.engine("restore.mid@1=raise")
@@ -102,7 +104,9 @@ def writes_of_two_epochs(scenario: Scenario) -> tuple[int, int]:
     return first, store.writes
 
 
-def test_a_crash_around_any_write_of_an_epoch_recovers_to_the_same_result(scenario: Scenario) -> None:
+def test_a_crash_around_any_write_of_an_epoch_recovers_to_the_same_result(
+    scenario: Scenario,
+) -> None:
     first, second = writes_of_two_epochs(scenario)
     assert second > first > 1
     for write in range(first + 1, second + 1):

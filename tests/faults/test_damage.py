@@ -49,7 +49,9 @@ def run_epochs(scenario: Scenario, count: int) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGE, ids=lambda each: each.__name__)
-@pytest.mark.parametrize("kind", ["manifest-0.json", "operator-window-*.json", "operator-source-*.json"])
+@pytest.mark.parametrize(
+    "kind", ["manifest-0.json", "operator-window-*.json", "operator-source-*.json"]
+)
 def test_a_damaged_record_of_the_newest_checkpoint_is_fallen_back_from(
     scenario: Scenario, kind: str, damage: Callable[[Path], None]
 ) -> None:

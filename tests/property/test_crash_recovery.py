@@ -113,7 +113,7 @@ class Process:
     def run(self) -> None:
         claim = self._backend.claim_generation(NOW)
         plan = self._backend.prepare_checkpoint_load(claim, 1)
-        self._retention = Retention(self._backend, KEEP)
+        self._retention = Retention(self._backend, KEEP, claim.generation)
         total, position = 0, 0
         if plan.manifest is not None:
             values = plan.operators[SUM].metadata.tables["staged"].values

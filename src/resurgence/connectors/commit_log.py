@@ -12,10 +12,12 @@ import json
 
 from pydantic import JsonValue
 
+from resurgence.errors import ObjectMissing, SinkError
 from resurgence.ids import Epoch, JobIdentity
 from resurgence.storage.object_store import ObjectStore
 
-RECORDS_KEPT = 100
+RECORDS_KEPT = 101
+"""One more than the most checkpoints that can be kept: whatever can be replayed has its record."""
 
 
 class CommitLog:
@@ -32,8 +34,20 @@ class CommitLog:
         return f"{self._folder}/{job}/staged/{epoch:010}-{generation}"
 
     def sweep(self, job: JobIdentity) -> None:
-        """Remove everything staged."""
-        self._store.delete(each.path for each in self._store.list(f"{self._folder}/{job}/staged"))
+        """Remove all that is staged, but for what a commit that was begun still needs: should its
+        epoch be replayed, that is what must become visible.
+        """
+        listed = [each.path for each in self._store.list(f"{self._folder}/{job}/staged")]
+        epochs = {Epoch(int(path.rsplit("/", 1)[1].split("-")[0])) for path in listed}
+        needed = {path for epoch in epochs for path in self._fixed_files(job, epoch)}
+        self._store.delete(path for path in listed if path not in needed)
+
+    def _fixed_files(self, job: JobIdentity, epoch: Epoch) -> list[JsonValue]:
+        try:
+            files = self._read(self._path(job, epoch)).get("files")
+        except ObjectMissing:
+            return []
+        return files if isinstance(files, list) else []
 
     def fix(
         self, job: JobIdentity, epoch: Epoch, content: dict[str, JsonValue]
@@ -42,12 +56,12 @@ class CommitLog:
         before.
         """
         path = self._path(job, epoch)
-        if self._store.create(path, json.dumps({"version": 1, **content}).encode()):
-            self._store.delete(
-                [self._path(job, Epoch(epoch - RECORDS_KEPT))] if epoch > RECORDS_KEPT else []
-            )
-            return content
-        return dict(json.loads(self._store.read(path)))
+        content = {"version": 1, **content}
+        if not self._store.create(path, json.dumps(content).encode()):
+            return self._read(path)
+        if epoch > RECORDS_KEPT:
+            self._store.delete([self._path(job, Epoch(epoch - RECORDS_KEPT))])
+        return content
 
     def latest(self, job: JobIdentity) -> tuple[Epoch, dict[str, JsonValue]] | None:
         """The newest epoch that was fixed, and its content."""
@@ -55,9 +69,16 @@ class CommitLog:
         if not listed:
             return None
         path = listed[-1].path
-        return Epoch(int(path.rsplit("/", 1)[1].removesuffix(".json"))), dict(
-            json.loads(self._store.read(path))
-        )
+        return Epoch(int(path.rsplit("/", 1)[1].removesuffix(".json"))), self._read(path)
+
+    def _read(self, path: str) -> dict[str, JsonValue]:
+        try:
+            return dict(json.loads(self._store.read(path)))
+        except (ValueError, TypeError) as error:
+            raise SinkError(
+                f"the commit record {self._store.url}/{path} is damaged",
+                hint="bring it back from a copy: it says what this epoch's output is",
+            ) from error
 
     def _path(self, job: JobIdentity, epoch: Epoch) -> str:
         return f"{self._folder}/{job}/epochs/{epoch:010}.json"

@@ -7,6 +7,7 @@ rows.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -112,7 +113,7 @@ def _positive(name: str, text: str, *, allow_zero: bool = False) -> float:
         value = float(text)
     except ValueError:
         value = -1.0
-    if value < 0 or (value == 0 and not allow_zero):
+    if not math.isfinite(value) or value < 0 or (value == 0 and not allow_zero):
         raise UserError(f"option '{name}' is '{text}'", hint="give a positive number")
     return value
 

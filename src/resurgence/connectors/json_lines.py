@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import datetime
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -24,17 +25,19 @@ from resurgence.connectors.contract import BAD_POSITION
 from resurgence.graph.model import Column
 
 _CORRUPT = "__corrupt"
+_INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
 LINE = "line"
+_NOT_BLANK = "startswith(text, '{') OR text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
 
 
 def parse(lines: DataFrame, columns: Sequence[Column]) -> DataFrame:
     """Columns `position` and `text` to the declared columns and BAD_POSITION. Blank lines are
-    passed over.
+    passed over; a null is a line that is not text.
     """
     schema = ", ".join(f"`{each.name}` {each.type}" for each in columns) + f", `{_CORRUPT}` STRING"
     required = "".join(f" OR parsed.`{each.name}` IS NULL" for each in columns if not each.nullable)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
-    parsed = lines.where("length(trim(text)) > 0").select(
+    parsed = lines.where(_NOT_BLANK).select(
         "position", F.from_json("text", schema, options).alias("parsed")
     )
     return parsed.selectExpr(
@@ -95,28 +98,47 @@ def explain_bad_line(text: str, columns: Sequence[Column]) -> tuple[str, int]:
     if missing:
         place = text.find(f'"{missing[0]}"')
         return f"'{missing[0]}' is NOT NULL and has no value", max(place, 0) + 1
-    for each in columns:
-        if each.name in tree and not _fits(tree[each.name], each.type):
-            return (
-                f"'{each.name}' is not a {each.type}: {json.dumps(tree[each.name])}",
-                _value_column(text, each.name),
-            )
+    for fits in (_fits, _fits_closely):
+        for each in columns:
+            if each.name in tree and not fits(tree[each.name], each.type):
+                return (
+                    f"'{each.name}' is not a {each.type}: {json.dumps(tree[each.name])}",
+                    _value_column(text, each.name),
+                )
     return "does not fit the table's columns", 1
 
 
 def _fits(value: object, kind: str) -> bool:
-    name = kind.upper().split("(")[0].split("<")[0]
+    name = _type_name(kind)
     if value is None or name in {"STRING", "BINARY"}:
         return True
     if name == "BOOLEAN":
         return isinstance(value, bool)
-    if name in {"TINYINT", "SMALLINT", "INT", "BIGINT"}:
-        return isinstance(value, int) and not isinstance(value, bool)
+    if name in _INTEGER_BITS:
+        bits = _INTEGER_BITS[name]
+        return type(value) is int and -(2**bits) <= value < 2**bits
     if name in {"FLOAT", "DOUBLE", "DECIMAL"}:
         return isinstance(value, int | float) and not isinstance(value, bool)
     if name in {"TIMESTAMP", "TIMESTAMP_NTZ", "DATE"}:
         return isinstance(value, str) and value[:4].isdigit() and len(value) >= 8
     return True
+
+
+def _fits_closely(value: object, kind: str) -> bool:
+    """Stricter than Spark in how an instant may be written: for a line where nothing else is
+    wrong.
+    """
+    if not isinstance(value, str) or _type_name(kind) not in {"TIMESTAMP", "TIMESTAMP_NTZ", "DATE"}:
+        return True
+    try:
+        datetime.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _type_name(kind: str) -> str:
+    return kind.upper().split("(")[0].split("<")[0]
 
 
 def _value_column(text: str, name: str) -> int:

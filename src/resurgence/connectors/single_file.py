@@ -95,10 +95,9 @@ class SingleFileSource:
             )
         spans = self._spans(input_range, parallelism)
         lines = spark.range(0, len(spans), 1, len(spans)).mapInArrow(
-            _line_reader(str(self._path), spans), "position BIGINT, text BINARY"
+            _line_reader(str(self._path), spans), "position BIGINT, text STRING"
         )
-        text = lines.selectExpr("position", "CAST(text AS STRING) AS text")
-        return json_lines.parse(text, self._columns)
+        return json_lines.parse(lines, self._columns)
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
         reason, column = "cannot be read", 1
@@ -106,13 +105,18 @@ class SingleFileSource:
             file.seek(_number(input_range.start, "byte"))
             for number, line in enumerate(file, start=_number(input_range.start, "line")):
                 if number == position:
-                    text = line.decode("utf-8", "replace").rstrip("\r\n")
-                    reason, column = json_lines.explain_bad_line(text, self._columns)
+                    reason, column = self._explain(line.rstrip(b"\r\n"))
                     break
         return BadRecord(
             f"{self._path}, line {position + 1}, column {column}: {reason}",
             hint="mend the line, or set bad_data = 'drop' on the table to count and leave out such lines",
         )
+
+    def _explain(self, line: bytes) -> tuple[str, int]:
+        try:
+            return json_lines.explain_bad_line(line.decode(), self._columns)
+        except UnicodeDecodeError as error:
+            return f"not UTF-8: byte {line[error.start]:02x}", len(line[: error.start].decode()) + 1
 
     def _advance(self, byte: int, most_lines: int) -> tuple[int, int]:
         """(byte after at most that many lines, how many lines there were)."""
@@ -183,10 +187,25 @@ def _line_reader(
                     whole, carry, left = (carry + block).removesuffix(b"\n"), b"", 0
                 texts = pc.split_pattern(pa.array([whole], pa.binary()), b"\n").flatten()
                 positions = pa.array(range(line, line + len(texts)), pa.int64())
-                yield pa.RecordBatch.from_arrays([positions, texts], ["position", "text"])
+                yield pa.RecordBatch.from_arrays([positions, _text(texts)], ["position", "text"])
                 line += len(texts)
 
     return read
+
+
+def _text(lines: pa.Array) -> pa.Array:
+    """Bytes as text; a line that is not UTF-8 is null."""
+    try:
+        return lines.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.concat_arrays([_text_or_null(each) for each in lines])
+
+
+def _text_or_null(line: pa.BinaryScalar) -> pa.Array:
+    try:
+        return pa.array([line.as_py().decode()], pa.string())
+    except UnicodeDecodeError:
+        return pa.nulls(1, pa.string())
 
 
 class SingleFileSink:

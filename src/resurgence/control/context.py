@@ -258,11 +258,15 @@ class JobContext:
             self.incident.replayed_rows, sum(self.model.started_rows.values())
         )
 
-    def close_incident(self, now: datetime) -> None:
-        """The first epoch after a failure is committed, or the job is at its end: it is over."""
+    def close_incident(self, resumed_at: datetime | None) -> None:
+        """The first epoch after a failure is committed, or the job is at its end: it is over.
+
+        None: it ended without having come back.
+        """
         if self.incident is not None:
-            self.incident.resumed_at = now
-            self.incident.phase_done("resume", now)
+            self.incident.resumed_at = resumed_at
+            if resumed_at is not None:
+                self.incident.phase_done("resume", resumed_at)
             self.events.emit("incident", **self.incident.facts())
             self.incident = None
 

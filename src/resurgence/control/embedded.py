@@ -9,11 +9,13 @@ from collections.abc import Callable
 from resurgence.clock import SystemClock
 from resurgence.control.context import DesiredConfig, JobContext, JobDefinition, StopMode
 from resurgence.control.events import Event, EventLog
+from resurgence.control.failure import controller_failure
 from resurgence.control.metadata import MetadataStore
 from resurgence.control.running_job_model import RunningJobModel
 from resurgence.control.scheduler import ProcessScheduler
 from resurgence.control.states import State
 from resurgence.control.supervisor import Supervisor
+from resurgence.control.transitions import TERMINAL
 from resurgence.errors import StorageError
 from resurgence.state.backend import StateBackend
 from resurgence.storage.object_store import ObjectStore
@@ -52,6 +54,9 @@ class EmbeddedController:
             ),
             profile=self.profile,
         )
+        left_in = await asyncio.to_thread(self._metadata.state, self._definition.name)
+        if left_in is not None and left_in not in TERMINAL:
+            ctx.note_failure(controller_failure(left_in))
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, lambda: _interrupt(ctx))

@@ -23,6 +23,8 @@ class FailureKind(StrEnum):
     START_FAILED = "start_failed"
     CONTROL_FAILED = "control_failed"
     """The controller's own step failed: storage, say."""
+    CONTROLLER_LOST = "controller_lost"
+    """The controller of before is gone, and left the job in the middle of something."""
 
 
 @dataclass(frozen=True)
@@ -122,4 +124,14 @@ def failure_from(error: ResurgenceError, kind: FailureKind = FailureKind.CONTROL
         damaged_path=error.path if isinstance(error, DamagedState) else None,
         line=error.line if isinstance(error, SqlError) else None,
         column=error.column if isinstance(error, SqlError) else None,
+    )
+
+
+def controller_failure(state: str) -> Failure:
+    """The job was left in a state that is not an end: whoever ran it died."""
+    return Failure(
+        FailureKind.CONTROLLER_LOST,
+        f"the controller ended while the job was {state}",
+        ErrorDomain.INTERNAL,
+        RetryHint.WITH_BACKOFF,
     )

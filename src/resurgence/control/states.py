@@ -218,6 +218,7 @@ class Stopping(State):
 
     async def next(self, ctx: JobContext) -> Transition:
         await ctx.tear_down()
+        ctx.close_incident(None)
         return Transition(Stopped(), "no worker is left")
 
 
@@ -337,6 +338,7 @@ class Failing(State):
 
     async def next(self, ctx: JobContext) -> Transition:
         await ctx.tear_down()
+        ctx.close_incident(None)
         return Transition(Failed(self.failure, self.reason), self.reason)
 
 

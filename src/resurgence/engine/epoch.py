@@ -246,8 +246,16 @@ class Engine:
         reads what it read.
         """
         recorded = self._plan.recorded.get(epoch)
-        if recorded is not None and recorded.inputs.keys() == self._offsets.keys():
-            return dict(recorded.inputs)
+        if recorded is not None:
+            starts = {operator_id: each.start for operator_id, each in recorded.inputs.items()}
+            if starts == self._offsets:
+                return dict(recorded.inputs)
+            if recorded.sealed:
+                raise IncompatibleState(
+                    f"epoch {epoch} must be replayed over the input it read before, which does not "
+                    f"follow on the input of epoch {self._epoch}",
+                    hint="was the list of sources edited? undo that, or begin with another --name",
+                )
         most_rows = self._settings.pipeline.epoch_rows
         planned = {
             operator_id: source.plan(self._offsets[operator_id], most_rows, now)

@@ -14,6 +14,9 @@ from resurgence.errors import DamagedState, ResurgenceError, TaskFailed, UserErr
 
 _OWN = re.compile(r"resurgence\.errors\.(\w+): (.+)")
 _STATE_FILE = re.compile(r"state file (\S+\.parquet)")
+_DATA_STATES = ("22", "P0001")
+"""SQLSTATEs of values that an expression cannot take, and of raise_error()."""
+_TRACEBACK = "Traceback (most recent call last)"
 _TASK = re.compile(r"Task (\d+) in stage \d+\.\d+ failed")
 
 
@@ -38,8 +41,7 @@ def translate(error: Exception) -> ResurgenceError:
     if own is not None:
         return _rebuilt(own[1], own[2].strip())
     if isinstance(error, PySparkException):
-        condition = _condition(error)
-        if condition in _DATA_CONDITIONS:
+        if _sql_state(error).startswith(_DATA_STATES):
             return UserError(
                 _first_line(_message(error)), hint="the expression fails on a value of the input"
             )
@@ -53,17 +55,6 @@ def failed_subtask(error: Exception) -> int | None:
     """The index of the task that failed, where Spark says it."""
     match = _TASK.search(str(error))
     return int(match[1]) if match else None
-
-
-_DATA_CONDITIONS = frozenset(
-    {
-        "DIVIDE_BY_ZERO",
-        "CAST_INVALID_INPUT",
-        "CAST_OVERFLOW",
-        "ARITHMETIC_OVERFLOW",
-        "NUMERIC_VALUE_OUT_OF_RANGE",
-    }
-)
 
 
 def _rebuilt(name: str, message: str) -> ResurgenceError:
@@ -80,9 +71,9 @@ def _rebuilt(name: str, message: str) -> ResurgenceError:
     return TaskFailed(message)
 
 
-def _condition(error: PySparkException) -> str:
+def _sql_state(error: PySparkException) -> str:
     try:
-        return str(error.getCondition() or "").split(".")[0]
+        return error.getSqlState() or ""
     except Exception:
         return ""
 
@@ -96,14 +87,12 @@ def _message(error: PySparkException) -> str:
 
 
 def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    lines = [line.rstrip() for line in text.strip().splitlines() if line.strip()]
     if not lines:
         return "unknown error"
-    # A Python traceback says what happened in its last line; a Java message in its first.
-    traceback = any(line.startswith("Traceback (most recent call last)") for line in lines)
+    traceback = [index for index, line in enumerate(lines) if _TRACEBACK in line]
+    # A Python traceback says what happened after its frames; a Java message in its first line.
     if traceback:
-        ends = [
-            line for line in lines if re.match(r"[\w.]+(Error|Exception|Exit|Interrupt)\b", line)
-        ]
-        return ends[-1] if ends else lines[-1]
-    return lines[0]
+        told = [line for line in lines[traceback[-1] + 1 :] if line[0] not in " \t"]
+        return told[0].strip() if told else lines[-1].strip()
+    return lines[0].strip()

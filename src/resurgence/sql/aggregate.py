@@ -166,7 +166,7 @@ class Aggregation:
         if key not in self._calls:
             self._calls[key] = AggregateCall(
                 name=self._unused_name(function, grouping),
-                function=function,
+                function=self.expressions.functions.called(call.name),
                 arguments=arguments,
                 condition=condition,
                 position=script.position(node),

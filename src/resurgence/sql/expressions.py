@@ -71,7 +71,7 @@ class Expressions:
                 attribute, path = relation.resolve(each, self.script)
                 return reference(attribute, path)
             if isinstance(each, exp.Anonymous):
-                each.set("this", self.functions.spelling(each.name))
+                each.set("this", self.functions.called(each.name))
             if isinstance(each, exp.DataType):
                 return exp.DataType.build(spark_type(each, self.script), dialect="spark")
             return each

@@ -7,7 +7,7 @@ from enum import Enum, auto
 
 from resurgence.errors import did_you_mean
 from resurgence.sql import spark_functions
-from resurgence.udf import FunctionKind
+from resurgence.udf import FunctionKind, registered_name
 
 SUPPORTED_AGGREGATES = ("count", "sum", "min", "max", "avg")
 TUMBLE = "tumble"
@@ -65,6 +65,10 @@ class FunctionCatalog:
         """The user's own spelling of their function, lower case for Spark's."""
         lower = name.lower()
         return self._user[lower][0] if lower in self._user else lower
+
+    def called(self, name: str) -> str:
+        """The name that Spark knows a function by."""
+        return registered_name(self.spelling(name)) if self.is_user_defined(name) else name.lower()
 
     def suggestion(self, name: str) -> str:
         """A hint for a name that is no function."""

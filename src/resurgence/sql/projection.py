@@ -9,6 +9,7 @@ from sqlglot import exp
 from resurgence.graph.model import EVENT_TIME, Expression, Position
 from resurgence.sql.dialect import to_spark
 from resurgence.sql.relation import Attribute, Relation
+from resurgence.udf import registered_name
 
 
 @dataclass(frozen=True)
@@ -43,4 +44,6 @@ def carried_event_time(source: Relation) -> tuple[Expression, ...]:
 
 
 def _default_name(bound: exp.Expr, number: int) -> str:
-    return bound.name if isinstance(bound, exp.Anonymous) else f"column_{number}"
+    if not isinstance(bound, exp.Anonymous):
+        return f"column_{number}"
+    return bound.name.removeprefix(registered_name(""))

@@ -15,6 +15,7 @@ from datetime import datetime
 from resurgence.errors import (
     DamagedState,
     IdentityMissing,
+    NewerFormat,
     NoValidCheckpoint,
     ObjectMissing,
     Retired,
@@ -55,6 +56,9 @@ from resurgence.state.records import (
     digest_of,
 )
 from resurgence.storage.object_store import ObjectStore
+
+UNUSABLE = (DamagedState, ObjectMissing, NewerFormat)
+"""What makes one record unusable. A job whose newest generation is of a newer format is refused as a whole."""
 
 Checkpoint = tuple[Manifest, dict[OperatorId, OperatorCheckpointMetadata]]
 
@@ -220,7 +224,7 @@ class StateBackend:
             operators = {
                 operator: self._metadata(manifest, operator) for operator in manifest.operators
             }
-        except (DamagedState, ObjectMissing) as error:
+        except UNUSABLE as error:
             return [error.message]
         faults = [
             fault
@@ -235,7 +239,7 @@ class StateBackend:
         for path in objects.condemned.values():
             try:
                 reasons.extend(decode(CondemnedRecord, self.store.read(path), path).reasons)
-            except (DamagedState, ObjectMissing) as error:
+            except UNUSABLE as error:
                 reasons.append(error.message)
         return reasons
 
@@ -252,7 +256,7 @@ class StateBackend:
             )
             try:
                 record = decode(kind, self.store.read(path), path)
-            except (DamagedState, ObjectMissing):
+            except UNUSABLE:
                 continue
             if (record.job, record.epoch) == (job, objects.epoch):
                 inputs, whole = dict(record.inputs), True
@@ -269,6 +273,7 @@ class StateBackend:
             return None
         return RecordedEpoch(
             inputs=inputs,
+            sealed=was_sealed,
             committed=objects.committed is not None,
             attempt=objects.next_attempt,
         )
@@ -283,7 +288,7 @@ class StateBackend:
         for path in objects.operators:
             try:
                 metadata = decode(OperatorCheckpointMetadata, self.store.read(path), path)
-            except (DamagedState, ObjectMissing):
+            except UNUSABLE:
                 continue
             if (metadata.job, metadata.epoch) != (job, objects.epoch):
                 continue

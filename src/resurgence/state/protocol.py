@@ -51,6 +51,8 @@ class RecordedEpoch(Part):
     """
 
     inputs: dict[OperatorId, InputRange]
+    sealed: bool
+    """Its output may be visible: it must be replayed over exactly this input."""
     committed: bool
     attempt: int
     """The number for the next manifest of this epoch."""

@@ -205,21 +205,22 @@ _SEAL_LENGTH = len(_seal(b""))
 
 def decode(kind: type[AnyRecord], data: bytes, path: str) -> AnyRecord:
     """A record from its bytes; a newer format and damage are told apart."""
-    body, seal = data[:-_SEAL_LENGTH] + b"}", data[-_SEAL_LENGTH:]
     try:
-        tree = json.loads(body)
+        whole = json.loads(data)
     except ValueError as error:
         raise DamagedState(f"{path} is not JSON ({len(data)} bytes)", path=path) from error
-    if seal != _seal(body):
-        raise DamagedState(f"{path} does not match its checksum", path=path)
-    version = tree.get("version") if isinstance(tree, dict) else None
+    # The version comes first: a newer format may have another kind of checksum.
+    version = whole.get("version") if isinstance(whole, dict) else None
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise NewerFormat(
             f"{path} has format version {version}, this release reads up to {FORMAT_VERSION}",
             hint="run it with the release that wrote it, or a newer one",
         )
+    body, seal = data[:-_SEAL_LENGTH] + b"}", data[-_SEAL_LENGTH:]
+    if seal != _seal(body):
+        raise DamagedState(f"{path} does not match its checksum", path=path)
     try:
-        return kind.model_validate(tree)
+        return kind.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])

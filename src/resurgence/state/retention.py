@@ -15,9 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from resurgence.errors import DamagedState, ObjectMissing
-from resurgence.ids import NO_EPOCH, Epoch
-from resurgence.state.backend import StateBackend
+from resurgence.ids import NO_EPOCH, Epoch, Generation
+from resurgence.state.backend import UNUSABLE, StateBackend
 from resurgence.state.paths import state_file_epoch
 from resurgence.state.protocol import EpochObjects, epochs_seen
 
@@ -65,8 +64,9 @@ class Retention:
     change.
     """
 
-    def __init__(self, backend: StateBackend, keep: int) -> None:
+    def __init__(self, backend: StateBackend, keep: int, generation: Generation) -> None:
         self._backend = backend
+        self._generation = generation
         self._keep = keep
         self._named: dict[str, frozenset[str]] = {}
 
@@ -85,7 +85,7 @@ class Retention:
             path = epochs[epoch].manifests[attempt]
             try:
                 known[path] = self._named.get(path) or self._files_of(path)
-            except (DamagedState, ObjectMissing):
+            except UNUSABLE:
                 unreadable = max(unreadable, epoch)
         self._named = known
         # The files are listed after the manifests: one that appears in between belongs to an epoch
@@ -97,6 +97,8 @@ class Retention:
             frozenset().union(*known.values()),
             unreadable,
         )
+        # A newer generation may have fallen back meanwhile, and may need what looks dead from here.
+        self._backend.require_newest(self._generation)
         store.delete(deletions.records)
         if deletions.records or deletions.files:
             half_way()

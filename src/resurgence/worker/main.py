@@ -24,7 +24,7 @@ from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.session import start_session
 from resurgence.engine.spark_errors import SparkGone, failed_subtask, translate
 from resurgence.engine.user_functions import register_functions
-from resurgence.errors import DamagedState, ResurgenceError, Retired, SqlError
+from resurgence.errors import DamagedState, ResurgenceError, Retired, SqlError, StorageError
 from resurgence.ids import Epoch, Generation, WorkerId
 from resurgence.state.backend import StateBackend
 from resurgence.state.key_groups import shuffle_partitions
@@ -131,7 +131,7 @@ class Worker:
                 worker=self._worker, generation=self._generation, epoch=plan.epoch, seconds=seconds
             )
         )
-        cleaner = _Cleaner(Retention(backend, settings.checkpoint.keep), faults)
+        cleaner = _Cleaner(Retention(backend, settings.checkpoint.keep, plan.generation), faults)
         while not engine.finished:
             if self._connection.stop_asked.is_set():
                 cleaner.finish()
@@ -272,6 +272,8 @@ class _Cleaner:
     def _run(self, epoch: Epoch) -> None:
         try:
             self._retention.run(lambda: self._faults.hit(FaultPoint.RETENTION_MID, epoch))
+        except StorageError as error:
+            log.warning("retention: %s; the next epoch tries again", error.message)
         except Exception as error:
             self._failure = error
 

@@ -151,7 +151,12 @@ def test_select_items_are_computed_from_the_aggregate(
         ("sum(driver * 2)", "sum", ("`driver` * 2",), None),
         ("min(rides.at)", "min", ("`at`",), None),
         ("count(*) FILTER (WHERE kind = 'x')", "count", (), "`kind` = 'x'"),
-        ("SPREAD(driver) FILTER (WHERE driver > 0)", "Spread", ("`driver`",), "`driver` > 0"),
+        (
+            "SPREAD(driver) FILTER (WHERE driver > 0)",
+            "resurgence_udf_Spread",
+            ("`driver`",),
+            "`driver` > 0",
+        ),
     ],
 )
 def test_aggregate_calls_keep_arguments_and_filter(

@@ -35,7 +35,7 @@ def selected(query: QueryOperator) -> list[tuple[str, str]]:
         ("rides.car.SEATS", "seats", "`car`.`seats`"),
         ("upper(kind)", "upper", "upper(`kind`)"),
         ("UPPER(kind) AS u", "u", "upper(`kind`)"),
-        ("PLUSONE(driver)", "plusOne", "plusOne(`driver`)"),
+        ("PLUSONE(driver)", "plusOne", "resurgence_udf_plusOne(`driver`)"),
         ("driver + 1", "column_1", "`driver` + 1"),
         ("CAST(driver AS TEXT)", "column_1", "CAST(`driver` AS STRING)"),
         (

@@ -100,7 +100,8 @@ def test_every_flipped_bit_is_damage(kind: type[Record]) -> None:
         for bit in (0, 1, 3, 7):
             flipped = bytearray(data)
             flipped[position] ^= 1 << bit
-            with pytest.raises(DamagedState):
+            # A bit of the version itself cannot be told from a newer format.
+            with pytest.raises((DamagedState, NewerFormat)):
                 decode(kind, bytes(flipped), "some/path")
 
 

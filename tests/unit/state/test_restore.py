@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from resurgence.errors import NewerFormat, NoValidCheckpoint, Retired
-from resurgence.ids import Epoch, JobIdentity, OperatorId
+from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.records import (
     CondemnedRecord,
     InputRange,
@@ -397,7 +397,7 @@ def test_lost_manifests_are_never_a_silent_restart_from_nothing(
 
 
 @pytest.mark.parametrize("place", ["manifest-0", "operator-window-1-1"])
-def test_a_newer_format_is_refused_and_not_taken_for_damage(job: Job, place: str) -> None:
+def test_one_record_of_a_newer_format_is_fallen_back_from_and_named(job: Job, place: str) -> None:
     job.run(1)
     manifest = job.seal(2)
     path = epoch_object(job, 2, place)
@@ -411,10 +411,18 @@ def test_a_newer_format_is_refused_and_not_taken_for_damage(job: Job, place: str
         manifest_path(job, 2).write_bytes(
             manifest.model_copy(update={"operators": changed}).encode()
         )
-    job.claim_again()
+    plan = job.plan()
+    assert plan.epoch == 1
+    assert "format version 2" in plan.fallbacks[0].reasons[0]
+
+
+def test_a_job_whose_newest_generation_is_of_a_newer_format_is_refused(job: Job) -> None:
+    job.run(1)
+    record = job.claim.model_copy(update={"version": 2, "generation": 7})
+    job.backend.store.create(job.backend.paths.generation(Generation(7)), record.encode())
     before = job.stored()
     with pytest.raises(NewerFormat, match="format version 2"):
-        job.backend.prepare_checkpoint_load(job.claim, 1)
+        job.backend.claim_generation(NOW)
     assert job.stored() == before
 
 

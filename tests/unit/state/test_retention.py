@@ -116,7 +116,7 @@ def test_a_round_leaves_the_last_checkpoints_whole(job: Job) -> None:
     job.run(1, 2, 3, 4)
     del job.files[:2]
     job.run(5)
-    Retention(job.backend, 2).run()
+    Retention(job.backend, 2, job.claim.generation).run()
     assert epochs_left(job) == [4, 5]
     plan = job.plan()
     assert (plan.epoch, plan.fallbacks) == (5, ())
@@ -128,7 +128,7 @@ def test_a_round_deletes_files_that_only_deleted_checkpoints_named(job: Job) -> 
     job.run(1, 2)
     first = job.files.pop(0)
     job.run(3, 4)
-    retention = Retention(job.backend, 2)
+    retention = Retention(job.backend, 2, job.claim.generation)
     assert retention.run().files == (first.path,)
     assert retention.run() == Deletions((), ())
 
@@ -136,14 +136,14 @@ def test_a_round_deletes_files_that_only_deleted_checkpoints_named(job: Job) -> 
 def test_a_file_written_after_the_last_seal_survives_a_round(job: Job) -> None:
     job.run(1, 2)
     upload = job.write_file(3)
-    Retention(job.backend, 1).run()
+    Retention(job.backend, 1, job.claim.generation).run()
     assert upload.path in job.stored()
 
 
 def test_a_file_that_a_later_checkpoint_names_again_survives_a_round(job: Job) -> None:
     """The durable manifests decide, not what an earlier round remembered."""
     job.run(1)
-    retention = Retention(job.backend, 1)
+    retention = Retention(job.backend, 1, job.claim.generation)
     retention.run()
     first = job.files.pop()
     job.run(2)
@@ -159,17 +159,17 @@ def test_a_crash_half_way_leaves_debris_that_the_next_round_collects(job: Job) -
     orphan = job.files.pop(0)
     job.run(3, 4)
     with pytest.raises(InjectedFault):
-        Retention(job.backend, 1).run(strike)
+        Retention(job.backend, 1, job.claim.generation).run(strike)
     assert orphan.path in job.stored()
     assert job.plan().epoch == 4
-    Retention(job.backend, 1).run()
+    Retention(job.backend, 1, job.claim.generation).run()
     assert orphan.path not in job.stored()
     assert job.plan().epoch == 4
 
 
 def test_nothing_is_half_way_when_there_is_nothing_to_delete(job: Job) -> None:
     job.run(1)
-    Retention(job.backend, 1).run(strike)
+    Retention(job.backend, 1, job.claim.generation).run(strike)
 
 
 def test_a_kept_checkpoint_that_cannot_be_read_does_not_stop_the_job(job: Job) -> None:
@@ -177,7 +177,7 @@ def test_a_kept_checkpoint_that_cannot_be_read_does_not_stop_the_job(job: Job) -
     orphan = job.files.pop()
     job.run(2, 3, 4)
     job.path("rides/epochs/0000000003/manifest-0.json").write_bytes(b"")
-    retention = Retention(job.backend, 2)
+    retention = Retention(job.backend, 2, job.claim.generation)
     deletions = retention.run()
     assert deletions.files == ()
     assert epochs_left(job) == [3, 4]

@@ -1,0 +1,207 @@
+"""File sinks: staged is invisible, committed is once, whoever commits and however often."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from resurgence.connectors.contract import Sink, StagedFile, StagedOutput
+from resurgence.connectors.filesystem import FilesystemSink
+from resurgence.connectors.single_file import SingleFileSink
+from resurgence.errors import SinkError
+from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.storage.object_store import ObjectStore
+
+JOB, OTHER = JobIdentity("a1b2c3d4e5f6"), JobIdentity("f6e5d4c3b2a1")
+
+
+class Target:
+    """A sink to try, and what a reader sees of it."""
+
+    def __init__(self, folder: Path, kind: str) -> None:
+        self.is_file = kind == "single_file"
+        self._path = folder / ("out.json" if self.is_file else "out")
+        hidden = folder / ".out.json.resurgence" if self.is_file else self._path / ".resurgence"
+        self.hidden = hidden
+        url = f"file://{hidden if self.is_file else self._path}"
+        self._store = ObjectStore(url)
+        self._staging = "commits" if self.is_file else ".resurgence"
+
+    def open(self) -> Sink:
+        """The sink as a new process would have it."""
+        options = {"path": str(self._path), "format": "json"}
+        return SingleFileSink(options) if self.is_file else FilesystemSink(options)
+
+    def stage(self, epoch: int, *pieces: str, generation: int = 1, job: str = JOB) -> StagedOutput:
+        """What Spark tasks would stage, without Spark."""
+        files = []
+        for number, text in enumerate(pieces):
+            path = f"{self._staging}/{job}/staged/{epoch:010}-{generation}-{number}"
+            assert self._store.create(path, text.encode())
+            files.append(StagedFile(path=path, rows=1, bytes=len(text)))
+        return StagedOutput(rows=len(files), files=tuple(files))
+
+    def visible(self) -> list[str]:
+        """All lines that a reader sees."""
+        files = [self._path] if self.is_file else sorted(self._path.glob("[!.]*"))
+        return [line for each in files for line in each.read_text().splitlines()]
+
+    def staged(self) -> list[str]:
+        """The names of what is staged."""
+        return sorted(each.name for each in self.hidden.rglob("staged/*"))
+
+
+@pytest.fixture(params=["single_file", "filesystem"])
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
+    return Target(tmp_path, request.param)
+
+
+def test_what_is_staged_is_seen_only_after_commit(target: Target) -> None:
+    staged = target.stage(1, "a\n", "b\n")
+    assert not target.is_file or not (target.hidden.parent / "out.json").exists()
+    target.open().commit(JOB, Epoch(1), staged)
+    assert target.visible() == ["a", "b"]
+    assert target.staged() == []
+
+
+def test_a_commit_that_is_done_twice_is_done_once(target: Target) -> None:
+    first, second = target.stage(1, "a\n"), target.stage(2, "b\n", "c\n")
+    for epoch, staged in ((1, first), (1, first), (2, second), (2, second)):
+        target.open().commit(JOB, Epoch(epoch), staged)
+    assert target.visible() == ["a", "b", "c"]
+
+
+def test_a_zombie_that_commits_an_old_epoch_again_changes_nothing(target: Target) -> None:
+    first = target.stage(1, "a\n")
+    target.open().commit(JOB, Epoch(1), first)
+    target.open().commit(JOB, Epoch(2), target.stage(2, "b\n"))
+    target.open().commit(JOB, Epoch(1), first)
+    target.open().commit(JOB, Epoch(1), target.stage(1, "other\n", generation=2))
+    assert target.visible() == ["a", "b"]
+    assert target.staged() == []
+
+
+def test_a_replay_with_other_files_leaves_what_was_committed(target: Target) -> None:
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n", "b\n"))
+    target.open().commit(JOB, Epoch(1), target.stage(1, "b\na\n", generation=2))
+    assert target.visible() == ["a", "b"]
+    assert target.staged() == []
+
+
+class Stop(Exception):
+    """Ends a commit in the middle."""
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, target: Target, staged: StagedOutput) -> None:
+    """Fix the record of epoch 2 and die before anything of it is visible."""
+
+    def stop(*_: object) -> None:
+        raise Stop
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FilesystemSink, "_publish", stop)
+        patched.setattr(SingleFileSink, "_write", stop)
+        with pytest.raises(Stop):
+            target.open().commit(JOB, Epoch(2), staged)
+
+
+def test_a_replay_completes_the_commit_that_was_begun_and_not_its_own(
+    monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
+    interrupt(monkeypatch, target, target.stage(2, "b\n", "c\n"))
+    assert target.visible() == ["a"]
+    target.open().commit(JOB, Epoch(2), target.stage(2, "c\nb\n", generation=2))
+    assert target.visible() == ["a", "b", "c"]
+    assert target.staged() == []
+
+
+def test_a_sweep_keeps_what_a_commit_that_was_begun_still_needs(
+    monkeypatch: pytest.MonkeyPatch, target: Target
+) -> None:
+    """The checkpoint of the epoch may be lost meanwhile: then it is replayed, after a sweep."""
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
+    interrupt(monkeypatch, target, target.stage(2, "b\n", "c\n"))
+    target.stage(3, "never sealed\n")
+    target.open().sweep(JOB)
+    assert target.staged() == ["0000000002-1-0", "0000000002-1-1"]
+    target.open().commit(JOB, Epoch(2), target.stage(2, "c\nb\n", generation=2))
+    assert target.visible() == ["a", "b", "c"]
+    assert target.staged() == []
+
+
+def test_discard_and_sweep_remove_what_will_never_be_seen(target: Target) -> None:
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
+    kept = target.stage(2, "other job\n", job=OTHER)
+    discarded = target.stage(2, "b\n")
+    target.open().discard(discarded)
+    target.open().discard(discarded)
+    target.stage(3, "c\n", "d\n", generation=4)
+    target.open().sweep(JOB)
+    assert target.staged() == [kept.files[0].path.rsplit("/", 1)[1]]
+    assert target.visible() == ["a"]
+
+
+def test_an_epoch_without_output_leaves_what_is_there(target: Target) -> None:
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
+    target.open().commit(JOB, Epoch(2), StagedOutput())
+    target.open().commit(JOB, Epoch(3), target.stage(3, "c\n"))
+    assert target.visible() == ["a", "c"]
+
+
+def test_commits_of_one_epoch_at_the_same_time_agree(target: Target) -> None:
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
+    attempts = [target.stage(2, "b\n", "c\n", generation=each) for each in range(8)]
+    with ThreadPoolExecutor(8) as threads:
+        committed = [
+            threads.submit(target.open().commit, JOB, Epoch(2), each)
+            for each in (*attempts, *attempts)
+        ]
+        for each in committed:
+            each.result()
+    assert target.visible() == ["a", "b", "c"]
+    assert target.staged() == []
+
+
+def test_a_new_job_begins_a_single_file_anew_and_adds_to_a_folder(target: Target) -> None:
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a long line of the old job\n"))
+    target.open().commit(OTHER, Epoch(1), target.stage(1, "new\n", job=OTHER))
+    target.open().commit(OTHER, Epoch(2), target.stage(2, "newer\n", job=OTHER))
+    new = ["new", "newer"]
+    assert sorted(target.visible()) == (
+        new if target.is_file else ["a long line of the old job", *new]
+    )
+
+
+def test_a_new_job_without_output_empties_a_single_file(tmp_path: Path) -> None:
+    target = Target(tmp_path, "single_file")
+    target.open().commit(JOB, Epoch(1), target.stage(1, "old\n"))
+    target.open().commit(OTHER, Epoch(1), StagedOutput())
+    assert target.visible() == []
+
+
+def test_staged_output_that_someone_removed_is_missed(tmp_path: Path) -> None:
+    target = Target(tmp_path, "filesystem")
+    staged = target.stage(1, "a\n")
+    target.open().discard(staged)
+    with pytest.raises(SinkError, match="was staged for .* and is gone"):
+        target.open().commit(JOB, Epoch(1), staged)
+
+
+def test_rows_staged_by_spark_are_hidden_from_readers_until_committed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "out"
+    sink = FilesystemSink({"path": str(folder), "format": "parquet"})
+    first, second = spark.range(0, 10, 1, 2), spark.range(10, 15, 1, 1)
+    sink.commit(JOB, Epoch(1), sink.stage(first, JOB, Epoch(1), Generation(1)))
+    staged = sink.stage(second, JOB, Epoch(2), Generation(1))
+    assert (staged.rows, len(staged.files)) == (5, 1)
+    assert spark.read.parquet(str(folder)).count() == 10
+    assert len(list(folder.glob("**/*.parquet"))) == 2
+    sink.commit(JOB, Epoch(2), staged)
+    assert sorted(row.id for row in spark.read.parquet(str(folder)).collect()) == list(range(15))
+    assert sink.stage(spark.range(0), JOB, Epoch(3), Generation(1)) == StagedOutput()

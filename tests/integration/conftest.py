@@ -1,0 +1,160 @@
+"""Real processes: `resurgence run` as a user starts it, and the batch answer to hold it against."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+DEADLINE_SECONDS = 240.0
+QUICK = ("pipeline.initial_backoff=50ms", "pipeline.maximal_backoff=200ms")
+
+SQL = """
+CREATE TABLE rides (
+  at TIMESTAMP NOT NULL, driver BIGINT, kind TEXT,
+  WATERMARK FOR at AS at - INTERVAL '30 seconds'
+) WITH (connector = 'single_file', path = 'rides.json', format = 'json', type = 'source');
+
+CREATE TABLE by_minute (start TIMESTAMP, kind TEXT, rides BIGINT, mean DOUBLE)
+WITH (connector = 'filesystem', path = 'out/by_minute', format = 'parquet', type = 'sink');
+
+CREATE TABLE by_day (start TIMESTAMP, driver BIGINT, rides BIGINT)
+WITH (connector = 'single_file', path = 'out/by_day.json', format = 'json', type = 'sink');
+
+INSERT INTO by_minute SELECT window.start, kind, n, mean FROM (
+  SELECT tumble(INTERVAL '10 minutes') AS window, kind, count(*) AS n, avg(driver) AS mean
+  FROM rides GROUP BY window, kind);
+
+INSERT INTO by_day SELECT window.start, driver, n FROM (
+  SELECT tumble(INTERVAL '1 day') AS window, driver, count(*) AS n FROM rides GROUP BY window, driver);
+"""
+
+
+@dataclass
+class Project:
+    """A folder with a pipeline and its input, and the processes started in it."""
+
+    folder: Path
+    rows: int = 0
+    processes: list[subprocess.Popen[str]] = field(default_factory=list)
+
+    def write_input(self, rows: int) -> None:
+        chance = random.Random(rows)
+        at = datetime(2024, 3, 1)
+        with (self.folder / "rides.json").open("w") as file:
+            for _ in range(rows):
+                at += timedelta(seconds=chance.randint(0, 20))
+                early = at - timedelta(seconds=chance.randint(0, 25))
+                ride = {
+                    "at": early.isoformat(),
+                    "driver": chance.randint(1, 50),
+                    "kind": chance.choice("ab"),
+                }
+                file.write(json.dumps(ride) + "\n")
+        self.rows = rows
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """`resurgence run`, in a session of its own."""
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "resurgence",
+                "run",
+                "rides.sql",
+                "--events",
+                "events.jsonl",
+                *arguments,
+            ],
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.processes.append(process)
+        return process
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run to the end."""
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=DEADLINE_SECONDS)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def events(self, name: str | None = None) -> list[dict[str, Any]]:
+        path = self.folder / "events.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        found = [json.loads(line) for line in lines if line.endswith("}")]
+        return [each for each in found if name is None or each["event"] == name]
+
+    def wait_for(self, event: str, **facts: object) -> dict[str, Any]:
+        """The first event that fits; fails when it does not come."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while time.monotonic() < deadline:
+            for each in self.events(event):
+                if all(each.get(name) == value for name, value in facts.items()):
+                    return each
+            time.sleep(0.05)
+        pytest.fail(f"no event {event} with {facts} came; there were {self.events()}")
+
+    def assert_exactly_once(self) -> None:
+        """Both sinks hold the batch answer, row for row."""
+        rides = f"(SELECT \"at\"::TIMESTAMP AS moment, driver, kind FROM read_json('{self.folder}/rides.json'))"
+        by_minute = duckdb.sql(
+            f"SELECT start::TIMESTAMPTZ::TIMESTAMP, kind, rides, mean FROM '{self.folder}/out/by_minute/*.parquet' ORDER BY ALL"
+        ).fetchall()
+        batch = duckdb.sql(
+            f"""SELECT time_bucket(INTERVAL 10 MINUTE, moment) AS start, kind, count(*), avg(driver)
+                FROM {rides} GROUP BY ALL ORDER BY ALL"""
+        ).fetchall()
+        assert by_minute == batch
+        lines = (self.folder / "out" / "by_day.json").read_text().splitlines()
+        by_day = sorted(
+            (row["start"], row["driver"], row["rides"]) for row in map(json.loads, lines)
+        )
+        batch = duckdb.sql(
+            f"""SELECT strftime(time_bucket(INTERVAL 1 DAY, moment), '%Y-%m-%dT%H:%M:%S') AS start, driver, count(*)
+                FROM {rides} GROUP BY ALL ORDER BY ALL"""
+        ).fetchall()
+        assert by_day == batch
+
+    def close(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait(10)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    duckdb.sql("SET TimeZone = 'UTC'")
+    made = Project(tmp_path)
+    (tmp_path / "rides.sql").write_text(SQL)
+    made.write_input(1000)
+    yield made
+    made.close()
+
+
+def settings(*assignments: str) -> list[str]:
+    """`--set` for each of them."""
+    return [word for each in assignments for word in ("--set", each)]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that is dead and not yet buried does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,146 @@
+"""The stream comes back: real workers, real SIGKILL, and the output held against the batch answer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from resurgence.control.transitions import EDGES, StateName
+from tests.integration.conftest import QUICK, Project, is_alive, settings
+
+KILLS = (
+    "epoch.planned@1=kill",
+    "epoch.read@2=kill",
+    "state.partial@3=kill",
+    "state.written@4=kill",
+    "sink.staged@5=kill",
+    "metadata.written@6=kill",
+    "manifest.published@7=kill",
+    "sink.committing@8=kill",
+    "sink.committed@9=kill",
+    "compaction.mid@10=kill",
+    "retention.mid@11=kill",
+    "epoch.planned@12=kill",
+    "restore.mid@12=kill",
+)
+
+
+def assert_edges_are_legal(project: Project) -> None:
+    for event in project.events("state"):
+        assert StateName(event["to"]) in EDGES[StateName(event["from"])]
+
+
+@pytest.mark.timeout(400)
+def test_a_worker_killed_at_every_fault_point_comes_back_exactly_once(project: Project) -> None:
+    project.write_input(1300)
+    done = project.run(
+        "--epoch-rows",
+        "100",
+        *settings(
+            *QUICK, "checkpoint.keep=3", "checkpoint.compact_files=2", f"faults={','.join(KILLS)}"
+        ),
+    )
+    assert done.returncode == 0, done.stderr
+    project.assert_exactly_once()
+    failures = project.events("failure")
+    assert [each["kind"] for each in failures] == ["worker_exited"] * len(KILLS)
+    # The kill amid the restore belongs to the incident that the restore was for.
+    incidents = project.events("incident")
+    assert sum(each["attempts"] for each in incidents) == len(KILLS)
+    assert len(incidents) == len(KILLS) - 1
+    assert all(each["resumed_at"] and each["phases"]["restore"] > 0 for each in incidents)
+    assert len(project.events("worker_started")) == len(KILLS) + 1
+    assert_edges_are_legal(project)
+
+
+@pytest.mark.timeout(400)
+def test_a_raised_a_hung_and_a_frozen_worker_are_each_detected_and_recovered(
+    project: Project,
+) -> None:
+    faults = "state.partial@2=raise,sink.staged@3=hang,epoch.read@4=freeze"
+    done = project.run(
+        "--epoch-rows",
+        "200",
+        *settings(
+            *QUICK,
+            "pipeline.heartbeat_interval=200ms",
+            "pipeline.heartbeat_timeout=4s",
+            "pipeline.epoch_timeout=25s",
+            f"faults={faults}",
+        ),
+    )
+    assert done.returncode == 0, done.stderr
+    project.assert_exactly_once()
+    raised, hung, frozen = project.events("failure")
+    assert (raised["kind"], raised["subtask"]) == ("task_failed", 0)
+    assert raised["operator_id"].startswith("window-")
+    assert hung["kind"] == "progress_stalled"
+    assert frozen["kind"] == "worker_timedout"
+    assert len(project.events("incident")) == 3
+
+
+@pytest.mark.timeout(400)
+def test_a_killed_controller_an_interrupt_and_another_parallelism_go_on_exactly(
+    project: Project,
+) -> None:
+    arguments = ("--epoch-rows", "100", *settings(*QUICK))
+    first = project.start("--parallelism", "1", *arguments)
+    worker = project.wait_for("worker_started")["pid"]
+    project.wait_for("committed", epoch=2)
+    first.kill()
+    first.wait(10)
+    deadline = time.monotonic() + 5
+    while is_alive(worker) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_alive(worker), "a worker without a controller must end"
+
+    second = project.start("--parallelism", "3", *arguments)
+    project.wait_for("worker_started", generation=2)
+    project.wait_for("failure", kind="controller_lost")
+    resumed = project.wait_for("incident", kind="controller_lost")
+    os.kill(second.pid, signal.SIGINT)
+    _, err = second.communicate(timeout=60)
+    assert second.returncode == 0, err
+    assert project.events("state")[-1]["to"] == "Stopped"
+    assert resumed["restored_epoch"] >= 2
+
+    done = project.run("--parallelism", "2", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert project.events("state")[-1]["to"] == "Finished"
+    project.assert_exactly_once()
+
+    again = project.run(*arguments)
+    assert again.returncode == 0
+    project.assert_exactly_once()
+
+
+@pytest.mark.timeout(400)
+def test_a_flipped_bit_in_a_state_file_falls_back_and_is_reported(project: Project) -> None:
+    arguments = ("--epoch-rows", "100", *settings(*QUICK))
+    stopped = project.start(*arguments)
+    project.wait_for("committed", epoch=3)
+    os.kill(stopped.pid, signal.SIGINT)
+    stopped.communicate(timeout=60)
+    newest = newest_state_file(project.folder / ".resurgence")
+    data = bytearray(newest.read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    newest.write_bytes(bytes(data))
+
+    done = project.run(*arguments)
+    assert done.returncode == 0, done.stderr
+    project.assert_exactly_once()
+    assert newest.name in project.events("failure")[-1]["error"]
+    fallbacks = project.events("fallback")
+    assert fallbacks
+    assert all(newest.name in reason for each in fallbacks for reason in each["reasons"])
+
+
+def newest_state_file(state_dir: Path) -> Path:
+    """The newest file of the table whose window stays open to the end."""
+    tables = {path.parent: path for path in state_dir.glob("rides/tables/*/partials/*.parquet")}
+    most = max(tables, key=lambda folder: len(list(folder.iterdir())))
+    return max(most.iterdir(), key=lambda path: int(path.name.split("-")[0]))
