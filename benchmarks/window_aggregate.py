@@ -127,7 +127,11 @@ def totals(numbers: DataFrame, load: Load) -> DataFrame:
     return (
         stamped.withWatermark("at", "1 second")
         .groupBy(F.window("at", "10 seconds"), "k")
-        .agg(F.count("*").alias("n"), F.sum("counter").alias("total"), F.max("counter").alias("highest"))
+        .agg(
+            F.count("*").alias("n"),
+            F.sum("counter").alias("total"),
+            F.max("counter").alias("highest"),
+        )
     )
 
 
@@ -144,15 +148,23 @@ def compare(spark: SparkSession, load: Load) -> float:
     theirs = {}
     for store in ONLY or STATE_STORES:
         with tempfile.TemporaryDirectory() as folder:
-            theirs[store] = statistics.mean(warm(streaming_epochs(spark, load, Path(folder), store), load))
+            theirs[store] = statistics.mean(
+                warm(streaming_epochs(spark, load, Path(folder), store), load)
+            )
     best = min(theirs, key=lambda store: theirs[store])
-    print(f"{load.name}: {load.rows:,} rows per epoch, {load.epochs_per_window} epochs per window, "
-          f"{load.epochs} epochs, the second half counts")
-    print(f"  Resurgence                        {ours * 1000:7.0f} ms an epoch, {load.rows / ours:12,.0f} rows/s")
+    print(
+        f"{load.name}: {load.rows:,} rows per epoch, {load.epochs_per_window} epochs per window, "
+        f"{load.epochs} epochs, the second half counts"
+    )
+    print(
+        f"  Resurgence                        {ours * 1000:7.0f} ms an epoch, {load.rows / ours:12,.0f} rows/s"
+    )
     for store, seconds in theirs.items():
         name = f"Structured Streaming, {store}"
         print(f"  {name:33} {seconds * 1000:7.0f} ms an epoch, {load.rows / seconds:12,.0f} rows/s")
-    print(f"  ratio of rows/s {theirs[best] / ours:.2f}, of time {ours / theirs[best]:.2f} (against {best})")
+    print(
+        f"  ratio of rows/s {theirs[best] / ours:.2f}, of time {ours / theirs[best]:.2f} (against {best})"
+    )
     return ours / theirs[best]
 
 
@@ -182,8 +194,6 @@ def main() -> None:
         finally:
             spark.stop()
             jvm.close()
-
-
 
 
 if __name__ == "__main__":

@@ -122,6 +122,11 @@ class NewerFormat(UserError):
 
     code = "state.newer_format"
 
+    def __init__(self, message: str, *, intact: bool, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.intact = intact
+        """Its checksum fits: it is what it says, and not a flipped bit."""
+
 
 class NoValidCheckpoint(ResurgenceError):
     """Checkpoints exist and none of them can be used."""

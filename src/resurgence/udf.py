@@ -68,7 +68,9 @@ class UserFunction:
 
 
 def registered_name(name: str) -> str:
-    """The name under which Spark knows a user's function: it cannot be taken for one of Spark's own."""
+    """The name under which Spark knows a user's function: it cannot be taken for one of Spark's
+    own.
+    """
     return f"resurgence_udf_{name}"
 
 

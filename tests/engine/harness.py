@@ -7,6 +7,7 @@ Spark's own batch SQL over the same file.
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -102,7 +103,7 @@ def random_legs(seed: int, rows: int, epochs: int, parallelism: Sequence[int]) -
     cuts = [0, *sorted(dice.sample(range(1, rows), epochs - 1)), rows]
     return [
         Leg(end - start, parallelism[number % len(parallelism)], epochs=1)
-        for number, (start, end) in enumerate(zip(cuts, cuts[1:], strict=False))
+        for number, (start, end) in enumerate(itertools.pairwise(cuts))
     ]
 
 

@@ -144,7 +144,8 @@ def test_a_file_of_several_blocks_is_read_by_several_tasks_with_the_right_line_n
 def test_ranges_of_any_size_join_without_a_gap(tmp_path: Path) -> None:
     path = tmp_path / "in.json"
     path.write_bytes(b'{"id": 1}\n\n{"id": 2}\r\n{"id": 3}')
-    opened, offset, seen = source(path), {"line": 0, "byte": 0}, []
+    opened, seen = source(path), []
+    offset = opened.first_offset(NOW, 1)
     for _ in range(4):
         planned = opened.plan(offset, 1, NOW)
         start, end = planned.start["byte"], planned.end["byte"]
@@ -202,7 +203,8 @@ def test_a_bad_line_stops_the_job_until_it_is_mended(spark: SparkSession, tmp_pa
     lines = [b'{"at": "2024-01-01T00:00:0%d", "id": %d}\n' % (n, n) for n in range(8)]
     path.write_bytes(b"".join([*lines[:5], b'{"at": "2024-01-01T00:00:05", "id":x}\n', *lines[6:]]))
     sql = source_table(path, "at TIMESTAMP, id INT") + sink_table(out, name="out")
-    sql += "INSERT INTO out SELECT tumble(INTERVAL '1 minute') AS w, sum(id) AS total FROM events GROUP BY w"
+    window = "tumble(INTERVAL '1 minute')"
+    sql += f"INSERT INTO out SELECT {window} AS w, sum(id) AS total FROM events GROUP BY w"
     job = Job(spark, tmp_path, sql)
     engine = job.open(Leg(3))
     engine.run_epoch()
@@ -224,7 +226,8 @@ def test_bad_lines_that_are_dropped_are_counted_and_take_nothing_with_them(
     path.write_bytes(b"".join([bad, *lines[:3], b"nonsense\n", *lines[3:], bad]))
     sql = source_table(path, "at TIMESTAMP, id INT", more=", bad_data = 'drop'")
     sql += sink_table(out, name="out")
-    sql += "INSERT INTO out SELECT tumble(INTERVAL '2 seconds') AS w, count(*) AS n FROM events GROUP BY w"
+    window = "tumble(INTERVAL '2 seconds')"
+    sql += f"INSERT INTO out SELECT {window} AS w, count(*) AS n FROM events GROUP BY w"
     job = Job(spark, tmp_path, sql)
     job.run([Leg(4, 2, epochs=1)])
     assert [each.counts.bad_rows for each in job.reports] == [

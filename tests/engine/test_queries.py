@@ -1,4 +1,4 @@
-"""Stateless queries and the shape of a pipeline: several sinks, shared views, casts, the terminal."""
+"""Stateless queries and the shape of a pipeline: several sinks, views, casts, the terminal."""
 
 from __future__ import annotations
 
@@ -73,8 +73,8 @@ def test_one_source_feeds_several_sinks_each_with_its_own_query_and_types(
         ("big", "bigint"),
     ]
     cast = (
-        "SELECT CAST(id AS DECIMAL(12,2)), CAST(id AS STRING), CAST(at AS DATE), CAST(id AS DOUBLE),"
-        " CAST(length(name) AS BIGINT) FROM events"
+        "SELECT CAST(id AS DECIMAL(12,2)), CAST(id AS STRING), CAST(at AS DATE),"
+        " CAST(id AS DOUBLE), CAST(length(name) AS BIGINT) FROM events"
     )
     assert sorted_rows(typed) == sorted_rows(batch(spark, path, COLUMNS, cast))
     some = spark.read.parquet(str(tmp_path / "some")).collect()
@@ -101,9 +101,10 @@ def test_a_view_that_is_read_twice_keeps_its_state_once(
     assert len(engine._pipeline.tables) == 1
     job.run([Leg(4, 2, epochs=1)])
 
-    query = "SELECT window(at, '4 seconds').start, count(*) FROM events GROUP BY window(at, '4 seconds')"
+    window = "window(at, '4 seconds')"
+    query = f"SELECT {window}.start, count(*) FROM events GROUP BY {window}"
     found = spark.read.parquet(str(tmp_path / "a"))
     assert sorted_rows(found) == sorted_rows(batch(spark, path, COLUMNS, query))
     shown = [json.loads(line) for line in capsysbinary.readouterr().out.splitlines()]
     assert shown == [{"start": "2024-01-01T00:00:00", "last": "cat"}]
-    assert not [each for each in job.store.list("job/staged")]
+    assert not job.store.list("job/staged")

@@ -1,4 +1,4 @@
-"""State files: they hold the key groups that they claim, and any parallelism can go on from them."""
+"""State files hold the key groups that they claim, and any parallelism can go on from them."""
 
 from __future__ import annotations
 

@@ -39,13 +39,13 @@ def failure(engine: Engine) -> Exception:
         ("SELECT id FROM events\nWHERE upper(id, 2) = 1", 4, 7, "WRONG_NUM_ARGS"),
         ("SELECT\n  CAST(tags AS INT) FROM events", 4, 3, "DATATYPE_MISMATCH"),
         (
-            "SELECT tumble(INTERVAL '1 minute') AS w,\n  count(*), sum(tags) FROM events GROUP BY w",
+            "SELECT tumble(INTERVAL 1 HOUR) AS w,\n  count(*), sum(tags) FROM events GROUP BY w",
             4,
             13,
             "DATATYPE_MISMATCH",
         ),
         (
-            "SELECT tumble(INTERVAL '1 minute') AS w, count(*)\nFROM events GROUP BY w,\n  name + tags",
+            "SELECT tumble(INTERVAL 1 HOUR) AS w, count(*)\nFROM events GROUP BY w,\n  name + tags",
             5,
             3,
             "DATATYPE_MISMATCH",

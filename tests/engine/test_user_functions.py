@@ -14,7 +14,7 @@ from resurgence.udf import UserFunction, load_functions
 from tests.engine.harness import Job, Leg, read_lines, sink_table, source_table, write_lines
 
 COLUMNS = "at TIMESTAMP, number BIGINT, word TEXT, weight INT"
-ROWS = [
+ROWS: list[dict[str, object]] = [
     {"at": "2024-01-01T00:00:00", "number": 1, "word": "ant", "weight": 1},
     {"at": "2024-01-01T00:00:01", "number": None, "word": "bee", "weight": 2},
     {"at": "2024-01-01T00:00:02", "number": 3, "word": None, "weight": None},

@@ -26,7 +26,8 @@ from tests.engine.harness import (
 ROWS = 160
 COLUMNS = (
     "at TIMESTAMP, word TEXT, day DATE, price DECIMAL(10,2), flag BOOLEAN, small INT, big BIGINT,"
-    " amount DECIMAL(12,3), wide DECIMAL(28,10), widest DECIMAL(38,18), real DOUBLE, bin INT, k0 TEXT, a0 INT, window TEXT"
+    " amount DECIMAL(12,3), wide DECIMAL(28,10), widest DECIMAL(38,18), real DOUBLE,"
+    " bin INT, k0 TEXT, a0 INT, window TEXT"
 )
 
 
@@ -89,16 +90,18 @@ def compare(
 EVERY_AGGREGATE = """
 SELECT {window} AS w, word, count(*) AS n, count(small) AS ns, count(word) AS nw,
   sum(small) AS s1, sum(big) AS s2, sum(amount) AS s3, sum(real) AS s4, sum(wide) AS s5,
-  min(small) AS m1, max(small) AS m2, min(word) AS m3, max(window) AS m4, min(at) AS m5, max(at) AS m6,
-  max(day) AS m7, min(price) AS m8, min(flag) AS m9, max(real) AS m10,
+  min(small) AS m1, max(small) AS m2, min(word) AS m3, max(window) AS m4, min(at) AS m5,
+  max(at) AS m6, max(day) AS m7, min(price) AS m8, min(flag) AS m9, max(real) AS m10,
   avg(small) AS v1, avg(amount) AS v2, avg(real) AS v3, avg(wide) AS v4, avg(price) AS v5,
   avg(widest) AS v6, avg(CAST(price AS DECIMAL(18,2))) AS v7
 FROM events GROUP BY {window}, word
 """
 NO_KEYS = """
-SELECT {window} AS w, count(*) FILTER (WHERE flag) AS n, sum(small) FILTER (WHERE small > 0) AS positive,
+SELECT {window} AS w, count(*) FILTER (WHERE flag) AS n,
+  sum(small) FILTER (WHERE small > 0) AS positive,
   avg(amount) FILTER (WHERE word = 'bee') AS mean, max(word) FILTER (WHERE FALSE) AS none,
-  (sum(big) + 1) * 2 - count(*) AS mixed, CASE WHEN count(word) > 3 THEN 'many' ELSE 'few' END AS many,
+  (sum(big) + 1) * 2 - count(*) AS mixed,
+  CASE WHEN count(word) > 3 THEN 'many' ELSE 'few' END AS many,
   round(avg(price), 1) AS rounded, sum(small + a0) AS inside, max(upper(word)) AS loud
 FROM events GROUP BY {window}
 """
@@ -111,8 +114,9 @@ SELECT {window} AS w, price, day, flag, real, count(*) AS n FROM events
 GROUP BY {window}, price, day, flag, real
 """
 CLASHING_NAMES = """
-SELECT {window} AS w, bin, k0, a0, sum(bin) AS a1, max(k0) AS k1, count(a0) AS a0_count, min(window) AS late
-FROM events GROUP BY {window}, bin, k0, a0
+SELECT {window} AS w, bin, k0, a0, window, sum(bin) AS a1, max(k0) AS k1,
+  count(a0) AS a0_count, min(window) AS late
+FROM events GROUP BY {window}, bin, k0, a0, window
 """
 COMPUTED_KEYS = """
 SELECT {window} AS w, upper(word) AS loud, small % 3 AS third, 'all' AS label, count(*) AS n

@@ -1,4 +1,6 @@
-"""A crash at every fault point, and before and after every write: a new generation goes on to the batch answer."""
+"""A crash at every fault point, and before and after every write: a new generation goes on to
+the batch answer.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ class CrashingStore(ObjectStore):
 
 def run_into(engine: Engine) -> Exception:
     """Run until a fault strikes; what it raised."""
-    with pytest.raises(Exception) as caught:  # noqa: PT011
+    with pytest.raises(Exception) as caught:
         while not engine.finished:
             engine.run_epoch()
     return caught.value

@@ -1,4 +1,6 @@
-"""Damage to what is stored: the job falls back to an older checkpoint, says why, and gives the same output."""
+"""Damage to what is stored: the job falls back to an older checkpoint, says why, and gives the
+same output.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +78,9 @@ def test_a_damaged_state_file_is_fallen_back_from(
     damage(target)
     damaged: frozenset[str] = frozenset()
     if damage is flip:
-        # The size is right, so only reading it shows the damage: the checksum of a page does not match.
-        with pytest.raises(Exception) as caught:  # noqa: PT011
+        # The size is right, so only reading it shows the damage: the checksum of a page does not
+        # match.
+        with pytest.raises(Exception) as caught:
             scenario.finish()
         error = translate(caught.value)
         assert isinstance(error, DamagedState)

@@ -112,22 +112,22 @@ class Project:
     def assert_exactly_once(self) -> None:
         """Both sinks hold the batch answer, row for row."""
         rides = f"(SELECT \"at\"::TIMESTAMP AS moment, driver, kind FROM read_json('{self.folder}/rides.json'))"
-        by_minute = duckdb.sql(
+        by_minute = rows_of(
             f"SELECT start::TIMESTAMPTZ::TIMESTAMP, kind, rides, mean FROM '{self.folder}/out/by_minute/*.parquet' ORDER BY ALL"
-        ).fetchall()
-        batch = duckdb.sql(
+        )
+        batch = rows_of(
             f"""SELECT time_bucket(INTERVAL 10 MINUTE, moment) AS start, kind, count(*), avg(driver)
                 FROM {rides} GROUP BY ALL ORDER BY ALL"""
-        ).fetchall()
+        )
         assert by_minute == batch
         lines = (self.folder / "out" / "by_day.json").read_text().splitlines()
         by_day = sorted(
             (row["start"], row["driver"], row["rides"]) for row in map(json.loads, lines)
         )
-        batch = duckdb.sql(
+        batch = rows_of(
             f"""SELECT strftime(time_bucket(INTERVAL 1 DAY, moment), '%Y-%m-%dT%H:%M:%S') AS start, driver, count(*)
                 FROM {rides} GROUP BY ALL ORDER BY ALL"""
-        ).fetchall()
+        )
         assert by_day == batch
 
     def close(self) -> None:
@@ -137,9 +137,14 @@ class Project:
                 process.wait(10)
 
 
+def rows_of(query: str) -> list[Any]:
+    """What DuckDB answers."""
+    return list(duckdb.execute(query).fetchall())
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Iterator[Project]:
-    duckdb.sql("SET TimeZone = 'UTC'")
+    duckdb.execute("SET TimeZone = 'UTC'")
     made = Project(tmp_path)
     (tmp_path / "rides.sql").write_text(SQL)
     made.write_input(1000)

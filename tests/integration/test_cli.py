@@ -1,4 +1,6 @@
-"""The command line as a user meets it: one clear message, the right exit status, never a stack trace."""
+"""The command line as a user meets it: one clear message, the right exit status, never a stack
+trace.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The stream comes back: real workers, real SIGKILL, and the output held against the batch answer."""
+"""The stream comes back: real workers, real SIGKILL, and the output held against the batch
+answer.
+"""
 
 from __future__ import annotations
 

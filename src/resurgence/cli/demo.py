@@ -1,4 +1,5 @@
-"""`make demo`: a windowed pipeline over generated rides; its worker is killed in the middle; the output is the batch answer.
+"""`make demo`: a windowed pipeline over generated rides; its worker is killed in the middle; the
+output is the batch answer.
 
 Everything happens in a temporary folder, with the same `resurgence run` that a user types.
 """

@@ -124,7 +124,7 @@ def _event_writer(target: str | None) -> Iterator[Callable[[Event], None]]:
         yield console.json_lines_writer(sys.stdout)
     else:
         try:
-            file = Path(target).open("a", encoding="utf-8")
+            file = Path(target).open("a", encoding="utf-8")  # noqa: SIM115 - closed below
         except OSError as error:
             raise ConfigError(f"cannot write events to {target}: {error.strerror}") from error
         with file:

@@ -33,14 +33,15 @@ class CommitLog:
         """
         return f"{self._folder}/{job}/staged/{epoch:010}-{generation}"
 
-    def sweep(self, job: JobIdentity) -> None:
-        """Remove all that is staged, but for what a commit that was begun still needs: should its
-        epoch be replayed, that is what must become visible.
+    def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
+        """Remove all that is staged for epochs up to this one, but for what a commit that was begun
+        still needs: should its epoch be replayed, that is what must become visible.
         """
         listed = [each.path for each in self._store.list(f"{self._folder}/{job}/staged")]
-        epochs = {Epoch(int(path.rsplit("/", 1)[1].split("-")[0])) for path in listed}
-        needed = {path for epoch in epochs for path in self._fixed_files(job, epoch)}
-        self._store.delete(path for path in listed if path not in needed)
+        staged_for = {path: Epoch(int(path.rsplit("/", 1)[1].split("-")[0])) for path in listed}
+        past = {path: each for path, each in staged_for.items() if each <= epoch}
+        needed = {path for each in set(past.values()) for path in self._fixed_files(job, each)}
+        self._store.delete(path for path in past if path not in needed)
 
     def _fixed_files(self, job: JobIdentity, epoch: Epoch) -> list[JsonValue]:
         try:

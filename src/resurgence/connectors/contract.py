@@ -11,6 +11,7 @@ be committed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
 
@@ -72,6 +73,15 @@ class StagedOutput(BaseModel):
     files: tuple[StagedFile, ...] = ()
 
 
+def merged_output(parts: Iterable[StagedOutput]) -> StagedOutput:
+    """What several operators staged for one table, as one."""
+    listed = tuple(parts)
+    return StagedOutput(
+        rows=sum(each.rows for each in listed),
+        files=tuple(file for each in listed for file in each.files),
+    )
+
+
 class Sink(Protocol):
     """Where rows go."""
 
@@ -93,8 +103,6 @@ class Sink(Protocol):
         """Remove what will never be committed."""
         ...
 
-    def sweep(self, job: JobIdentity) -> None:
-        """Remove all that the job ever staged and did not commit. Called when nothing is left to
-        commit.
-        """
+    def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
+        """Remove what the job staged for epochs up to this one, which are all committed."""
         ...

@@ -63,8 +63,8 @@ class FilesystemSink:
     def discard(self, staged: StagedOutput) -> None:
         self._store.delete(each.path for each in staged.files)
 
-    def sweep(self, job: JobIdentity) -> None:
-        self._log.sweep(job)
+    def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
+        self._log.sweep(job, epoch)
 
     def _publish(self, staged: str, final: str) -> None:
         """Move one object into sight; someone else having done it is as good."""

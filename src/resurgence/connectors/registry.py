@@ -7,10 +7,11 @@ from resurgence.connectors.contract import Sink, Source
 from resurgence.connectors.filesystem import FilesystemSink
 from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
 from resurgence.connectors.terminal import BlackholeSink, StdoutSink
-from resurgence.errors import ConfigError
+from resurgence.errors import ConfigError, UserError
 from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
 from resurgence.graph.model import Graph, SinkOperator, SourceOperator
 from resurgence.ids import JobName
+from resurgence.storage.object_store import storage_url
 
 _JSON = OptionSpec(choices=("json",), default="json")
 
@@ -110,5 +111,12 @@ def check_connectors(graph: Graph, state_url: str, job: JobName) -> None:
     """
     for source in graph.sources():
         make_source(source).check()
+    written: dict[str, str] = {}
     for sink in graph.sinks():
         make_sink(sink, state_url, job).check()
+        path = sink.options.get("path")
+        if path is not None and written.setdefault(storage_url(path), sink.table) != sink.table:
+            raise UserError(
+                f"the tables {written[storage_url(path)]} and {sink.table} both write to {path}",
+                hint="give each its own path, or INSERT into one table twice",
+            )

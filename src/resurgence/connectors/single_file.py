@@ -13,7 +13,7 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,13 +22,13 @@ from typing import BinaryIO
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors import json_lines
 from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.contract import StagedOutput
 from resurgence.connectors.staging import FileFormat, stage_files
+from resurgence.connectors.tasks import ArrowFunction, current_subtask, naming_subtask
 from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGone, UserError
 from resurgence.graph.model import Column
 from resurgence.ids import Epoch, Generation, JobIdentity
@@ -163,15 +163,12 @@ def _count_newlines(file: BinaryIO, length: int) -> int:
     return total
 
 
-def _line_reader(
-    path: str, spans: tuple[_Span, ...]
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _line_reader(path: str, spans: tuple[_Span, ...]) -> ArrowFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        context = TaskContext.get()
-        span = spans[context.partitionId() if context is not None else 0]
-        with open(path, "rb") as file:
+        span = spans[current_subtask()]
+        with Path(path).open("rb") as file:
             file.seek(span.start)
             line, left, carry = span.line, span.end - span.start, b""
             while left > 0 or carry:
@@ -190,7 +187,7 @@ def _line_reader(
                 yield pa.RecordBatch.from_arrays([positions, _text(texts)], ["position", "text"])
                 line += len(texts)
 
-    return read
+    return naming_subtask(read)
 
 
 def _text(lines: pa.Array) -> pa.Array:
@@ -250,30 +247,35 @@ class SingleFileSink:
                 latest = epoch, self._log.fix(job, epoch, content)
             if latest[0] == epoch:
                 files = [str(each) for each in _list(latest[1], "files")]
-                self._write(_number(latest[1], "offset"), files)
+                self._write(_number(latest[1], "offset"), _number(latest[1], "length"), files)
                 self._store.delete(files)
         self.discard(staged)
 
     def discard(self, staged: StagedOutput) -> None:
         self._store.delete(each.path for each in staged.files)
 
-    def sweep(self, job: JobIdentity) -> None:
-        self._log.sweep(job)
+    def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
+        self._log.sweep(job, epoch)
 
-    def _write(self, offset: int, files: Sequence[str]) -> None:
+    def _write(self, offset: int, length: int, files: Sequence[str]) -> None:
         """Put the staged pieces at their place and cut off what stands after them.
 
         The pieces are deleted only after they are all written, so a missing piece means that this
-        was done before.
+        was done before: then the file reaches beyond them.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as target:
+        with os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as target:
             target.seek(offset)
             for path in files:
                 try:
                     target.write(self._store.read(path))
-                except ObjectMissing:
-                    return
+                except ObjectMissing as error:
+                    if target.seek(0, os.SEEK_END) >= offset + length:
+                        return
+                    raise SinkError(
+                        f"{self._url}/{path} was staged for {self._path} and is gone",
+                        hint="staged output was removed by hand; bring it back from a copy",
+                    ) from error
             target.truncate()
             target.flush()
             os.fsync(target.fileno())

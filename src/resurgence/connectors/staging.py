@@ -7,7 +7,7 @@ no one names.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from enum import StrEnum
 
 import pyarrow as pa
@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from resurgence.connectors import json_lines
 from resurgence.connectors.contract import StagedFile, StagedOutput
+from resurgence.connectors.tasks import ArrowFunction, naming_subtask
 from resurgence.storage.object_store import shared_store
 from resurgence.storage.parquet import ParquetEncoder, create_new
 
@@ -52,10 +53,7 @@ def stage_files(rows: DataFrame, file_format: FileFormat, url: str, prefix: str)
     return StagedOutput(rows=sum(each.rows for each in files), files=files)
 
 
-_Writer = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-
-
-def _parquet_writer(url: str, prefix: str) -> _Writer:
+def _parquet_writer(url: str, prefix: str) -> ArrowFunction:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         encoder = ParquetEncoder()
         for batch in batches:
@@ -66,7 +64,7 @@ def _parquet_writer(url: str, prefix: str) -> _Writer:
                 encoder = ParquetEncoder()
         yield from _store_parquet(encoder, url, prefix)
 
-    return write
+    return naming_subtask(write)
 
 
 def _store_parquet(encoder: ParquetEncoder, url: str, prefix: str) -> Iterator[pa.RecordBatch]:
@@ -75,7 +73,7 @@ def _store_parquet(encoder: ParquetEncoder, url: str, prefix: str) -> Iterator[p
         yield _store(url, prefix, encoded.data, encoded.rows)
 
 
-def _json_writer(url: str, prefix: str) -> _Writer:
+def _json_writer(url: str, prefix: str) -> ArrowFunction:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pieces: list[bytes] = []
         rows = size = 0
@@ -89,7 +87,7 @@ def _json_writer(url: str, prefix: str) -> _Writer:
         if rows:
             yield _store(url, prefix, b"".join(pieces), rows)
 
-    return write
+    return naming_subtask(write)
 
 
 def joined_text(lines: pa.Array) -> bytes:

@@ -45,9 +45,10 @@ class StdoutSink:
     def discard(self, staged: StagedOutput) -> None:
         shared_store(self._url).delete(each.path for each in staged.files)
 
-    def sweep(self, job: JobIdentity) -> None:
+    def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
         store = shared_store(self._url)
-        store.delete(each.path for each in store.list(self._folder))
+        listed = [each.path for each in store.list(self._folder)]
+        store.delete(path for path in listed if int(path.rsplit("/", 1)[1][:10]) <= epoch)
 
 
 class BlackholeSink:
@@ -71,5 +72,5 @@ class BlackholeSink:
     def discard(self, staged: StagedOutput) -> None:
         """Nothing was kept."""
 
-    def sweep(self, job: JobIdentity) -> None:
+    def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
         """Nothing was kept."""

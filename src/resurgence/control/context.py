@@ -162,8 +162,10 @@ class JobContext:
                 self.events.emit("committed", epoch=message.epoch)
                 self.profile.append(message)
                 self.close_incident(now)
-            case StateRestored() if self.incident is not None:
-                self.incident.phases["restore"] = round(message.seconds.get("restore", 0.0), 3)
+            case StateRestored() if message.committed_pending:
+                self.events.emit("committed", epoch=message.epoch)
+                self.phase_done("restore")
+                self.close_incident(now)
         self._changed.set()
 
     async def _exited(self, worker: WorkerId, status: int) -> None:
@@ -192,10 +194,11 @@ class JobContext:
         if self.incident is not None:
             self.incident.restored_epoch = self.plan.epoch
             self.incident.fallbacks = self.plan.fallbacks
+            self.incident.count_replayed(self.plan)
 
     async def start_worker(self) -> None:
         """Start a process for the claimed generation and hand it graph and load plan."""
-        assert self.claim is not None and self.plan is not None and self.graph is not None
+        assert self.claim is not None
         self.address = self.address or await self.channel.open()
         worker = WorkerId(f"worker-{self.claim.generation}-{uuid.uuid4().hex[:6]}")
         token = self.channel.expect(worker, self.claim.generation)
@@ -211,7 +214,9 @@ class JobContext:
 
     async def hand_over(self) -> None:
         """Give the connected worker its order."""
-        assert self.worker is not None and self.plan is not None and self.graph is not None
+        assert self.worker is not None
+        assert self.plan is not None
+        assert self.graph is not None
         functions = self.definition.functions_file
         await self.channel.send(
             self.worker,
@@ -254,9 +259,7 @@ class JobContext:
             self.incident = Incident(self.clock.now(), failure)
         else:
             self.incident.attempts += 1
-        self.incident.replayed_rows = max(
-            self.incident.replayed_rows, sum(self.model.started_rows.values())
-        )
+        self.incident.started_rows.update(self.model.started_rows)
 
     def close_incident(self, resumed_at: datetime | None) -> None:
         """The first epoch after a failure is committed, or the job is at its end: it is over.

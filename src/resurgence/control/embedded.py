@@ -54,7 +54,7 @@ class EmbeddedController:
             ),
             profile=self.profile,
         )
-        left_in = await asyncio.to_thread(self._metadata.state, self._definition.name)
+        left_in = await asyncio.to_thread(self._left_in)
         if left_in is not None and left_in not in TERMINAL:
             ctx.note_failure(controller_failure(left_in))
         loop = asyncio.get_running_loop()
@@ -65,6 +65,13 @@ class EmbeddedController:
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
+
+    def _left_in(self) -> str | None:
+        """The state in which a controller of before left the job, as far as is known."""
+        try:
+            return self._metadata.state(self._definition.name)
+        except StorageError:
+            return None
 
     def _record(self, event: Event) -> None:
         # Without the database the job goes on: it holds nothing that a recovery needs.

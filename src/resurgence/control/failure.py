@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from resurgence.control.running_job_model import StalledProgress, WorkerStatus
 from resurgence.errors import DamagedState, ErrorDomain, ResurgenceError, RetryHint, SqlError
-from resurgence.ids import Epoch, OperatorId
+from resurgence.ids import NO_EPOCH, Epoch, OperatorId
 from resurgence.worker.messages import TaskFailedEvent
 
 
@@ -35,7 +35,7 @@ class Failure:
     reason: str
     domain: ErrorDomain
     retry_hint: RetryHint
-    epoch: Epoch = Epoch(0)
+    epoch: Epoch = NO_EPOCH
     hint: str = ""
     code: str = ""
     operator: OperatorId | None = None

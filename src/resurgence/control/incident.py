@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from resurgence.clock import instant_text, seconds
 from resurgence.control.failure import Failure
 from resurgence.ids import Epoch
+from resurgence.state.load_plan import LoadPlan
 from resurgence.state.protocol import Fallback
 
 
@@ -27,7 +28,18 @@ class Incident:
     fallbacks: tuple[Fallback, ...] = ()
     resumed_at: datetime | None = None
     phases: dict[str, float] = field(default_factory=dict)
+    started_rows: dict[Epoch, int] = field(default_factory=dict)
+    """Rows of the epochs that had been started when something failed."""
     _phase_began_at: datetime | None = None
+
+    def count_replayed(self, plan: LoadPlan) -> None:
+        """Every row after the restored epoch of which something had been read is read again."""
+        rows = {
+            epoch: sum(each.rows for each in recorded.inputs.values())
+            for epoch, recorded in plan.recorded.items()
+        }
+        again = {**self.started_rows, **rows}
+        self.replayed_rows = sum(count for epoch, count in again.items() if epoch > plan.epoch)
 
     def phase_done(self, name: str, now: datetime) -> None:
         """The time since the last phase's end goes to this phase."""

@@ -88,14 +88,14 @@ class MetadataStore:
             "changed_at": instant_text(now),
         }
         statement = insert(_JOBS).values(name=job, **values)
-        with self._writing() as connection:
+        with self._translated() as connection:
             connection.execute(
                 statement.on_conflict_do_update(index_elements=["name"], set_=values)
             )
 
     def record_event(self, job: JobName, event: Event) -> None:
         """Something that happened."""
-        with self._writing() as connection:
+        with self._translated() as connection:
             connection.execute(
                 _EVENTS.insert().values(
                     job=job, at=event["at"], event=event["event"], facts=json.dumps(event)
@@ -113,22 +113,22 @@ class MetadataStore:
         query = (
             sa.select(_INCIDENTS.c.facts).where(_INCIDENTS.c.job == job).order_by(_INCIDENTS.c.id)
         )
-        with self._engine.begin() as connection:
+        with self._translated() as connection:
             return [json.loads(row.facts) for row in connection.execute(query)]
 
     def state(self, job: JobName) -> str | None:
         """The state that the job was last seen in."""
-        with self._engine.begin() as connection:
+        with self._translated() as connection:
             found = connection.execute(sa.select(_JOBS.c.state).where(_JOBS.c.name == job)).first()
         return str(found.state) if found else None
 
     @contextmanager
-    def _writing(self) -> Iterator[sa.Connection]:
+    def _translated(self) -> Iterator[sa.Connection]:
         try:
             with self._engine.begin() as connection:
                 yield connection
         except sa.exc.SQLAlchemyError as error:
-            raise StorageError(f"cannot write to the metadata database: {error}") from error
+            raise StorageError(f"the metadata database fails: {error}") from error
 
     def close(self) -> None:
         self._engine.dispose()

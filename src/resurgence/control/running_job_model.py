@@ -77,7 +77,7 @@ class RunningJobModel:
         self.sealed_epoch = NO_EPOCH
         self.committed_epoch = NO_EPOCH
         self.started_rows: dict[Epoch, int] = {}
-        """Rows of the epochs that were started and are not committed: what a failure now makes
+        """Rows of the epochs that were started and are not sealed: what a failure now makes
         to be read again.
         """
         self.restored: StateRestored | None = None
@@ -118,9 +118,9 @@ class RunningJobModel:
                 self.started_rows[message.epoch] = message.rows
             case EpochSealed():
                 self.sealed_epoch = message.epoch
+                self.started_rows.pop(message.epoch, None)
             case EpochCommitted():
                 self.committed_epoch = message.epoch
-                self.started_rows.pop(message.epoch, None)
             case TaskFailedEvent():
                 self._failure = self._failure or message
             case InputFinished():

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from resurgence.clock import Clock
 from resurgence.config import Settings
-from resurgence.connectors.contract import BAD_POSITION, StagedOutput
+from resurgence.connectors.contract import BAD_POSITION, StagedOutput, merged_output
 from resurgence.engine.operators.window_aggregate import LATE, PARTIALS
 from resurgence.engine.pipeline import Pipeline, with_event_time
 from resurgence.engine.profile import EpochProfile
@@ -43,7 +43,9 @@ from resurgence.testing.faults import FaultInjector, FaultPoint
 OFFSETS, STAGED = "offsets", "staged"
 WATERMARK = "__watermark"
 SPREAD_ABOVE = 0.2
-"""Groups per row, in the epoch before, above which grouping twice costs more than shuffling all rows."""
+"""Groups per row, in the epoch before, above which grouping twice costs more than shuffling all
+rows.
+"""
 BEGINNING_OF_TIME = -(2**62)
 """Before any bin there can be."""
 
@@ -165,10 +167,16 @@ class Engine:
                 for each in self._graph.sinks()
             }
             self._commit(manifest.epoch, staged, manifest.inputs, manifest.counts)
-        for sink in self._pipeline.sinks.values():
-            sink.sweep(self._plan.job)
+        self._sweep()
         self.finished = self._plan.finished
         self._enter("idle")
+
+    def _sweep(self) -> None:
+        """Remove what was staged and not committed, up to the epoch that is. What was staged for
+        later ones is left: an older generation may just be sealing one of them.
+        """
+        for sink in self._pipeline.sinks.values():
+            sink.sweep(self._plan.job, self._epoch)
 
     def _require_same_operators(self) -> None:
         wanted = {each.id for each in self._graph.durable()}
@@ -238,6 +246,8 @@ class Engine:
         self._enter("commit", epoch)
         self._commit(epoch, work.staged, inputs, counts, profile)
         committed(report)
+        if self.finished:
+            self._sweep()
         self._enter("idle", epoch)
         return report
 
@@ -492,11 +502,14 @@ class Engine:
         recorded = self._plan.recorded.get(epoch)
         self._faults.hit(FaultPoint.SINK_COMMITTING, epoch)
         with profile.measure("sinks"):
-            for operator_id, sink in self._pipeline.sinks.items():
+            for operators in self._pipeline.sink_tables():
+                # Several INSERTs into one table are one commit: the sink keys it by (job, epoch).
+                sink = self._pipeline.sinks[operators[0]]
+                together = merged_output(staged[each] for each in operators)
                 if recorded is not None and recorded.committed:
-                    sink.discard(staged[operator_id])
+                    sink.discard(together)
                 else:
-                    sink.commit(self._plan.job, epoch, staged[operator_id])
+                    sink.commit(self._plan.job, epoch, together)
         self._faults.hit(FaultPoint.SINK_COMMITTED, epoch)
         with profile.measure("storage"):
             self._backend.record_committed(

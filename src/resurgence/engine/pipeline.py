@@ -67,6 +67,13 @@ class Pipeline:
             else:
                 self.sinks[operator.id] = make_sink(operator, state_url, paths.job)
 
+    def sink_tables(self) -> list[tuple[OperatorId, ...]]:
+        """The sink operators of each table that is written."""
+        tables: dict[str, list[OperatorId]] = {}
+        for operator in self.graph.sinks():
+            tables.setdefault(operator.table, []).append(operator.id)
+        return [tuple(each) for each in tables.values()]
+
     def derive(
         self, operator_id: OperatorId, given: Mapping[OperatorId, DataFrame | None]
     ) -> DataFrame | None:

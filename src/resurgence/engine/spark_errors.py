@@ -17,7 +17,7 @@ _STATE_FILE = re.compile(r"state file (\S+\.parquet)")
 _DATA_STATES = ("22", "P0001")
 """SQLSTATEs of values that an expression cannot take, and of raise_error()."""
 _TRACEBACK = "Traceback (most recent call last)"
-_TASK = re.compile(r"Task (\d+) in stage \d+\.\d+ failed")
+_TASK = re.compile(r"^\s*in subtask (\d+)\s*$", re.MULTILINE)
 
 
 class SparkGone(ResurgenceError):

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from resurgence.connectors.tasks import ArrowFunction, current_subtask, naming_subtask
 from resurgence.ids import Epoch, Generation
 from resurgence.state.key_groups import (
     KEY_GROUPS,
@@ -45,8 +45,6 @@ _WRITTEN = StructType(
         *(StructField(name, LongType()) for name in ("rows", "bytes", "time_start", "time_end")),
     ]
 )
-
-_ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True)
@@ -123,8 +121,10 @@ class TimeTable:
         )
 
     def read(self, spark: SparkSession, start: int, end: int) -> tuple[DataFrame, ...]:
-        """The rows in the bins [start, end), one DataFrame of one partition per subtask: the files that hold
-        its keys. Spark knows that a single partition needs no shuffle to be grouped."""
+        """The rows in the bins [start, end), one DataFrame of one partition per subtask: the
+        files that hold its keys. Spark knows that a single partition needs no shuffle to be
+        grouped.
+        """
         dealt = deal(self.overlapping(start, end), self._parallelism)
         return tuple(
             self._read_subtask(spark, subtask, slices, start, end)
@@ -141,7 +141,8 @@ class TimeTable:
     ) -> DataFrame:
         files = tuple((each.file.path, each.file.bytes) for each in slices)
         one_task = spark.range(0, 1, 1, 1)
-        rows = one_task.mapInArrow(_reader(self._url, files, start, end), self._schema)
+        task = _reader(self._url, files, start, end, subtask)
+        rows = one_task.mapInArrow(task, self._schema)
         if not any(each.partial for each in slices):
             return rows
         owned = owned_groups(subtask, self._parallelism)
@@ -157,10 +158,9 @@ class TimeTable:
         return max((len(slices) for slices in deal(self.files, self._parallelism)), default=0)
 
 
-def _writer(url: str, prefix: str, fault: PartialFault | None) -> _ArrowFunction:
+def _writer(url: str, prefix: str, fault: PartialFault | None) -> ArrowFunction:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        subtask = context.partitionId() if context is not None else 0
+        subtask = current_subtask()
         encoder = ParquetEncoder((BIN,))
         bounds: list[int] = []
         groups: set[int] = set()
@@ -187,16 +187,23 @@ def _writer(url: str, prefix: str, fault: PartialFault | None) -> _ArrowFunction
             }
             yield pa.RecordBatch.from_pydict(row)
 
-    return write
+    return naming_subtask(write)
 
 
-def _reader(url: str, files: tuple[tuple[str, int], ...], start: int, end: int) -> _ArrowFunction:
+def _reader(
+    url: str, files: tuple[tuple[str, int], ...], start: int, end: int, subtask: int
+) -> ArrowFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        for path, size in files:
-            for batch in read_bins(shared_store(url), path, size, BIN, start, end):
-                # Files of different ages agree in names and types, not in what they say of nulls.
-                yield pa.RecordBatch.from_arrays(batch.columns, batch.schema.names)
+        try:
+            for path, size in files:
+                for batch in read_bins(shared_store(url), path, size, BIN, start, end):
+                    # Files of different ages agree in names and types, not in what they say of
+                    # nulls.
+                    yield pa.RecordBatch.from_arrays(batch.columns, batch.schema.names)
+        except Exception as error:
+            error.add_note(f"in subtask {subtask}")
+            raise
 
     return read

@@ -82,7 +82,8 @@ def _window_lines(operator: WindowAggregateOperator, parallelism: int) -> Iterat
     for index, each in enumerate(operator.aggregates):
         yield f"  {'aggregates' if index == 0 else '':<12} {each.name} = {_aggregate(each)}"
     subtasks = f"{parallelism} subtask" if parallelism == 1 else f"{parallelism} subtasks"
-    yield f"  parallelism  {subtasks}, by hash of {'the keys' if operator.keys else 'the window'}"
+    hashed = "the window and the keys" if operator.keys else "the window"
+    yield f"  parallelism  {subtasks}, by hash of {hashed}"
     yield "  state        TimeTable 'partials': a row per window, group and epoch, in one bin per window"
     yield "  dropped      a bin, when the watermark passes the end of its window and its rows have gone out"
 
@@ -114,7 +115,7 @@ def _job_lines(graph: Graph) -> Iterator[str]:
         if window := _window_of(graph, sink):
             closing += 1
             yield (
-                f"  on closing   {sink.id}: reads the closed bins of {window.id}, one shuffle, stages "
+                f"  on closing   {sink.id}: reads the closed bins of {window.id}, no shuffle, stages "
                 "(only if the watermark has passed the end of a window)"
             )
     least = len(windows) + len(unshuffled)

@@ -58,7 +58,9 @@ from resurgence.state.records import (
 from resurgence.storage.object_store import ObjectStore
 
 UNUSABLE = (DamagedState, ObjectMissing, NewerFormat)
-"""What makes one record unusable. A job whose newest generation is of a newer format is refused as a whole."""
+"""What makes one record unusable. A job whose newest generation is of a newer format is refused
+as a whole.
+"""
 
 Checkpoint = tuple[Manifest, dict[OperatorId, OperatorCheckpointMetadata]]
 
@@ -101,11 +103,18 @@ class StateBackend:
         """The job's identity, from its newest readable generation; made anew only for a job
         without any state.
         """
+        newer: NewerFormat | None = None
         for path in sorted(paths, reverse=True):
             try:
                 return decode(GenerationRecord, self.store.read(path), path).job
             except DamagedState:
                 continue
+            except NewerFormat as error:
+                if error.intact:
+                    raise
+                newer = newer or error
+        if newer is not None:
+            raise newer
         if self.store.list(self.paths.epochs):
             raise IdentityMissing(
                 f"{self.store.url}/{self.paths.job} has checkpoints, but no record of whose they are",

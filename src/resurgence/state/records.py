@@ -211,12 +211,13 @@ def decode(kind: type[AnyRecord], data: bytes, path: str) -> AnyRecord:
         raise DamagedState(f"{path} is not JSON ({len(data)} bytes)", path=path) from error
     # The version comes first: a newer format may have another kind of checksum.
     version = whole.get("version") if isinstance(whole, dict) else None
+    body, seal = data[:-_SEAL_LENGTH] + b"}", data[-_SEAL_LENGTH:]
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise NewerFormat(
             f"{path} has format version {version}, this release reads up to {FORMAT_VERSION}",
+            intact=seal == _seal(body),
             hint="run it with the release that wrote it, or a newer one",
         )
-    body, seal = data[:-_SEAL_LENGTH] + b"}", data[-_SEAL_LENGTH:]
     if seal != _seal(body):
         raise DamagedState(f"{path} does not match its checksum", path=path)
     try:

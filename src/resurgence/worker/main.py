@@ -128,7 +128,11 @@ class Worker:
         seconds["restore"] = time.monotonic() - began - seconds["spark"]
         self._connection.send(
             StateRestored(
-                worker=self._worker, generation=self._generation, epoch=plan.epoch, seconds=seconds
+                worker=self._worker,
+                generation=self._generation,
+                epoch=plan.epoch,
+                committed_pending=plan.commit_pending,
+                seconds=seconds,
             )
         )
         cleaner = _Cleaner(Retention(backend, settings.checkpoint.keep, plan.generation), faults)

@@ -55,6 +55,8 @@ class StateRestored(WorkerMessage):
 
     type: Literal["state_restored"] = "state_restored"
     epoch: Epoch
+    committed_pending: bool = False
+    """The epoch's sinks had not been done, and are now."""
     seconds: dict[str, float]
 
 

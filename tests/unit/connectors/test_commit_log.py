@@ -72,6 +72,6 @@ def test_a_sweep_removes_what_is_staged_and_no_record(log: CommitLog, store: Obj
     store.create(log.staged_prefix(JOB, Epoch(2), 3) + "-x", b"rows")
     other = log.staged_prefix(JobIdentity("other"), Epoch(2), 3) + "-x"
     store.create(other, b"rows")
-    log.sweep(JOB)
+    log.sweep(JOB, Epoch(2))
     left = [each.path for each in store.list("")]
     assert left == [f"out/_resurgence/{JOB}/epochs/0000000001.json", other]

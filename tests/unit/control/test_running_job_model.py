@@ -333,13 +333,13 @@ def test_restored_state_counts_as_sealed_and_committed(running: RunningJobModel)
     assert (running.sealed_epoch, running.committed_epoch) == (3, 3)
 
 
-def test_rows_of_started_epochs_are_remembered_until_they_are_committed(
+def test_rows_of_started_epochs_are_remembered_until_they_are_sealed(
     running: RunningJobModel,
 ) -> None:
     running.observe(started(4, 100), after(1))
-    running.observe(sealed(4), after(2))
     assert running.started_rows == {4: 100}
+    running.observe(sealed(4), after(2))
+    assert running.started_rows == {}
     assert (running.sealed_epoch, running.committed_epoch) == (4, 3)
     running.observe(committed(4), after(3))
-    assert running.started_rows == {}
     assert (running.sealed_epoch, running.committed_epoch) == (4, 4)

@@ -14,8 +14,8 @@ from pyspark.sql.types import DecimalType
 from resurgence.graph.model import AggregateCall
 
 _GUARD_DIGITS = 12
-"""Digits that a quotient needs beyond those of the result to be rounded right, and the digits of the
-highest count.
+"""Digits that a quotient needs beyond those of the result to be rounded right, and the digits of
+the highest count.
 """
 
 

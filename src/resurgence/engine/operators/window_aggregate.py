@@ -87,7 +87,9 @@ class WindowAggregate:
         return binned.groupBy(*self._group).agg(*self._make)
 
     def merged(self, subtasks: Sequence[DataFrame]) -> DataFrame:
-        """Many partials of a group as one. Each subtask has all partials of its groups: no shuffle."""
+        """Many partials of a group as one. Each subtask has all partials of its groups: no
+        shuffle.
+        """
         merged = [each.groupBy(*self._group).agg(*self._merge) for each in subtasks]
         return functools.reduce(DataFrame.union, merged)
 
