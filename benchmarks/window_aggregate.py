@@ -1,8 +1,10 @@
-"""A tumbling aggregate, side by side: Resurgence and Structured Streaming in one run, on one Spark session.
+"""A tumbling aggregate, side by side: Resurgence and Structured Streaming in one run.
 
-Count, sum and max by key in windows of ten seconds; rows are generated inside Spark; Parquet out; checkpoints on. Both
-take the same rows in the same epochs, warm. Structured Streaming is run with each of its two state stores and the
-better one counts. Printed are medians and ratios; only the ratios mean anything on another machine.
+Count, sum and max by key in windows of ten seconds; rows are generated inside Spark; Parquet out;
+checkpoints on. Both take the same rows in the same epochs, on the same cores, memory and shuffle
+partitions, each in a process of its own; only the second half of the epochs counts, when the JVM is
+warm. Structured Streaming runs on Spark as it comes, with each of its two state stores, and the better
+one counts. Only the ratios mean anything on another machine.
 
     python benchmarks/window_aggregate.py [--large-epochs N] [--small-epochs N]
 """
@@ -10,7 +12,10 @@ better one counts. Printed are medians and ratios; only the ratios mean anything
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -35,7 +40,8 @@ STATE_STORES = {
     "HDFS-backed": "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
 }
 PARALLELISM = 2
-ONLY = ["HDFS-backed"]
+MEMORY = "4g"
+RESURGENCE = "Resurgence"
 
 
 @dataclass(frozen=True)
@@ -90,7 +96,6 @@ def resurgence_epochs(spark: SparkSession, load: Load, folder: Path) -> list[flo
 def streaming_epochs(spark: SparkSession, load: Load, folder: Path, store: str) -> list[float]:
     """Seconds of each micro-batch of a Structured Streaming query over the same rows."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORES[store])
-    spark.conf.set("spark.sql.shuffle.partitions", PARALLELISM)
     numbers = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", load.rows)
@@ -106,15 +111,19 @@ def streaming_epochs(spark: SparkSession, load: Load, folder: Path, store: str) 
         .trigger(processingTime="0 seconds")
         .start()
     )
+    seconds: dict[int, float] = {}
     try:
-        while query.lastProgress is None or query.lastProgress["batchId"] < load.epochs:
-            if query.exception() is not None:
-                raise SystemExit(str(query.exception()))
+        while len(seconds) < load.epochs:
+            failure = query.exception()
+            if failure is not None:
+                raise SystemExit(str(failure))
+            for each in query.recentProgress:
+                if each["numInputRows"] > 0:
+                    seconds[each["batchId"]] = each["durationMs"]["triggerExecution"] / 1000
             time.sleep(0.05)
-        progress = [each for each in query.recentProgress if each["numInputRows"] > 0]
     finally:
         query.stop()
-    return [each["durationMs"]["triggerExecution"] / 1000 for each in progress[: load.epochs]]
+    return [seconds[batch] for batch in sorted(seconds)][: load.epochs]
 
 
 def totals(numbers: DataFrame, load: Load) -> DataFrame:
@@ -141,56 +150,95 @@ def warm(seconds: list[float], load: Load) -> list[float]:
     return usable[: len(usable) - len(usable) % load.epochs_per_window]
 
 
-def compare(spark: SparkSession, load: Load) -> float:
-    """Mean seconds per epoch, ours over theirs; printed on the way."""
-    with tempfile.TemporaryDirectory() as folder:
-        ours = statistics.mean(warm(resurgence_epochs(spark, load, Path(folder)), load))
-    theirs = {}
-    for store in ONLY or STATE_STORES:
+def measure(spark: SparkSession, loads: tuple[Load, ...], engine: str) -> dict[Load, float]:
+    """Mean seconds of a warm epoch under each load."""
+    means = {}
+    for load in loads:
         with tempfile.TemporaryDirectory() as folder:
-            theirs[store] = statistics.mean(
-                warm(streaming_epochs(spark, load, Path(folder), store), load)
-            )
-    best = min(theirs, key=lambda store: theirs[store])
-    print(
-        f"{load.name}: {load.rows:,} rows per epoch, {load.epochs_per_window} epochs per window, "
-        f"{load.epochs} epochs, the second half counts"
+            if engine == RESURGENCE:
+                seconds = resurgence_epochs(spark, load, Path(folder))
+            else:
+                seconds = streaming_epochs(spark, load, Path(folder), engine)
+        means[load] = statistics.mean(warm(seconds, load))
+    return means
+
+
+def stock_session() -> SparkSession:
+    """Spark as it comes: what a user of Structured Streaming has."""
+    return (
+        SparkSession.builder.master("local[2]")
+        .config("spark.driver.memory", MEMORY)
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", PARALLELISM)
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
     )
-    print(
-        f"  Resurgence                        {ours * 1000:7.0f} ms an epoch, {load.rows / ours:12,.0f} rows/s"
+
+
+def child(engine: str, loads: tuple[Load, ...]) -> dict[Load, float]:
+    """Measure one engine in a process of its own: each has a fresh JVM, and warms it up by itself."""
+    command = [sys.executable, __file__, "--engine", engine]
+    command += ["--large-epochs", str(loads[0].epochs), "--small-epochs", str(loads[-1].epochs)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(done.stderr)
+    return dict(zip(loads, json.loads(done.stdout.splitlines()[-1]), strict=True))
+
+
+def loads_of(large_epochs: int, small_epochs: int) -> tuple[Load, ...]:
+    """The larger load first: it warms the JVM up for the smaller."""
+    return (
+        Load("large epochs, a window each", 1_000_000, large_epochs, 1),
+        Load("large epochs, four a window", 1_000_000, large_epochs, 4),
+        Load("small epochs, ten a window", 1000, small_epochs, 10),
     )
-    for store, seconds in theirs.items():
-        name = f"Structured Streaming, {store}"
-        print(f"  {name:33} {seconds * 1000:7.0f} ms an epoch, {load.rows / seconds:12,.0f} rows/s")
-    print(
-        f"  ratio of rows/s {theirs[best] / ours:.2f}, of time {ours / theirs[best]:.2f} (against {best})"
-    )
-    return ours / theirs[best]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large-epochs", type=int, default=21)
-    parser.add_argument("--small-epochs", type=int, default=161)
+    parser.add_argument("--large-epochs", type=int, default=25)
+    parser.add_argument("--small-epochs", type=int, default=121)
+    parser.add_argument("--engine", choices=[RESURGENCE, *STATE_STORES], help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    loads = loads_of(arguments.large_epochs, arguments.small_epochs)
+    if arguments.engine is not None:
+        print(json.dumps(list(run_engine(arguments.engine, loads).values())))
+        return
+    results = {engine: child(engine, loads) for engine in (RESURGENCE, *STATE_STORES)}
+    for load in loads:
+        print(f"{load.name}: {load.rows:,} rows an epoch, the second half of {load.epochs} epochs")
+        for engine, means in results.items():
+            name = engine if engine == RESURGENCE else f"Structured Streaming, {engine}"
+            print(
+                f"  {name:34}{means[load] * 1000:6.0f} ms an epoch {load.rows / means[load]:12,.0f} rows/s"
+            )
+        ours = results[RESURGENCE][load]
+        best = min(results[store][load] for store in STATE_STORES)
+        print(
+            f"  against the better one: {best / ours:.2f} times its rows/s, {ours / best:.2f} of its time"
+        )
+
+
+def run_engine(engine: str, loads: tuple[Load, ...]) -> dict[Load, float]:
+    if engine != RESURGENCE:
+        spark = stock_session()
+        try:
+            return measure(spark, loads, engine)
+        finally:
+            spark.stop()
     with tempfile.TemporaryDirectory() as folder:
         spark, jvm = start_session(
             app_name="window aggregate",
             master="local[2]",
-            memory="4g",
+            memory=MEMORY,
             shuffle_partitions=PARALLELISM,
             conf={},
             log_file=Path(folder) / "spark.log",
         )
         try:
-            ratios = {
-                load: compare(spark, load)
-                for load in (
-                    Load("large", 1_000_000, arguments.large_epochs, 1),
-                    Load("large", 1_000_000, arguments.large_epochs, 4),
-                    Load("small", 1000, arguments.small_epochs, 10),
-                )
-            }
+            return measure(spark, loads, engine)
         finally:
             spark.stop()
             jvm.close()

@@ -78,7 +78,17 @@ class Compiling(State):
         await asyncio.to_thread(check_connectors, ctx.graph, definition.state_url, definition.name)
         if ctx.desired.stop is not None:
             return Transition(Stopping(), "a stop was requested")
+        if _nothing_left(ctx):
+            return Transition(Finishing(), "all input had been read and committed before")
         return Transition(Scheduling(), f"{len(ctx.graph.operators)} operators")
+
+
+def _nothing_left(ctx: JobContext) -> bool:
+    """The restored checkpoint is the end of this very pipeline: no worker is needed to say so."""
+    assert ctx.graph is not None
+    assert ctx.plan is not None
+    same_operators = {each.id for each in ctx.graph.durable()} == set(ctx.plan.operators)
+    return ctx.plan.finished and not ctx.plan.commit_pending and same_operators
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ _C = StateName
 
 EDGES: dict[StateName, frozenset[StateName]] = {
     _C.CREATED: frozenset({_C.COMPILING, _C.STOPPING, _C.RECOVERING, _C.FAILING}),
-    _C.COMPILING: frozenset({_C.SCHEDULING, _C.STOPPING, _C.RECOVERING, _C.FAILING}),
+    _C.COMPILING: frozenset({_C.SCHEDULING, _C.FINISHING, _C.STOPPING, _C.RECOVERING, _C.FAILING}),
     _C.SCHEDULING: frozenset({_C.RUNNING, _C.STOPPING, _C.RECOVERING, _C.FAILING}),
     _C.RUNNING: frozenset(
         {
