@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -174,6 +175,31 @@ def test_a_new_job_begins_a_single_file_anew_and_adds_to_a_folder(target: Target
     assert sorted(target.visible()) == (
         new if target.is_file else ["a long line of the old job", *new]
     )
+
+
+def test_a_commit_that_comes_after_a_newer_epoch_adds_nothing_to_a_single_file(
+    tmp_path: Path,
+) -> None:
+    target = Target(tmp_path, "single_file")
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
+    target.open().commit(JOB, Epoch(3), target.stage(3, "c\n"))
+    target.open().commit(JOB, Epoch(2), target.stage(2, "b\n"))
+    assert target.visible() == ["a", "c"]
+    assert target.staged() == []
+
+
+def test_a_single_file_is_written_by_one_committer_at_a_time(tmp_path: Path) -> None:
+    target = Target(tmp_path, "single_file")
+    staged = target.stage(1, "a\n")
+    with ThreadPoolExecutor(1) as threads:
+        with (target.hidden / "lock").open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            committed = threads.submit(target.open().commit, JOB, Epoch(1), staged)
+            with pytest.raises(TimeoutError):
+                committed.result(timeout=0.2)
+            assert not (tmp_path / "out.json").exists()
+        committed.result(timeout=10)
+    assert target.visible() == ["a"]
 
 
 def test_a_new_job_without_output_empties_a_single_file(tmp_path: Path) -> None:

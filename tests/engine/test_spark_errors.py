@@ -38,6 +38,13 @@ def failure(engine: Engine) -> Exception:
         ("SELECT id,\n  name + tags AS x\nFROM events", 4, 3, "DATATYPE_MISMATCH"),
         ("SELECT id FROM events\nWHERE upper(id, 2) = 1", 4, 7, "WRONG_NUM_ARGS"),
         ("SELECT\n  CAST(tags AS INT) FROM events", 4, 3, "DATATYPE_MISMATCH"),
+        ("SELECT id FROM events\nWHERE id + 1", 4, 7, "boolean|BOOLEAN"),
+        (
+            "SELECT tumble(INTERVAL 1 HOUR) AS w,\n  count(*) FILTER (WHERE id) FROM events GROUP BY w",
+            4,
+            3,
+            "boolean|BOOLEAN",
+        ),
         (
             "SELECT tumble(INTERVAL 1 HOUR) AS w,\n  count(*), sum(tags) FROM events GROUP BY w",
             4,

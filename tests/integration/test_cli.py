@@ -27,7 +27,7 @@ def assert_clean(done: subprocess.CompletedProcess[str]) -> None:
         (
             "FROM rides GROUP BY window, kind",
             "FROM ride GROUP BY window, kind",
-            "16:8",
+            "15:8",
             "'ride'",
             "rides",
         ),

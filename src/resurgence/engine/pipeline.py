@@ -113,9 +113,9 @@ def _checked_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:
     try:
         return apply_query(rows, operator)
     except (AnalysisException, ParseException) as error:
-        conditions = [operator.where] if operator.where else []
-        for each in conditions:
-            _pin(rows, each, f"CAST({each.sql} AS BOOLEAN)")
+        if operator.where is not None:
+            # A filter takes nothing but a boolean; a projection takes it as it is.
+            _pin(rows, operator.where, f"count(*) FILTER (WHERE {operator.where.sql})")
         for each in operator.select:
             _pin(rows, each, each.sql)
         raise translate(error) from error
@@ -130,7 +130,8 @@ def _checked_window(
         for key in operator.keys:
             _pin(rows, key, key.sql)
         for call in operator.aggregates:
-            _pin(rows, call, f"{call.function}({', '.join(call.arguments) or '1'})")
+            condition = f" FILTER (WHERE {call.condition})" if call.condition else ""
+            _pin(rows, call, f"{call.function}({', '.join(call.arguments) or '1'}){condition}")
         raise translate(error) from error
 
 

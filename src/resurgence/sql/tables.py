@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from resurgence.errors import did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role, RoleSpec
-from resurgence.graph.model import EVENT_TIME, Column, WatermarkSpec
+from resurgence.graph.model import Column, WatermarkSpec
 from resurgence.ids import OperatorId
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.parse import Script
@@ -185,9 +185,11 @@ class Declarations:
                     each, "computed columns are not supported yet", "compute it in a view"
                 )
             nullable = bool(each.kind.args.get("allow_null"))
-        if node.name.lower() == EVENT_TIME:
+        if node.name.startswith("__") or "`" in node.name:
             raise self.script.error(
-                node, f"the name '{EVENT_TIME}' is reserved", "choose another name"
+                node,
+                f"the name '{node.name}' cannot be used",
+                "names that begin with '__' are reserved, and a name has no backquote",
             )
         return Column(name=node.name, type=spark_type(node.kind, self.script), nullable=nullable)
 
