@@ -375,6 +375,10 @@ def archive_path(java: Java) -> Path:
     return Path(cache, "resurgence", f"classes-{digest.hexdigest()[:16]}.jsa")
 
 
+_BUILDERS: list[subprocess.Popen[bytes]] = []
+"""Nobody waits for them; they are held so that Python does not complain of a child left running."""
+
+
 def build_archive_in_background(archive: Path) -> None:
     """Starts a process that builds the archive, unless one did so within the hour. Never raises.
 
@@ -387,7 +391,7 @@ def build_archive_in_background(archive: Path) -> None:
         if log_file.exists() and _age(log_file) > _ARCHIVE_RETRY_AFTER:
             log_file.unlink(missing_ok=True)
         with log_file.open("xb") as log:
-            subprocess.Popen(
+            builder = subprocess.Popen(
                 [
                     "nice",
                     "-n",
@@ -405,6 +409,7 @@ def build_archive_in_background(archive: Path) -> None:
                 # their niceness, and the build would take half of it from the start that it runs
                 # beside.
             )
+            _BUILDERS.append(builder)
     except OSError:
         return
 
