@@ -102,9 +102,10 @@ def test_python_workers_run_and_are_used_again(spark: SparkSession) -> None:
         )
         return sum(row.rows for row in answer), {row.pid for row in answer}
 
-    first, second = job(), job()
-    assert first[0] == second[0] == 100
-    assert first[1] & second[1]
+    answers = [job() for _ in range(8)]
+    assert all(rows == 100 for rows, _ in answers)
+    # Idle workers of earlier jobs are taken in any order; new ones for each task would be sixteen.
+    assert len(set().union(*(pids for _, pids in answers))) < 16
 
 
 def test_a_child_process_cannot_find_the_gateway(spark: SparkSession) -> None:

@@ -45,6 +45,9 @@ _DEFAULTS = {
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+    # The subtasks of a closing window are united, and must stay tasks of their own: Spark would
+    # put single partitions into one.
+    "spark.sql.unionOutputPartitioning": "false",
     # Aggregates over many groups: the generated hash map serves both sides of the shuffle and holds
     # a million groups before it falls back. Half the time of the defaults for 430,000 groups.
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
