@@ -39,7 +39,7 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
-    # A third less time for a small mapInArrow job than over TCP.
+    # Small mapInArrow jobs are quicker so than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
@@ -48,8 +48,8 @@ _DEFAULTS = {
     # The subtasks of a closing window are united, and must stay tasks of their own: Spark would
     # put single partitions into one.
     "spark.sql.unionOutputPartitioning": "false",
-    # Aggregates over many groups: the generated hash map serves both sides of the shuffle and holds
-    # a million groups before it falls back. Half the time of the defaults for 430,000 groups.
+    # Aggregates over many groups: the generated hash map serves both sides of the shuffle, and
+    # holds a million groups before it falls back to the slower one.
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
 }

@@ -75,3 +75,16 @@ def test_a_sweep_removes_what_is_staged_and_no_record(log: CommitLog, store: Obj
     log.sweep(JOB, Epoch(2))
     left = [each.path for each in store.list("")]
     assert left == [f"out/_resurgence/{JOB}/epochs/0000000001.json", other]
+
+
+def test_a_sweep_leaves_what_is_staged_for_a_later_epoch(
+    log: CommitLog, store: ObjectStore
+) -> None:
+    """An older generation may be about to seal it."""
+    past = log.staged_prefix(JOB, Epoch(2), 1) + "-x"
+    later = log.staged_prefix(JOB, Epoch(3), 1) + "-x"
+    for path in (past, later):
+        store.create(path, b"rows")
+    log.sweep(JOB, Epoch(2))
+    assert store.size(past) is None
+    assert store.size(later) == 4
