@@ -154,7 +154,7 @@ def measure(spark: SparkSession, loads: tuple[Load, ...], engine: str) -> dict[L
     """Mean seconds of a warm epoch under each load."""
     means = {}
     for load in loads:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             if engine == RESURGENCE:
                 seconds = resurgence_epochs(spark, load, Path(folder))
             else:

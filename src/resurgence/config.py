@@ -83,6 +83,10 @@ class CheckpointSettings(_Section):
     keep: Annotated[int, Field(ge=1, le=100)] = 10
     compact_files: Annotated[int, Field(ge=2)] = 8
     """A table is compacted when a subtask has more live files than this."""
+    verify_interval: Duration = timedelta(minutes=10)
+    """How often the newest checkpoint is read whole and verified, beside the epochs; 0s: never."""
+    accept_state_loss: bool = False
+    """Let an edited pipeline go on although it has no use for some of the state."""
 
 
 class Settings(_Section):

@@ -209,12 +209,70 @@ def test_a_new_job_without_output_empties_a_single_file(tmp_path: Path) -> None:
     assert target.visible() == []
 
 
-def test_staged_output_that_someone_removed_is_missed(tmp_path: Path) -> None:
-    target = Target(tmp_path, "filesystem")
-    staged = target.stage(1, "a\n")
+def test_staged_output_that_someone_removed_is_missed(target: Target) -> None:
+    staged = target.stage(1, "a\n", "b\n")
     target.open().discard(staged)
     with pytest.raises(SinkError, match=r"was staged for .* and is gone"):
         target.open().commit(JOB, Epoch(1), staged)
+
+
+def committed(target: Target, *epochs: int) -> None:
+    for epoch in epochs:
+        target.open().commit(JOB, Epoch(epoch), target.stage(epoch, f"{epoch}\n", f"and {epoch}\n"))
+
+
+def lines(*epochs: int) -> list[str]:
+    return [line for epoch in epochs for line in (f"{epoch}", f"and {epoch}")]
+
+
+def test_what_is_retracted_is_gone_and_later_epochs_follow_on_what_is_left(target: Target) -> None:
+    committed(target, 1, 2, 3, 4)
+    for _ in range(2):
+        target.open().retract(JOB, Epoch(2), Epoch(4))
+        assert target.visible() == lines(1, 2)
+    committed(target, 5, 6)
+    assert target.visible() == lines(1, 2, 5, 6)
+
+
+def test_a_retraction_that_was_done_does_not_touch_what_came_after_it(target: Target) -> None:
+    committed(target, 1, 2, 3)
+    target.open().retract(JOB, Epoch(1), Epoch(3))
+    committed(target, 4)
+    target.open().retract(JOB, Epoch(1), Epoch(3))
+    assert target.visible() == lines(1, 4)
+
+
+def test_retractions_can_go_back_before_earlier_ones(target: Target) -> None:
+    committed(target, 1, 2, 3, 4)
+    target.open().retract(JOB, Epoch(3), Epoch(4))
+    target.open().retract(JOB, Epoch(2), Epoch(4))
+    assert target.visible() == lines(1, 2)
+    committed(target, 5)
+    target.open().retract(JOB, Epoch(1), Epoch(5))
+    assert target.visible() == lines(1)
+    committed(target, 6)
+    assert target.visible() == lines(1, 6)
+
+
+def test_everything_can_be_retracted(target: Target) -> None:
+    committed(target, 1, 2)
+    target.open().retract(JOB, Epoch(0), Epoch(2))
+    assert target.visible() == []
+    committed(target, 3)
+    assert target.visible() == lines(3)
+
+
+def test_a_zombie_commits_nothing_of_a_retracted_epoch(target: Target) -> None:
+    committed(target, 1)
+    staged = target.stage(2, "zombie\n")
+    target.open().retract(JOB, Epoch(1), Epoch(3))
+    assert target.staged() == []
+    staged = target.stage(2, "zombie\n", generation=7)
+    target.open().commit(JOB, Epoch(2), staged)
+    assert target.visible() == lines(1)
+    committed(target, 4)
+    target.open().commit(JOB, Epoch(2), target.stage(2, "zombie\n", generation=8))
+    assert target.visible() == lines(1, 4)
 
 
 def test_rows_staged_by_spark_are_hidden_from_readers_until_committed(

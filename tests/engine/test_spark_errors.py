@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.engine.epoch import Engine
 from resurgence.engine.spark_errors import failed_subtask, translate
@@ -121,4 +123,32 @@ def test_a_failure_in_our_own_part_of_a_task_is_told_in_its_last_line(spark: Spa
     assert isinstance(error, TaskFailed)
     assert error.message == "LookupError: no such thing"
     assert error.domain is ErrorDomain.INTERNAL
-    assert failed_subtask(raised.value) in {None, 0, 1}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        lambda rows: rows.selectExpr("id", "10 div (id - 8) AS q"),
+        lambda rows: rows.selectExpr("id", "10 div (id - 8) AS q").groupBy("q").count(),
+        lambda rows: rows.where("id = 8").mapInArrow(fail_on_rows, "id LONG"),
+    ],
+    ids=["one stage", "before a shuffle", "in Python"],
+)
+def test_the_task_that_failed_is_found(
+    spark: SparkSession, query: Callable[[DataFrame], DataFrame]
+) -> None:
+    with pytest.raises(Exception):  # noqa: B017
+        query(spark.range(0, 12, 1, 4)).collect()
+    assert failed_subtask(spark) == 2
+
+
+def test_without_a_failed_task_there_is_no_subtask(spark: SparkSession) -> None:
+    spark.range(3).collect()
+    assert failed_subtask(spark) is None
+
+
+def fail_on_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        if batch.num_rows:
+            raise LookupError("no such thing")
+        yield batch

@@ -81,11 +81,12 @@ class Scenario:
         parallelism: int = 2,
         keep: int = 10,
         compact_files: int = 8,
+        epoch_rows: int = EPOCH_ROWS,
         damaged: frozenset[str] = frozenset(),
     ) -> Engine:
         settings = settings_from(
             {
-                "pipeline.epoch_rows": str(EPOCH_ROWS),
+                "pipeline.epoch_rows": str(epoch_rows),
                 "pipeline.parallelism": str(parallelism),
                 "checkpoint.keep": str(keep),
                 "checkpoint.compact_files": str(compact_files),

@@ -83,9 +83,9 @@ def test_a_failure_during_restore_falls_back_to_the_same_checkpoint_again(
 
 def test_a_failure_amid_compaction_leaves_the_old_files_in_force(scenario: Scenario) -> None:
     scenario.width = "1 day"
-    error = run_into(scenario.engine("compaction.mid@1=raise", compact_files=2))
+    error = run_into(scenario.engine("compaction.mid@1=raise", compact_files=2, epoch_rows=20))
     assert isinstance(error, InjectedFault)
-    scenario.finish(scenario.engine(compact_files=2))
+    scenario.finish(scenario.engine(compact_files=2, epoch_rows=20))
     scenario.assert_exactly_once()
 
 

@@ -9,10 +9,13 @@ from typing import Annotated
 import typer
 
 from resurgence import __version__
-from resurgence.cli import console
-from resurgence.cli.explain import explain_file
+from resurgence.cli import checkpoints, console, ledger, state_tables
+from resurgence.cli.explain import explain_file, explain_restore, sql_file
+from resurgence.cli.rollback import rollback_command
 from resurgence.cli.run import RunOptions, run_file
-from resurgence.errors import ResurgenceError
+from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Name, StateDir
+from resurgence.errors import ResurgenceError, UserError
+from resurgence.state.edits import ACCEPT_FLAG
 
 app = typer.Typer(
     add_completion=False,
@@ -74,6 +77,12 @@ def run(
     events: Annotated[
         str | None, typer.Option(metavar="FILE|-", help="Write events as JSON lines.")
     ] = None,
+    accept_state_loss: Annotated[
+        bool,
+        typer.Option(
+            ACCEPT_FLAG, help="Let an edited pipeline go on although it loses some of its state."
+        ),
+    ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show what an epoch costs.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -88,6 +97,7 @@ def run(
         assignments=tuple(assignments or ()),
         config=config,
         events=events,
+        accept_state_loss=accept_state_loss,
         profile=profile,
         debug=debug,
     )
@@ -96,17 +106,44 @@ def run(
 
 @app.command()
 def explain(
-    file: SqlFile,
+    what: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="[restore] FILE.sql",
+            help="The pipeline; with `restore`, what a restore would make of its state.",
+        ),
+    ],
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    name: Name = None,
     parallelism: Parallelism = None,
     udfs: Functions = None,
     assignments: Assignments = None,
     config: ConfigFile = None,
     debug: Debug = False,
 ) -> None:
-    """Show the graph of a pipeline: operators, ids, state, and the Spark jobs of an epoch."""
-    _guarded(
-        file, debug, lambda: explain_file(file, parallelism, udfs, tuple(assignments or ()), config)
-    )
+    """Show the graph of a pipeline, or what would become of each operator's state: keep, migrate,
+    drop, rebuild.
+    """
+    file, settings = what[-1], tuple(assignments or ())
+
+    def command() -> int:
+        if len(what) == 1:
+            return explain_file(sql_file(file), parallelism, udfs, settings, config)
+        if len(what) == 2 and what[0] == Path("restore"):
+            return explain_restore(
+                sql_file(file), state_dir, name, parallelism, udfs, settings, config
+            )
+        raise UserError(
+            "explain takes one file", hint="as in explain FILE.sql or explain restore FILE.sql"
+        )
+
+    _guarded(file, debug, command)
+
+
+app.add_typer(checkpoints.commands, name="checkpoints")
+app.add_typer(state_tables.commands, name="state")
+app.command("ledger")(ledger.ledger_command)
+app.command("rollback")(rollback_command)
 
 
 def _guarded(file: Path, debug: bool, command: Callable[[], int]) -> None:

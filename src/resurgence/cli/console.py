@@ -153,7 +153,7 @@ class ProgressView:
             return
         if self._live is None:
             print(f"{event['at']} {text}", file=sys.stderr, flush=True)
-        elif event["event"] in ("failure", "incident", "fallback"):
+        elif event["event"] in ("failure", "incident", "fallback", "checkpoint_damaged"):
             self._live.console.print(f"{event['at']} {_plain(text)}")
 
 
@@ -171,7 +171,7 @@ def describe(event: Event) -> str | None:
             )
         case "failure":
             return f"failure ({event['kind']}, {event['domain']}): {event['error']}"
-        case "fallback":
+        case "fallback" | "checkpoint_damaged":
             reasons = event["reasons"]
             shown = "; ".join(map(str, reasons)) if isinstance(reasons, list) else str(reasons)
             return f"checkpoint of epoch {event['epoch']} cannot be used: {shown}"

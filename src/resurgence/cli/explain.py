@@ -1,11 +1,17 @@
-"""`resurgence explain`: the graph of a pipeline, without running it."""
+"""`resurgence explain`: the graph of a pipeline, or what a restore would make of its state; nothing
+is run.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from resurgence.cli.pipeline_file import compile_file, settings_for
+from resurgence.cli.state_dir import open_job
+from resurgence.errors import UserError
 from resurgence.graph.explain import explain_graph
+from resurgence.state.edits import ACCEPT_FLAG, fate_table, fates
+from resurgence.state.inspection import checkpoint_of, kept_checkpoints
 
 
 def explain_file(
@@ -20,3 +26,37 @@ def explain_file(
     graph = compile_file(file.read_text(encoding="utf-8"), udfs)
     print(explain_graph(graph, settings.pipeline.parallelism))
     return 0
+
+
+def explain_restore(
+    file: Path,
+    state_dir: str,
+    name: str | None,
+    parallelism: int | None,
+    udfs: Path | None,
+    assignments: tuple[str, ...],
+    config: Path | None,
+) -> int:
+    """Print what becomes of each operator's state if this pipeline goes on from the newest
+    checkpoint.
+    """
+    settings = settings_for(assignments, config, parallelism=parallelism)
+    graph = compile_file(file.read_text(encoding="utf-8"), udfs)
+    view = checkpoint_of(kept_checkpoints(open_job(state_dir, name)), None)
+    judged = fates(
+        graph,
+        view.operators,
+        settings.pipeline.parallelism,
+        commit_pending=not view.is_committed,
+    )
+    print(f"from the checkpoint of epoch {view.epoch}:\n{fate_table(judged)}")
+    if any(each.loses for each in judged):
+        print(f"`run` refuses this; {ACCEPT_FLAG} accepts the loss")
+    return 0
+
+
+def sql_file(path: Path) -> Path:
+    """A file that is there."""
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    return path

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from resurgence.config import Settings, load_settings
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.graph.model import Graph
 from resurgence.sql import compile_pipeline
+from resurgence.storage.object_store import split_url
 from resurgence.udf import load_functions
 
 DEFAULT_CONFIG = Path("resurgence.toml")
@@ -19,15 +21,29 @@ def compile_file(sql: str, udfs: Path | None) -> Graph:
     return compile_pipeline(sql, CONNECTORS, functions)
 
 
+def local_folder(state_url: str, job: str) -> Path:
+    """Where logs and the metadata database of a job are: in its state dir if that is local."""
+    scheme, path = split_url(state_url)
+    if scheme == "file":
+        return Path(path)
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
+    return cache / "resurgence" / job
+
+
 def settings_for(
     assignments: tuple[str, ...],
     config: Path | None,
     *,
     parallelism: int | None = None,
     epoch_rows: int | None = None,
+    accept_state_loss: bool = False,
 ) -> Settings:
     """Settings from the TOML file, the environment, `--set` and the flags, the later winning."""
-    flags = {"pipeline.parallelism": parallelism, "pipeline.epoch_rows": epoch_rows}
+    flags = {
+        "pipeline.parallelism": parallelism,
+        "pipeline.epoch_rows": epoch_rows,
+        "checkpoint.accept_state_loss": accept_state_loss or None,
+    }
     given = tuple(f"{key}={value}" for key, value in flags.items() if value is not None)
     toml_file = config or (DEFAULT_CONFIG if DEFAULT_CONFIG.is_file() else None)
     return load_settings((*assignments, *given), toml_file=toml_file)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pathlib import Path
 from rich.table import Table
 
 from resurgence.cli import console
-from resurgence.cli.pipeline_file import compile_file, settings_for
+from resurgence.cli.pipeline_file import compile_file, local_folder, settings_for
 from resurgence.control.context import JobDefinition
 from resurgence.control.embedded import EmbeddedController
 from resurgence.control.events import Event
@@ -39,6 +38,7 @@ class RunOptions:
     assignments: tuple[str, ...]
     config: Path | None
     events: str | None
+    accept_state_loss: bool
     profile: bool
     debug: bool
 
@@ -52,13 +52,13 @@ def run_file(options: RunOptions) -> int:
         options.config,
         parallelism=options.parallelism,
         epoch_rows=options.epoch_rows,
+        accept_state_loss=options.accept_state_loss,
     )
     parse_faults(settings.faults)
     compile_file(sql, options.udfs)
 
     url = storage_url(options.state_dir)
-    scheme, path = split_url(url)
-    local = Path(path) if scheme == "file" else _cache_folder() / name
+    local = local_folder(url, name)
     store = _open(url)
     definition = JobDefinition(
         name=name,
@@ -92,10 +92,6 @@ def _open(url: str) -> ObjectStore:
     store = ObjectStore(url)
     require_writable(store)
     return store
-
-
-def _cache_folder() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "resurgence"
 
 
 def _conclude(state: State, options: RunOptions, log_file: Path) -> int:

@@ -3,12 +3,13 @@
 The first to create an epoch's record fixes what that epoch's output is; everyone else, a zombie or
 whoever restores the job, completes that record instead of their own. So an epoch that is replayed
 after a fallback, perhaps with its rows dealt to other files, can never become visible twice or in
-two mixed versions.
+two mixed versions. A retraction after a rollback is a record, too.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
@@ -18,6 +19,20 @@ from resurgence.storage.object_store import ObjectStore
 
 RECORDS_KEPT = 101
 """One more than the most checkpoints that can be kept: whatever can be replayed has its record."""
+
+
+@dataclass(frozen=True)
+class _Listed:
+    """A record: of an epoch, or of the retraction of all epochs after one up to this one."""
+
+    epoch: Epoch
+    after: Epoch | None
+    path: str
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """A retraction comes after the epoch itself, and one that goes back further after others."""
+        return self.epoch, 0 if self.after is None else self.epoch - self.after
 
 
 class CommitLog:
@@ -37,9 +52,7 @@ class CommitLog:
         """Remove all that is staged for epochs up to this one, but for what a commit that was begun
         still needs: should its epoch be replayed, that is what must become visible.
         """
-        listed = [each.path for each in self._store.list(f"{self._folder}/{job}/staged")]
-        staged_for = {path: Epoch(int(path.rsplit("/", 1)[1].split("-")[0])) for path in listed}
-        past = {path: each for path, each in staged_for.items() if each <= epoch}
+        past = {path: each for path, each in self._staged(job).items() if each <= epoch}
         needed = {path for each in set(past.values()) for path in self._fixed_files(job, each)}
         self._store.delete(path for path in past if path not in needed)
 
@@ -65,12 +78,48 @@ class CommitLog:
         return content
 
     def latest(self, job: JobIdentity) -> tuple[Epoch, dict[str, JsonValue]] | None:
-        """The newest epoch that was fixed, and its content."""
-        listed = self._store.list(f"{self._folder}/{job}/epochs")
-        if not listed:
-            return None
-        path = listed[-1].path
-        return Epoch(int(path.rsplit("/", 1)[1].removesuffix(".json"))), self._read(path)
+        """The newest epoch that was fixed, or up to which was retracted, and its content."""
+        records = self._records(job)
+        return (records[-1].epoch, self._read(records[-1].path)) if records else None
+
+    def between(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> list[dict[str, JsonValue]]:
+        """What was fixed for the epochs after one up to another, oldest first."""
+        records = self._records(job)
+        return [self._read(each.path) for each in records if after < each.epoch <= up_to]
+
+    def is_retracted(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> bool:
+        """All epochs after one up to another have been retracted."""
+        marks = [each.after for each in self._records(job) if each.epoch == up_to]
+        return any(each is not None and each <= after for each in marks)
+
+    def retract(
+        self, job: JobIdentity, after: Epoch, up_to: Epoch, content: dict[str, JsonValue]
+    ) -> None:
+        """Close the epochs after one up to another: a zombie that still comes to commit one of them
+        finds that it has no output. `content` is what `latest` gives from then on.
+        """
+        closed = json.dumps({"version": 1, "files": [], **content}).encode()
+        dead = range(after + 1, up_to + 1)
+        self._store.delete(path for path, epoch in self._staged(job).items() if epoch in dead)
+        for epoch in dead:
+            self._store.create(self._path(job, Epoch(epoch)), closed)
+        self._store.create(f"{self._folder}/{job}/epochs/{up_to:010}-{after:010}.json", closed)
+
+    def _records(self, job: JobIdentity) -> list[_Listed]:
+        """All records, in the order in which they hold: the last one is what is true now."""
+        found = []
+        for each in self._store.list(f"{self._folder}/{job}/epochs"):
+            name = each.path.rsplit("/", 1)[1].removesuffix(".json")
+            epoch, _, after = name.partition("-")
+            if epoch.isdecimal():
+                found.append(
+                    _Listed(Epoch(int(epoch)), Epoch(int(after)) if after else None, each.path)
+                )
+        return sorted(found, key=lambda each: each.rank)
+
+    def _staged(self, job: JobIdentity) -> dict[str, Epoch]:
+        listed = [each.path for each in self._store.list(f"{self._folder}/{job}/staged")]
+        return {path: Epoch(int(path.rsplit("/", 1)[1].split("-")[0])) for path in listed}
 
     def _read(self, path: str) -> dict[str, JsonValue]:
         try:

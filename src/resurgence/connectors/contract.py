@@ -6,7 +6,7 @@ rows.
 A sink takes an epoch's rows in two steps. `stage` makes them durable and invisible, under names of
 their own. `commit` makes them visible and may be called again, by anyone, for the same (job,
 epoch): what was committed first stays. `discard` and `sweep` remove what was staged and will never
-be committed.
+be committed. `retract` takes back what a rollback has declared dead.
 """
 
 from __future__ import annotations
@@ -85,6 +85,9 @@ def merged_output(parts: Iterable[StagedOutput]) -> StagedOutput:
 class Sink(Protocol):
     """Where rows go."""
 
+    retracts: bool
+    """What was committed can be taken back."""
+
     def check(self) -> None:
         """Raise a UserError now if this can never be written."""
         ...
@@ -105,4 +108,10 @@ class Sink(Protocol):
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
         """Remove what the job staged for epochs up to this one, which are all committed."""
+        ...
+
+    def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
+        """Take back what was committed for the epochs after one up to another, also if this was
+        begun before. Later epochs go on after them.
+        """
         ...

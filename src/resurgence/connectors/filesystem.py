@@ -22,6 +22,8 @@ from resurgence.storage.object_store import ObjectStore, shared_store, storage_u
 class FilesystemSink:
     """A folder of files."""
 
+    retracts = True
+
     def __init__(self, options: Mapping[str, str]) -> None:
         self._url = storage_url(options["path"])
         self._format = FileFormat(options["format"])
@@ -65,6 +67,13 @@ class FilesystemSink:
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
         self._log.sweep(job, epoch)
+
+    def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
+        # First close the epochs, then remove what they show: a zombie shows nothing in between.
+        self._log.retract(job, after, up_to, {})
+        dead = {f"{job}-{epoch:010}" for epoch in range(after + 1, up_to + 1)}
+        visible = [each.path for each in self._store.list("")]
+        self._store.delete(path for path in visible if path.rpartition("-")[0] in dead)
 
     def _publish(self, staged: str, final: str) -> None:
         """Move one object into sight; someone else having done it is as good."""

@@ -28,7 +28,7 @@ from resurgence.connectors import json_lines
 from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.contract import StagedOutput
 from resurgence.connectors.staging import FileFormat, stage_files
-from resurgence.connectors.tasks import ArrowFunction, current_subtask, naming_subtask
+from resurgence.connectors.tasks import ArrowFunction, current_subtask
 from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGone, UserError
 from resurgence.graph.model import Column
 from resurgence.ids import Epoch, Generation, JobIdentity
@@ -187,7 +187,7 @@ def _line_reader(path: str, spans: tuple[_Span, ...]) -> ArrowFunction:
                 yield pa.RecordBatch.from_arrays([positions, _text(texts)], ["position", "text"])
                 line += len(texts)
 
-    return naming_subtask(read)
+    return read
 
 
 def _text(lines: pa.Array) -> pa.Array:
@@ -207,6 +207,8 @@ def _text_or_null(line: pa.BinaryScalar) -> pa.Array:
 
 class SingleFileSink:
     """One file of JSON lines, which only ever grows by whole epochs."""
+
+    retracts = True
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._path = Path(options["path"]).expanduser().absolute()
@@ -238,7 +240,7 @@ class SingleFileSink:
         with self._locked():
             latest = self._log.latest(job)
             if latest is None or (latest[0] < epoch and staged.files):
-                end = _number(latest[1], "offset") + _number(latest[1], "length") if latest else 0
+                end = self._end(job)
                 content: Offset = {
                     "offset": end,
                     "length": sum(each.bytes for each in staged.files),
@@ -256,6 +258,21 @@ class SingleFileSink:
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
         self._log.sweep(job, epoch)
+
+    def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
+        with self._locked():
+            if self._log.is_retracted(job, after, up_to):
+                return
+            dead = self._log.between(job, after, up_to)
+            end = min((_number(each, "offset") for each in dead), default=self._end(job))
+            if self._path.is_file() and self._path.stat().st_size > end:
+                os.truncate(self._path, end)
+            self._log.retract(job, after, up_to, {"offset": end, "length": 0, "files": []})
+
+    def _end(self, job: JobIdentity) -> int:
+        """Where the job's output ends."""
+        latest = self._log.latest(job)
+        return _number(latest[1], "offset") + _number(latest[1], "length") if latest else 0
 
     def _write(self, offset: int, length: int, files: Sequence[str]) -> None:
         """Put the staged pieces at their place and cut off what stands after them.

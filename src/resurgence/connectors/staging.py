@@ -16,7 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from resurgence.connectors import json_lines
 from resurgence.connectors.contract import StagedFile, StagedOutput
-from resurgence.connectors.tasks import ArrowFunction, naming_subtask
+from resurgence.connectors.tasks import ArrowFunction
 from resurgence.storage.object_store import shared_store
 from resurgence.storage.parquet import ParquetEncoder, create_new
 
@@ -64,7 +64,7 @@ def _parquet_writer(url: str, prefix: str) -> ArrowFunction:
                 encoder = ParquetEncoder()
         yield from _store_parquet(encoder, url, prefix)
 
-    return naming_subtask(write)
+    return write
 
 
 def _store_parquet(encoder: ParquetEncoder, url: str, prefix: str) -> Iterator[pa.RecordBatch]:
@@ -87,7 +87,7 @@ def _json_writer(url: str, prefix: str) -> ArrowFunction:
         if rows:
             yield _store(url, prefix, b"".join(pieces), rows)
 
-    return naming_subtask(write)
+    return write
 
 
 def joined_text(lines: pa.Array) -> bytes:

@@ -16,16 +16,3 @@ def current_subtask() -> int:
     """The index of the task that this runs in."""
     context = TaskContext.get()
     return context.partitionId() if context is not None else 0
-
-
-def naming_subtask(task: ArrowFunction) -> ArrowFunction:
-    """A task whose failure says in which subtask it happened: Spark's own message does not."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        try:
-            yield from task(batches)
-        except Exception as error:
-            error.add_note(f"in subtask {current_subtask()}")
-            raise
-
-    return run

@@ -20,6 +20,8 @@ from resurgence.storage.object_store import shared_store
 class StdoutSink:
     """JSON lines on standard output; staged in the job's own store."""
 
+    retracts = False
+
     def __init__(self, state_url: str, folder: str) -> None:
         self._url = state_url
         self._folder = folder
@@ -50,9 +52,14 @@ class StdoutSink:
         listed = [each.path for each in store.list(self._folder)]
         store.delete(path for path in listed if int(path.rsplit("/", 1)[1][:10]) <= epoch)
 
+    def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
+        """What was printed stays printed."""
+
 
 class BlackholeSink:
     """Computes everything, keeps nothing."""
+
+    retracts = True
 
     def check(self) -> None:
         """It is always there."""
@@ -73,4 +80,7 @@ class BlackholeSink:
         """Nothing was kept."""
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
+        """Nothing was kept."""
+
+    def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
         """Nothing was kept."""

@@ -35,6 +35,7 @@ from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.records import GenerationRecord
 from resurgence.worker.messages import (
+    CheckpointDamaged,
     EpochCommitted,
     EpochSealed,
     FromWorker,
@@ -162,6 +163,10 @@ class JobContext:
                 self.events.emit("committed", epoch=message.epoch)
                 self.profile.append(message)
                 self.close_incident(now)
+            case CheckpointDamaged():
+                self.events.emit(
+                    "checkpoint_damaged", epoch=message.epoch, reasons=list(message.reasons)
+                )
             case StateRestored() if message.committed_pending:
                 self.events.emit("committed", epoch=message.epoch)
                 self.phase_done("restore")

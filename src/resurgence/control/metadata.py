@@ -122,6 +122,12 @@ class MetadataStore:
             found = connection.execute(sa.select(_JOBS.c.state).where(_JOBS.c.name == job)).first()
         return str(found.state) if found else None
 
+    def sql(self, job: JobName) -> str | None:
+        """The pipeline that the job ran last."""
+        with self._translated() as connection:
+            found = connection.execute(sa.select(_JOBS.c.sql).where(_JOBS.c.name == job)).first()
+        return str(found.sql) if found else None
+
     @contextmanager
     def _translated(self) -> Iterator[sa.Connection]:
         try:
@@ -132,3 +138,14 @@ class MetadataStore:
 
     def close(self) -> None:
         self._engine.dispose()
+
+
+def stored_sql(path: Path, job: JobName) -> str | None:
+    """The pipeline that a job ran last, if the database is there and knows it."""
+    if not path.is_file():
+        return None
+    store = MetadataStore(path)
+    try:
+        return store.sql(job)
+    finally:
+        store.close()

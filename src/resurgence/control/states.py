@@ -20,6 +20,8 @@ from resurgence.control.restart_policy import GiveUp, decide
 from resurgence.control.running_job_model import WorkerState
 from resurgence.control.transitions import StateName
 from resurgence.errors import ErrorDomain, RetryHint
+from resurgence.graph.model import Graph
+from resurgence.state.edits import fates, require_kept
 from resurgence.worker.messages import StopAfterEpoch
 
 _STEP = timedelta(seconds=60)
@@ -76,11 +78,27 @@ class Compiling(State):
         if ctx.graph is None:
             ctx.graph = await asyncio.to_thread(definition.compile, definition.sql)
         await asyncio.to_thread(check_connectors, ctx.graph, definition.state_url, definition.name)
+        _require_state_kept(ctx, ctx.graph)
         if ctx.desired.stop is not None:
             return Transition(Stopping(), "a stop was requested")
         if _nothing_left(ctx):
             return Transition(Finishing(), "all input had been read and committed before")
         return Transition(Scheduling(), f"{len(ctx.graph.operators)} operators")
+
+
+def _require_state_kept(ctx: JobContext, graph: Graph) -> None:
+    """Refuse an edit that loses state before a worker is started for it."""
+    plan, settings = ctx.plan, ctx.definition.settings
+    assert plan is not None
+    judged = fates(
+        graph,
+        {operator_id: load.metadata for operator_id, load in plan.operators.items()},
+        plan.parallelism,
+        commit_pending=plan.commit_pending,
+    )
+    if plan.epoch:
+        accept_loss = settings.checkpoint.accept_state_loss
+        require_kept(judged, plan.epoch, accept_loss=accept_loss)
 
 
 def _nothing_left(ctx: JobContext) -> bool:

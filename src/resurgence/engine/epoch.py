@@ -8,46 +8,49 @@ it and reports what it returns.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from pyspark.sql import Column, DataFrame, Observation
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from resurgence.clock import Clock
 from resurgence.config import Settings
-from resurgence.connectors.contract import BAD_POSITION, StagedOutput, merged_output
-from resurgence.engine.operators.window_aggregate import LATE, PARTIALS
-from resurgence.engine.pipeline import Pipeline, with_event_time
+from resurgence.connectors.contract import StagedOutput, merged_output
+from resurgence.engine.compaction import Compactor
+from resurgence.engine.operators.window_aggregate import PARTIALS
+from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.profile import EpochProfile
+from resurgence.engine.source_reader import Reading, SourceReader
+from resurgence.engine.time_table import TimeTable, Written
 from resurgence.errors import IncompatibleState
 from resurgence.graph.model import SinkOperator, SourceOperator, WindowAggregateOperator
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.backend import StateBackend
+from resurgence.state.edits import Fate, fates, require_kept
 from resurgence.state.load_plan import LoadPlan
+from resurgence.state.protocol import epoch_after
 from resurgence.state.records import (
     END_OF_TIME,
+    OFFSETS,
+    STAGED,
     CommittedRecord,
     EpochCounts,
     InputRange,
     Manifest,
     Offset,
     OperatorCheckpointMetadata,
-    StateFile,
     TableCheckpoint,
     TableKind,
+    Totals,
 )
 from resurgence.testing.faults import FaultInjector, FaultPoint
 
-OFFSETS, STAGED = "offsets", "staged"
-WATERMARK = "__watermark"
 SPREAD_ABOVE = 0.2
 """Groups per row, in the epoch before, above which grouping twice costs more than shuffling all
 rows.
 """
-BEGINNING_OF_TIME = -(2**62)
-"""Before any bin there can be."""
 
 
 @dataclass(frozen=True)
@@ -83,16 +86,19 @@ class _Work:
     """An epoch being executed: everything that becomes true only if it is sealed."""
 
     epoch: Epoch
+    began_at: datetime
     inputs: dict[OperatorId, InputRange]
     profile: EpochProfile
     rows: dict[OperatorId, DataFrame | None] = field(default_factory=dict)
-    observations: dict[OperatorId, Observation] = field(default_factory=dict)
+    readings: dict[OperatorId, Reading] = field(default_factory=dict)
     watermarks: dict[OperatorId, int | None] = field(default_factory=dict)
-    files: dict[OperatorId, tuple[StateFile, ...]] = field(default_factory=dict)
+    timers: dict[OperatorId, tuple[int, ...]] = field(default_factory=dict)
     staged: dict[OperatorId, StagedOutput] = field(default_factory=dict)
     bad_rows: dict[OperatorId, int] = field(default_factory=dict)
     late_rows: dict[OperatorId, int] = field(default_factory=dict)
+    kept_rows: dict[OperatorId, int] = field(default_factory=dict)
     bytes_written: int = 0
+    adopts_compaction: bool = False
 
 
 class Engine:
@@ -119,8 +125,15 @@ class Engine:
         self._faults = faults
         self._clock = clock
         self._epoch = plan.epoch
+        self._readers = {
+            each.id: SourceReader(each, pipeline.sources[each.id])
+            for each in pipeline.graph.sources()
+        }
         self._offsets: dict[OperatorId, Offset] = {}
+        self._totals = plan.manifest.totals if plan.manifest else None
         self._watermarks: dict[OperatorId, int | None] = {}
+        self._timers: dict[OperatorId, tuple[int, ...]] = {}
+        self._compactor = Compactor(settings.pipeline.epoch_timeout)
         self._exhausted: set[OperatorId] = set()
         self._groups_per_row: dict[OperatorId, float] = {}
         self._epoch_began_at = datetime.min.replace(tzinfo=clock.now().tzinfo)
@@ -139,8 +152,7 @@ class Engine:
         left pending.
         """
         self._enter("restore")
-        if self._plan.epoch:
-            self._require_same_operators()
+        kept = self._judge_edits()
         now = self._clock.now()
         for operator_id, source in self._pipeline.sources.items():
             load = self._plan.operators.get(operator_id)
@@ -153,9 +165,10 @@ class Engine:
                 if load.metadata.input is not None and load.metadata.input.final:
                     self._exhausted.add(operator_id)
         for operator_id, table in self._pipeline.tables.items():
-            load = self._plan.operators.get(operator_id)
-            if load is not None:
-                table.files = load.metadata.tables[PARTIALS].files
+            if operator_id in kept:
+                load = self._plan.operators[operator_id]
+                table.load(load.subtasks[PARTIALS])
+                self._timers[operator_id] = load.metadata.timers
         if self._plan.generation > 1:
             self._faults.hit(FaultPoint.RESTORE_MID, self._plan.epoch + 1)
         manifest = self._plan.manifest
@@ -165,37 +178,46 @@ class Engine:
                     self._plan.operators[each.id].metadata.tables[STAGED].values
                 )
                 for each in self._graph.sinks()
+                if each.id in kept
             }
             self._commit(manifest.epoch, staged, manifest.inputs, manifest.counts)
-        self._sweep()
-        self.finished = self._plan.finished
+        self._retract()
+        self.sweep(self._epoch)
+        self.finished = self._plan.finished and kept.issuperset(self._offsets)
         self._enter("idle")
 
-    def _sweep(self) -> None:
-        """Remove what was staged and not committed, up to the epoch that is. What was staged for
+    def _retract(self) -> None:
+        """Take back the output of epochs that were rolled back, as long as nothing follows on
+        them.
+        """
+        for first, last in self._plan.dead:
+            if self._plan.epoch < last:
+                for sink in self._pipeline.sinks.values():
+                    sink.retract(self._plan.job, Epoch(first - 1), last)
+
+    def sweep(self, epoch: Epoch) -> None:
+        """Remove what was staged and not committed, up to an epoch that is. What was staged for
         later ones is left: an older generation may just be sealing one of them.
         """
         for sink in self._pipeline.sinks.values():
-            sink.sweep(self._plan.job, self._epoch)
+            sink.sweep(self._plan.job, epoch)
 
-    def _require_same_operators(self) -> None:
-        wanted = {each.id for each in self._graph.durable()}
-        stored = set(self._plan.operators)
-        differences = [f"  {each}: new" for each in sorted(wanted - stored)]
-        differences += [f"  {each}: its state would be dropped" for each in sorted(stored - wanted)]
-        for operator_id, table in self._pipeline.tables.items():
-            load = self._plan.operators.get(operator_id)
-            if (
-                load is not None
-                and load.metadata.tables[PARTIALS].schema_text != table.checkpoint().schema_text
-            ):
-                differences.append(f"  {operator_id}: its state has other columns")
-        if differences:
-            raise IncompatibleState(
-                f"the pipeline does not fit the state of epoch {self._plan.epoch}:\n"
-                + "\n".join(differences),
-                hint="undo the edit, or choose another --name or --state-dir to begin from nothing",
-            )
+    def _judge_edits(self) -> set[OperatorId]:
+        """The operators that take up what the checkpoint holds of them; raises IncompatibleState."""
+        judged = fates(
+            self._graph,
+            {operator_id: load.metadata for operator_id, load in self._plan.operators.items()},
+            self._plan.parallelism,
+            commit_pending=self._plan.commit_pending,
+            schemas={
+                operator_id: table.checkpoint().schema_text
+                for operator_id, table in self._pipeline.tables.items()
+            },
+        )
+        if self._plan.epoch:
+            accept_loss = self._settings.checkpoint.accept_state_loss
+            require_kept(judged, self._plan.epoch, accept_loss=accept_loss)
+        return {each.operator for each in judged if each.fate in (Fate.KEEP, Fate.MIGRATE)}
 
     # ---------------------------------------------------------------- one epoch
 
@@ -212,14 +234,14 @@ class Engine:
         """
         began_at = self._clock.now()
         profile = EpochProfile()
-        epoch = Epoch(self._epoch + 1)
+        epoch = epoch_after(self._epoch, self._plan.dead)
         with profile.measure("planning"):
             inputs = self._plan_inputs(epoch, began_at)
         if inputs is None:
             return None
         self._epoch_began_at = began_at
         self._enter("plan", epoch)
-        work = _Work(epoch, inputs, profile)
+        work = _Work(epoch, began_at, inputs, profile)
         started(epoch, sum(each.rows for each in inputs.values()))
         self._faults.hit(FaultPoint.EPOCH_PLANNED, epoch)
         self._enter("execute", epoch)
@@ -247,7 +269,9 @@ class Engine:
         self._commit(epoch, work.staged, inputs, counts, profile)
         committed(report)
         if self.finished:
-            self._sweep()
+            self.sweep(epoch)
+        else:
+            self._start_compaction()
         self._enter("idle", epoch)
         return report
 
@@ -286,8 +310,9 @@ class Engine:
     # ---------------------------------------------------------------- execute
 
     def _execute(self, work: _Work) -> None:
+        self._adopt_compaction(work)
         for source in self._graph.sources():
-            self._read(work, source)
+            self._read(work, source.id)
         self._faults.hit(FaultPoint.EPOCH_READ, work.epoch)
         windows = self._graph.window_aggregates()
         if not windows:
@@ -299,39 +324,18 @@ class Engine:
             self._stage(work, sink)
         for source in self._graph.sources():
             self._observe(work, source.id)
-        for window in windows:
-            self._compact(work, window)
         self._faults.hit(FaultPoint.SINK_STAGED, work.epoch)
 
-    def _read(self, work: _Work, operator: SourceOperator) -> None:
-        """The DataFrame of a source's range, with its row counts and watermark observed as it is
-        read.
-        """
-        input_range = work.inputs[operator.id]
+    def _read(self, work: _Work, operator_id: OperatorId) -> None:
+        input_range = work.inputs[operator_id]
         if input_range.rows == 0:
-            work.rows[operator.id] = None
+            work.rows[operator_id] = None
             return
         with work.profile.measure("planning"):
-            source = self._pipeline.sources[operator.id]
-            rows = source.read(self._pipeline.spark, input_range, self._plan.parallelism)
-            observed: list[Column] = []
-            may_be_bad = BAD_POSITION in rows.columns
-            good = f"`{BAD_POSITION}` IS NULL"
-            if operator.watermark is not None:
-                # Computed before it is observed: what is observed is interpreted, not compiled.
-                mark = f"unix_micros(CAST({operator.watermark.sql} AS TIMESTAMP))"
-                mark = f"IF({good}, {mark}, NULL)" if may_be_bad else mark
-                rows = rows.selectExpr("*", f"{mark} AS `{WATERMARK}`")
-                observed.append(F.expr(f"max(`{WATERMARK}`) AS watermark"))
-            if may_be_bad:
-                observed.append(F.expr(f"count(`{BAD_POSITION}`) AS bad"))
-                observed.append(F.expr(f"min(`{BAD_POSITION}`) AS first_bad"))
-            if observed:
-                work.observations[operator.id] = Observation()
-                rows = rows.observe(work.observations[operator.id], *observed).drop(WATERMARK)
-            if may_be_bad:
-                rows = rows.where(good).drop(BAD_POSITION)
-            work.rows[operator.id] = with_event_time(rows, operator)
+            work.readings[operator_id] = self._readers[operator_id].read(
+                self._pipeline.spark, input_range, self._plan.parallelism
+            )
+            work.rows[operator_id] = work.readings[operator_id].rows
 
     def _observe(self, work: _Work, operator_id: OperatorId) -> None:
         """Settle a source's watermark and bad records, once a Spark job has read it."""
@@ -339,16 +343,14 @@ class Engine:
             return
         input_range = work.inputs[operator_id]
         mark = self._watermarks[operator_id]
-        observation = work.observations.get(operator_id)
-        if observation is not None:
-            seen = observation.get
-            work.bad_rows[operator_id] = int(seen.get("bad", 0))
-            source = self._pipeline.sources[operator_id]
-            if work.bad_rows[operator_id] and not source.drops_bad_records:
-                raise source.bad_record(input_range, int(seen["first_bad"]))
-            highest = seen.get("watermark")
-            if highest is not None:
-                mark = int(highest) if mark is None else max(int(highest), mark)
+        if operator_id in work.readings:
+            seen = work.readings[operator_id].seen()
+            source = self._readers[operator_id].source
+            if seen.first_bad is not None and not source.drops_bad_records:
+                raise source.bad_record(input_range, seen.first_bad)
+            work.bad_rows[operator_id] = seen.bad_rows
+            if seen.watermark is not None:
+                mark = seen.watermark if mark is None else max(seen.watermark, mark)
         work.watermarks[operator_id] = END_OF_TIME if input_range.final else mark
 
     def _aggregate(self, work: _Work, operator: WindowAggregateOperator) -> None:
@@ -360,33 +362,39 @@ class Engine:
         sources = self._graph.sources_of(operator.id)
         before = _lowest(self._watermarks[each] for each in sources)
         rows = self._pipeline.derive(operator.input, work.rows)
-        appended: tuple[StateFile, ...] = ()
+        open_from = window.open_from(before)
+        timers = self._timers.get(operator.id, ())
         fault = self._faults.claim(FaultPoint.STATE_PARTIAL, work.epoch)
         if rows is not None:
-            late = Observation() if before is not None else None
             with work.profile.measure("spark"):
                 spread = self._groups_per_row.get(operator.id, 0.0) > SPREAD_ABOVE
-                partials = window.partials(rows, before, late, spread=spread)
-                appended = table.write(
-                    table.dealt(partials), work.epoch, self._plan.generation, fault
+                partials = window.partials(rows, count_rows=True, spread=spread)
+                written = table.write(
+                    table.dealt(partials),
+                    work.epoch,
+                    self._plan.generation,
+                    open_from=open_from,
+                    fault=fault,
                 )
-            work.late_rows[operator.id] = int(late.get[LATE]) if late else 0
+            work.late_rows[operator.id] = written.late_rows
+            work.kept_rows[operator.id] = written.kept_rows
             rows_read = sum(work.inputs[each].rows for each in sources)
-            self._groups_per_row[operator.id] = sum(each.rows for each in appended) / rows_read
+            self._groups_per_row[operator.id] = sum(each.rows for each in written.files) / rows_read
+            work.bytes_written += written.bytes
+            # The table is the engine's, but a failure throws the engine away: nothing sees this
+            # before the seal.
+            table.append(written.files)
+            timers += window.timers(written.files, open_from)
         for each in sources:
             self._observe(work, each)
         after = _lowest(work.watermarks[each] for each in sources)
-        work.bytes_written += sum(each.bytes for each in appended)
-        # The table is the engine's, but a failure throws the engine away: nothing sees this before
-        # the seal.
-        table.files += appended
-        closed = window.newest_closed(before) + 1 if before is not None else BEGINNING_OF_TIME
-        closing = window.newest_closed(after) + 1 if after is not None else BEGINNING_OF_TIME
         work.rows[operator.id] = None
-        if closing > closed and table.overlapping(closed, closing):
-            found = table.read(self._pipeline.spark, closed, closing)
-            work.rows[operator.id] = window.results(found)
-        table.drop_before(closing)
+        still_open_from = window.open_from(after)
+        if after is not None and any(timer <= after for timer in timers):
+            closing = table.read(self._pipeline.spark, open_from, still_open_from)
+            work.rows[operator.id] = window.results(window.merged(closing))
+        table.drop_before(still_open_from)
+        work.timers[operator.id] = window.timers(table.files, still_open_from)
 
     def _stage(self, work: _Work, operator: SinkOperator) -> None:
         self._enter("execute", work.epoch, operator.id)
@@ -400,22 +408,49 @@ class Engine:
                 rows, self._plan.job, work.epoch, self._plan.generation
             )
 
-    def _compact(self, work: _Work, operator: WindowAggregateOperator) -> None:
-        """Merge a table's files when they have become many. The new ones are invisible until the
-        seal.
-        """
-        window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
-        if table.fullest_subtask() <= self._settings.checkpoint.compact_files:
+    # ---------------------------------------------------------------- compaction
+
+    @property
+    def compacting(self) -> Epoch | None:
+        """Retention must not touch unnamed files of this epoch and later ones."""
+        return self._compactor.in_flight
+
+    def _adopt_compaction(self, work: _Work) -> None:
+        """Put what a compaction wrote into its table; with this epoch it becomes durable."""
+        limit = 2 * self._settings.checkpoint.compact_files
+        crowded = any(table.fullest_subtask() > limit for table in self._pipeline.tables.values())
+        done = self._compactor.take(wait=crowded)
+        if done is None:
             return
-        self._enter("execute", work.epoch, operator.id)
-        after = _lowest(work.watermarks[each] for each in self._graph.sources_of(operator.id))
-        start = window.newest_closed(after) + 1 if after is not None else BEGINNING_OF_TIME
-        with work.profile.measure("spark"):
-            merged = window.merged(table.read(self._pipeline.spark, start, END_OF_TIME))
-            compacted = table.write(merged, work.epoch, self._plan.generation)
-        self._faults.hit(FaultPoint.COMPACTION_MID, work.epoch)
-        work.bytes_written += sum(each.bytes for each in compacted)
-        table.files = compacted
+        written = done.written.result()
+        work.bytes_written += written.bytes
+        self._pipeline.tables[done.operator].exchange(done.replaced, written.files)
+        work.adopts_compaction = True
+
+    def _start_compaction(self) -> None:
+        """Begin to merge the files of a table that has many. The new ones are invisible until they
+        are adopted.
+        """
+        epoch = epoch_after(self._epoch, self._plan.dead)
+        for operator_id, table in self._pipeline.tables.items():
+            replaced = table.small_files()
+            if table.fullest_subtask() <= self._settings.checkpoint.compact_files or not replaced:
+                continue
+            window = self._pipeline.windows[operator_id]
+            watermark = _lowest(
+                self._watermarks[each] for each in self._graph.sources_of(operator_id)
+            )
+            rows = table.read(
+                self._pipeline.spark, window.open_from(watermark), END_OF_TIME, replaced
+            )
+            write = functools.partial(self._compact, table, window.merged(rows), epoch)
+            self._compactor.start(operator_id, epoch, replaced, write)
+            return
+
+    def _compact(self, table: TimeTable, rows: DataFrame, epoch: Epoch) -> Written:
+        written = table.write(rows, epoch, self._plan.generation)
+        self._faults.hit(FaultPoint.COMPACTION_MID, epoch)
+        return written
 
     # ---------------------------------------------------------------- publish and commit
 
@@ -425,9 +460,12 @@ class Engine:
             rows_in={operator_id: each.rows for operator_id, each in work.inputs.items()},
             bad_rows=work.bad_rows,
             late_rows=work.late_rows,
+            kept_rows=work.kept_rows,
             rows_out={operator_id: each.rows for operator_id, each in work.staged.items()},
         )
         recorded = self._plan.recorded.get(work.epoch)
+        before = self._totals or Totals(since=work.epoch, counts=EpochCounts())
+        totals = Totals(since=before.since, counts=before.counts.plus(counts))
         with work.profile.measure("storage"):
             digests = self._backend.write_metadata(self._metadata(work))
             self._faults.hit(FaultPoint.METADATA_WRITTEN, work.epoch)
@@ -441,14 +479,20 @@ class Engine:
                     operators=digests,
                     inputs=work.inputs,
                     counts=counts,
+                    totals=totals,
                     finished=finished,
+                    began_at=work.began_at,
                     sealed_at=self._clock.now(),
                 )
             )
         self._epoch = work.epoch
+        self._totals = totals
         self._offsets = {operator_id: each.end for operator_id, each in work.inputs.items()}
         self._exhausted = {operator_id for operator_id, each in work.inputs.items() if each.final}
         self._watermarks = dict(work.watermarks)
+        self._timers = dict(work.timers)
+        if work.adopts_compaction:
+            self._compactor.adopted()
         self.finished = finished
         self._faults.hit(FaultPoint.MANIFEST_PUBLISHED, work.epoch)
         return counts
@@ -467,8 +511,7 @@ class Engine:
             elif isinstance(operator, WindowAggregateOperator):
                 table = self._pipeline.tables[operator.id]
                 tables = {PARTIALS: table.checkpoint()}
-                bins = {bound for file in table.files for bound in (file.time_start, file.time_end)}
-                timers = tuple(sorted(each + operator.width_micros for each in bins))
+                timers = work.timers[operator.id]
             else:
                 values = work.staged[operator.id].model_dump(mode="json")
                 tables = {STAGED: TableCheckpoint(kind=TableKind.GLOBAL, values=values)}
@@ -505,7 +548,7 @@ class Engine:
             for operators in self._pipeline.sink_tables():
                 # Several INSERTs into one table are one commit: the sink keys it by (job, epoch).
                 sink = self._pipeline.sinks[operators[0]]
-                together = merged_output(staged[each] for each in operators)
+                together = merged_output(staged[each] for each in operators if each in staged)
                 if recorded is not None and recorded.committed:
                     sink.discard(together)
                 else:

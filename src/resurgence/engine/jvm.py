@@ -60,6 +60,8 @@ _JAVA_OPTIONS = [
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
     "--enable-native-access=ALL-UNNAMED",
+    # From Java 24 on Arrow needs it; before 23 it is not known, and ignored.
+    "--sun-misc-unsafe-memory-access=allow",
     "-Djdk.reflect.useDirectMethodHandle=false",
     "-Dio.netty.tryReflectionSetAccessible=true",
     "-Dio.netty.allocator.type=pooled",

@@ -23,6 +23,7 @@ from resurgence.graph.model import (
     QueryOperator,
     SinkOperator,
     SourceOperator,
+    WatermarkSpec,
     WindowAggregateOperator,
 )
 from resurgence.ids import OperatorId
@@ -48,7 +49,11 @@ class Pipeline:
             if isinstance(operator, SourceOperator):
                 self.sources[operator.id] = make_source(operator)
                 columns = ", ".join(f"`{each.name}` {each.type}" for each in operator.columns)
-                shapes[operator.id] = with_event_time(spark.createDataFrame([], columns), operator)
+                shapes[operator.id] = spark.createDataFrame([], columns)
+                if operator.watermark is not None:
+                    shapes[operator.id] = shapes[operator.id].selectExpr(
+                        "*", event_time(operator.watermark)
+                    )
             elif isinstance(operator, QueryOperator):
                 shapes[operator.id] = _checked_query(shapes[operator.input], operator)
             elif isinstance(operator, WindowAggregateOperator):
@@ -63,7 +68,7 @@ class Pipeline:
                     keys=window.keys,
                     parallelism=parallelism,
                 )
-                shapes[operator.id] = window.results([spark.createDataFrame([], window.schema)])
+                shapes[operator.id] = window.results(spark.createDataFrame([], window.schema))
             else:
                 self.sinks[operator.id] = make_sink(operator, state_url, paths.job)
 
@@ -92,11 +97,9 @@ class Pipeline:
         return apply_query(rows, operator)
 
 
-def with_event_time(rows: DataFrame, operator: SourceOperator) -> DataFrame:
-    """A source's rows with the hidden column that carries event time."""
-    if operator.watermark is None:
-        return rows
-    return rows.selectExpr("*", f"`{operator.watermark.event_time}` AS `{EVENT_TIME}`")
+def event_time(watermark: WatermarkSpec) -> str:
+    """The hidden column that carries event time."""
+    return f"`{watermark.event_time}` AS `{EVENT_TIME}`"
 
 
 def apply_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:

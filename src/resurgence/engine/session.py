@@ -41,7 +41,10 @@ _DEFAULTS = {
     "spark.python.worker.reuse": "true",
     # Small mapInArrow jobs are quicker so than over TCP.
     "spark.python.unix.domain.socket.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    # Batches to Python are bounded by their rows alone: to bound their bytes too, Spark adds up the
+    # sizes of all columns after every single row.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",

@@ -5,9 +5,11 @@ workers' exceptions.
 from __future__ import annotations
 
 import re
+import time
 
 from py4j.protocol import Py4JError, Py4JNetworkError
 from pyspark.errors import AnalysisException, ParseException, PySparkException
+from pyspark.sql import SparkSession
 
 from resurgence import errors
 from resurgence.errors import DamagedState, ResurgenceError, TaskFailed, UserError
@@ -17,7 +19,7 @@ _STATE_FILE = re.compile(r"state file (\S+\.parquet)")
 _DATA_STATES = ("22", "P0001")
 """SQLSTATEs of values that an expression cannot take, and of raise_error()."""
 _TRACEBACK = "Traceback (most recent call last)"
-_TASK = re.compile(r"^\s*in subtask (\d+)\s*$", re.MULTILINE)
+_TOLD_WITHIN_SECONDS = 2.0
 
 
 class SparkGone(ResurgenceError):
@@ -51,10 +53,28 @@ def translate(error: Exception) -> ResurgenceError:
     return TaskFailed(f"{type(error).__name__}: {_first_line(text)}")
 
 
-def failed_subtask(error: Exception) -> int | None:
-    """The index of the task that failed, where Spark says it."""
-    match = _TASK.search(str(error))
-    return int(match[1]) if match else None
+def failed_subtask(spark: SparkSession) -> int | None:
+    """The index of the task that the newest Spark job failed in, if a task was what failed. The
+    exception does not say it; Spark's own records do, a moment later.
+    """
+    try:
+        store = spark.sparkContext._jsc.sc().statusStore()
+        deadline = time.monotonic() + _TOLD_WITHIN_SECONDS
+        while (job := store.jobsList(None).apply(0)).status().toString() == "RUNNING":
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(0.02)
+        stages = [job.stageIds().apply(index) for index in range(job.stageIds().size())]
+        for stage in (store.lastStageAttempt(each) for each in stages):
+            if stage.status().toString() == "FAILED":
+                tasks = store.taskList(stage.stageId(), stage.attemptId(), stage.numTasks() * 4)
+                for task in (tasks.apply(index) for index in range(tasks.size())):
+                    if task.status() == "FAILED":
+                        return int(task.index())
+    except (Py4JError, OSError):
+        # No job yet, a stage that was never begun, or no JVM any more.
+        return None
+    return None
 
 
 def _rebuilt(name: str, message: str) -> ResurgenceError:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from resurgence.connectors.tasks import ArrowFunction, current_subtask, naming_subtask
+from resurgence.connectors.tasks import ArrowFunction, current_subtask
 from resurgence.ids import Epoch, Generation
 from resurgence.state.key_groups import (
     KEY_GROUPS,
@@ -35,6 +35,9 @@ from resurgence.testing.faults import FaultAction, FaultPoint, strike
 BIN = "bin"
 """The column with a row's bin: the start of its window, in microseconds."""
 
+ROWS = "__rows"
+"""The column that says how many rows of the input a row stands for. It is not stored."""
+
 GROUP = "__key_group"
 
 _WRITTEN = StructType(
@@ -42,7 +45,11 @@ _WRITTEN = StructType(
         StructField("path", StringType()),
         StructField("subtask", IntegerType()),
         StructField("key_groups", StringType()),
-        *(StructField(name, LongType()) for name in ("rows", "bytes", "time_start", "time_end")),
+        StructField("digest", StringType()),
+        *(
+            StructField(name, LongType())
+            for name in ("rows", "bytes", "time_start", "time_end", "kept", "late")
+        ),
     ]
 )
 
@@ -56,9 +63,32 @@ class PartialFault:
     worker_pid: int
 
 
+@dataclass(frozen=True)
+class Written:
+    """What one job wrote; of how many rows of the input, and how many came too late for it."""
+
+    files: tuple[StateFile, ...]
+    kept_rows: int
+    late_rows: int
+
+    @property
+    def bytes(self) -> int:
+        return sum(each.bytes for each in self.files)
+
+
+@dataclass(frozen=True)
+class SubtaskRows:
+    """What one subtask holds of some bins."""
+
+    rows: DataFrame
+    """In one partition: Spark knows that it needs no shuffle to be grouped."""
+    unique: bool
+    """No two rows have the same bin and keys: they come from one file."""
+
+
 class TimeTable:
-    """The live files of one table. Changes of the list of files become durable with the next
-    checkpoint.
+    """The live files of one table, and which subtask reads them. Changes become durable with the
+    next checkpoint.
     """
 
     def __init__(
@@ -69,7 +99,41 @@ class TimeTable:
         self._schema = schema
         self._group = f"pmod(hash({', '.join((BIN, *keys))}), {KEY_GROUPS})"
         self._parallelism = parallelism
-        self.files: tuple[StateFile, ...] = ()
+        self._subtasks: tuple[tuple[FileSlice, ...], ...] = ((),) * parallelism
+
+    @property
+    def files(self) -> tuple[StateFile, ...]:
+        """The live files, oldest first."""
+        distinct = {each.file.path: each.file for slices in self._subtasks for each in slices}
+        return tuple(sorted(distinct.values(), key=lambda each: (each.epoch, each.path)))
+
+    def load(self, subtasks: tuple[tuple[FileSlice, ...], ...]) -> None:
+        """Take up the files that a load plan has dealt to each subtask."""
+        self._subtasks = subtasks
+
+    def append(self, files: tuple[StateFile, ...]) -> None:
+        """Make files part of the table."""
+        added = deal(files, self._parallelism)
+        self._subtasks = tuple(held + new for held, new in zip(self._subtasks, added, strict=True))
+
+    def exchange(self, replaced: frozenset[str], files: tuple[StateFile, ...]) -> None:
+        """Put files that hold the same rows in the place of others."""
+        self._subtasks = tuple(
+            tuple(each for each in slices if each.file.path not in replaced)
+            for slices in self._subtasks
+        )
+        self.append(files)
+
+    def small_files(self) -> frozenset[str]:
+        """The files worth merging, as paths: all but those that are larger than what all smaller
+        ones would come to. So a row is rewritten about as often as its table doubles.
+        """
+        by_size = sorted(self.files, key=lambda each: each.bytes)
+        while by_size and by_size[-1].bytes * self._parallelism > sum(
+            each.bytes for each in by_size[:-1]
+        ):
+            by_size.pop()
+        return frozenset(each.path for each in by_size)
 
     def checkpoint(self) -> TableCheckpoint:
         """The table as it goes into the operator's metadata."""
@@ -82,19 +146,23 @@ class TimeTable:
         rows: DataFrame,
         epoch: Epoch,
         generation: Generation,
+        *,
+        open_from: int | None = None,
         fault: FaultAction | None = None,
-    ) -> tuple[StateFile, ...]:
-        """Write rows as files, one Spark job. They are not part of the table until they are put
-        into `files`.
+    ) -> Written:
+        """Write rows as files, one Spark job. They are not part of the table until they are
+        appended to it.
 
         `rows` come out of a shuffle by (bin, keys), into the partitions that `key_groups`
-        prescribes.
+        prescribes. With `open_from`, rows of earlier bins are left out, and rows of the input are
+        counted by `ROWS`. The tasks do that: a bound in the plan would be new code for Spark to compile in
+        every epoch, and an observed count takes it out of Spark's generated loops.
         """
         planned = PartialFault(fault, epoch, os.getpid()) if fault else None
-        task = _writer(self._url, f"{self._folder}/{epoch}-{generation}", planned)
+        task = _writer(self._url, f"{self._folder}/{epoch}-{generation}", open_from, planned)
         grouped = rows.selectExpr("*", f"{self._group} AS {GROUP}")
         written = grouped.mapInArrow(task, _WRITTEN).collect()
-        return tuple(
+        files = tuple(
             StateFile(
                 path=row.path,
                 subtask=row.subtask,
@@ -104,9 +172,13 @@ class TimeTable:
                 key_groups=int(row.key_groups, 16),
                 time_start=row.time_start,
                 time_end=row.time_end,
+                digest=row.digest,
             )
             for row in sorted(written, key=lambda row: int(row.subtask))
+            if row.path is not None
         )
+        kept, late = (sum(int(row[each]) for row in written) for each in ("kept", "late"))
+        return Written(files, kept, late)
 
     def dealt(self, shuffled: DataFrame) -> DataFrame:
         """Rows that were shuffled by (bin, keys), with one partition per subtask."""
@@ -114,21 +186,23 @@ class TimeTable:
             return shuffled
         return shuffled.coalesce(self._parallelism)
 
-    def overlapping(self, start: int, end: int) -> tuple[StateFile, ...]:
-        """The files that may have rows in the bins [start, end)."""
+    def read(
+        self, spark: SparkSession, start: int, end: int, only: frozenset[str] | None = None
+    ) -> tuple[SubtaskRows, ...]:
+        """The rows in the bins [start, end), per subtask; of some files, or of all."""
         return tuple(
-            each for each in self.files if each.time_start < end and each.time_end >= start
-        )
-
-    def read(self, spark: SparkSession, start: int, end: int) -> tuple[DataFrame, ...]:
-        """The rows in the bins [start, end), one DataFrame of one partition per subtask: the
-        files that hold its keys. Spark knows that a single partition needs no shuffle to be
-        grouped.
-        """
-        dealt = deal(self.overlapping(start, end), self._parallelism)
-        return tuple(
-            self._read_subtask(spark, subtask, slices, start, end)
-            for subtask, slices in enumerate(dealt)
+            self._read_subtask(
+                spark,
+                subtask,
+                tuple(
+                    each
+                    for each in _overlapping(slices, start, end)
+                    if only is None or each.file.path in only
+                ),
+                start,
+                end,
+            )
+            for subtask, slices in enumerate(self._subtasks)
         )
 
     def _read_subtask(
@@ -138,72 +212,102 @@ class TimeTable:
         slices: tuple[FileSlice, ...],
         start: int,
         end: int,
-    ) -> DataFrame:
-        files = tuple((each.file.path, each.file.bytes) for each in slices)
+    ) -> SubtaskRows:
+        files = tuple(each.file for each in slices)
         one_task = spark.range(0, 1, 1, 1)
-        task = _reader(self._url, files, start, end, subtask)
+        task = _reader(self._url, files, start, end)
         rows = one_task.mapInArrow(task, self._schema)
-        if not any(each.partial for each in slices):
-            return rows
-        owned = owned_groups(subtask, self._parallelism)
-        signed = owned - 2**KEY_GROUPS if owned >= 2 ** (KEY_GROUPS - 1) else owned
-        return rows.where(f"shiftright({signed}L, {self._group}) & 1 = 1")
+        if any(each.partial for each in slices):
+            owned = owned_groups(subtask, self._parallelism)
+            signed = owned - 2**KEY_GROUPS if owned >= 2 ** (KEY_GROUPS - 1) else owned
+            rows = rows.where(f"shiftright({signed}L, {self._group}) & 1 = 1")
+        return SubtaskRows(rows, unique=len(slices) <= 1)
 
     def drop_before(self, bound: int) -> None:
         """Forget the files whose bins all lie before a bound."""
-        self.files = tuple(each for each in self.files if each.time_end >= bound)
+        self._subtasks = tuple(
+            tuple(each for each in slices if each.file.time_end >= bound)
+            for slices in self._subtasks
+        )
 
     def fullest_subtask(self) -> int:
         """How many live files the subtask with the most of them has."""
-        return max((len(slices) for slices in deal(self.files, self._parallelism)), default=0)
+        return max(len(slices) for slices in self._subtasks)
 
 
-def _writer(url: str, prefix: str, fault: PartialFault | None) -> ArrowFunction:
+def _overlapping(slices: tuple[FileSlice, ...], start: int, end: int) -> tuple[FileSlice, ...]:
+    """The files that may have rows in the bins [start, end)."""
+    return tuple(
+        each for each in slices if each.file.time_start < end and each.file.time_end >= start
+    )
+
+
+def _writer(
+    url: str, prefix: str, open_from: int | None, fault: PartialFault | None
+) -> ArrowFunction:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         subtask = current_subtask()
         encoder = ParquetEncoder((BIN,))
+        kept = late = 0
         bounds: list[int] = []
         groups: set[int] = set()
-        for batch in batches:
+        for given in batches:
+            batch = given
+            if open_from is not None:
+                batch, kept_here, late_here = _without_late(batch, open_from)
+                kept, late = kept + kept_here, late + late_here
             if batch.num_rows:
                 groups.update(pc.unique(batch.column(GROUP)).to_pylist())
                 encoder.add(batch.drop_columns([GROUP]))
                 bounds.extend(time_bounds(batch, BIN))
         encoded = encoder.finish()
+        path = None
         if encoded is not None:
             path = f"{prefix}-{subtask}-{uuid.uuid4().hex[:12]}.parquet"
             create_new(shared_store(url), path, encoded.data)
         if fault is not None and subtask == 0:
             strike(fault.action, FaultPoint.STATE_PARTIAL, fault.epoch, fault.worker_pid)
-        if encoded is not None:
-            row = {
-                "path": [path],
-                "subtask": pa.array([subtask], pa.int32()),
-                "key_groups": [f"{sum(1 << group for group in groups):016x}"],
-                "rows": [encoded.rows],
-                "bytes": [len(encoded.data)],
-                "time_start": [min(bounds)],
-                "time_end": [max(bounds)],
-            }
-            yield pa.RecordBatch.from_pydict(row)
+        row = {
+            "path": pa.array([path], pa.string()),
+            "subtask": pa.array([subtask], pa.int32()),
+            "key_groups": [f"{sum(1 << group for group in groups):016x}"],
+            "digest": pa.array([encoded.digest if encoded else None], pa.string()),
+            "rows": [encoded.rows if encoded else 0],
+            "bytes": [len(encoded.data) if encoded else 0],
+            "time_start": [min(bounds, default=0)],
+            "time_end": [max(bounds, default=0)],
+            "kept": [kept],
+            "late": [late],
+        }
+        yield pa.RecordBatch.from_pydict(row)
 
-    return naming_subtask(write)
+    return write
 
 
-def _reader(
-    url: str, files: tuple[tuple[str, int], ...], start: int, end: int, subtask: int
-) -> ArrowFunction:
+def _without_late(batch: pa.RecordBatch, open_from: int) -> tuple[pa.RecordBatch, int, int]:
+    """A batch without its bins before `open_from`; how many rows of the input it stands for, and
+    how many those that are left out.
+    """
+    stood_for = batch.column(ROWS)
+    total = pc.sum(stood_for).as_py() or 0
+    rest = batch.drop_columns([ROWS])
+    is_late = pc.less(batch.column(BIN), open_from)
+    if not pc.any(is_late).as_py():
+        return rest, total, 0
+    late = pc.sum(stood_for.filter(is_late)).as_py()
+    return rest.filter(pc.invert(is_late)), total - late, late
+
+
+def _reader(url: str, files: tuple[StateFile, ...], start: int, end: int) -> ArrowFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        try:
-            for path, size in files:
-                for batch in read_bins(shared_store(url), path, size, BIN, start, end):
-                    # Files of different ages agree in names and types, not in what they say of
-                    # nulls.
-                    yield pa.RecordBatch.from_arrays(batch.columns, batch.schema.names)
-        except Exception as error:
-            error.add_note(f"in subtask {subtask}")
-            raise
+        for each in files:
+            found = read_bins(
+                shared_store(url), each.path, each.bytes, each.digest, BIN, start, end
+            )
+            for batch in found:
+                # Files of different ages agree in names and types, not in what they say of nulls.
+                yield pa.RecordBatch.from_arrays(batch.columns, batch.schema.names)
 
     return read

@@ -52,6 +52,8 @@ class WatermarkSpec(Value):
 
     event_time: str
     sql: str
+    delay_micros: int | None = None
+    """Set if `sql` is event time less so much: the same, and much cheaper to compute."""
 
 
 class AggregateCall(Value):

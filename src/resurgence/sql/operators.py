@@ -1,9 +1,9 @@
 """Collects operators while statements are read: gives ids, shares what is equal, drops what no sink
 needs.
 
-The id of a window aggregate or a query is a digest of its definition and of all that feeds it,
-without positions. So the same query written twice is one operator, and an edit elsewhere in the
-file changes no id.
+The id of a window aggregate or a query is a digest of its lineage: its definition and, of all that
+feeds it, the filters and the columns that it needs. So the same query written twice is one
+operator, and an edit elsewhere, or of columns that it does not read, changes no id.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from resurgence.graph.model import (
 from resurgence.ids import OperatorId
 
 _PENDING = OperatorId("")
+_QUOTED = re.compile(r"`([^`]+)`")
+"""The columns that an expression reads: names are always written in quotes."""
 
 
 def slug(table: str) -> str:
@@ -61,7 +63,7 @@ class Operators:
             columns=columns,
             watermark=watermark,
         )
-        return self._add(operator, _digest(operator, ""))
+        return self._add(operator)
 
     def query(
         self, source: OperatorId, select: tuple[Expression, ...], where: Expression | None = None
@@ -101,7 +103,7 @@ class Operators:
             options=options,
             columns=columns,
         )
-        return self._add(operator, _digest(operator, self._digests[source]))
+        return self._add(operator)
 
     def graph(self) -> Graph:
         """What the sinks need, inputs first."""
@@ -114,29 +116,48 @@ class Operators:
     def _add_by_digest(
         self, prefix: str, operator: QueryOperator | WindowAggregateOperator
     ) -> OperatorId:
-        digest = _digest(operator, self._digests[operator.input])
+        text = json.dumps(self._lineage(operator, None), sort_keys=True, ensure_ascii=False)
+        digest = hashlib.sha256(text.encode()).hexdigest()
         length = 8
         # Two definitions with the same first digits must not become one operator.
         while self._digests.get(OperatorId(f"{prefix}-{digest[:length]}"), digest) != digest:
             length += 8
         operator_id = OperatorId(f"{prefix}-{digest[:length]}")
-        return self._add(operator.model_copy(update={"id": operator_id}), digest)
+        self._digests[operator_id] = digest
+        return self._add(operator.model_copy(update={"id": operator_id}))
 
-    def _add(self, operator: Operator, digest: str) -> OperatorId:
+    def _add(self, operator: Operator) -> OperatorId:
         self._operators.setdefault(operator.id, operator)
-        self._digests[operator.id] = digest
         return operator.id
 
-
-def _digest(operator: Operator, upstream: str) -> str:
-    definition = _without_positions(operator.model_dump(mode="json", exclude={"id", "input"}))
-    text = json.dumps([definition, upstream], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _without_positions(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_positions(each) for key, each in value.items() if key != "position"}
-    if isinstance(value, list):
-        return [_without_positions(each) for each in value]
-    return value
+    def _lineage(self, operator: Operator, needed: set[str] | None) -> list[Any]:
+        """What makes the values of an operator's columns that are needed, or of all of them."""
+        if isinstance(operator, SourceOperator):
+            columns = sorted(
+                f"{each.name} {each.type}"
+                for each in operator.columns
+                if needed is None or each.name in needed
+            )
+            event_time = operator.watermark.event_time if operator.watermark else None
+            return [operator.id, event_time, *columns]
+        if isinstance(operator, QueryOperator):
+            select = [
+                [each.name, each.sql]
+                for each in operator.select
+                if needed is None or each.name in needed
+            ]
+            definition: list[Any] = [operator.where.sql if operator.where else None, *select]
+        elif isinstance(operator, WindowAggregateOperator):
+            definition = [
+                operator.width_micros,
+                *([each.name, each.sql] for each in operator.keys),
+                *(
+                    [each.name, each.function, each.condition, *each.arguments]
+                    for each in operator.aggregates
+                ),
+            ]
+        else:
+            raise AssertionError(f"nothing reads the sink {operator.id}")
+        upstream = self._operators[operator.input]
+        read = set(_QUOTED.findall(json.dumps(definition, ensure_ascii=False)))
+        return [*definition, *self._lineage(upstream, read)]

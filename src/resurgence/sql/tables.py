@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from resurgence.errors import did_you_mean
+from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role, RoleSpec
 from resurgence.graph.model import Column, WatermarkSpec
 from resurgence.ids import OperatorId
 from resurgence.sql.expressions import Expressions
+from resurgence.sql.intervals import interval_micros
 from resurgence.sql.parse import Script
 from resurgence.sql.relation import Attribute, Relation, column_sql
 from resurgence.sql.types import spark_type
@@ -235,7 +236,11 @@ class Declarations:
             if default is None:
                 return None
             column = column_sql(Attribute(default.name, default.name))
-            return WatermarkSpec(event_time=default.name, sql=f"{column} - INTERVAL '1' SECOND")
+            return WatermarkSpec(
+                event_time=default.name,
+                sql=f"{column} - INTERVAL '1' SECOND",
+                delay_micros=1_000_000,
+            )
         clause = clauses[0]
         named = by_name.get(clause.this.name.lower())
         if named is None:
@@ -246,8 +251,21 @@ class Declarations:
             raise self.script.error(clause.this, message, "declare the column as TIMESTAMP")
         row = Relation(OperatorId(""), attributes(columns), has_event_time=False)
         return WatermarkSpec(
-            event_time=named.name, sql=self.expressions.sql(clause.expression, row)
+            event_time=named.name,
+            sql=self.expressions.sql(clause.expression, row),
+            delay_micros=self._delay_micros(clause.expression.unnest(), named.name),
         )
+
+    def _delay_micros(self, expression: exp.Expr, event_time: str) -> int | None:
+        """How far an expression stays behind event time, if it is of that form."""
+        is_late = isinstance(expression, exp.Sub)
+        column = expression.this.unnest() if is_late else expression
+        if not isinstance(column, exp.Column) or column.name.lower() != event_time.lower():
+            return None
+        try:
+            return interval_micros(expression.expression, self.script) if is_late else 0
+        except SqlError:
+            return None
 
 
 def attributes(columns: tuple[Column, ...]) -> tuple[Attribute, ...]:

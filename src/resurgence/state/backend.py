@@ -6,6 +6,7 @@ looks into a state file; the engine does that.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import socket
@@ -20,6 +21,7 @@ from resurgence.errors import (
     ObjectMissing,
     Retired,
     SealLost,
+    UserError,
 )
 from resurgence.ids import (
     NO_EPOCH,
@@ -31,18 +33,29 @@ from resurgence.ids import (
     new_identity,
 )
 from resurgence.state.load_plan import LoadPlan, operator_load
-from resurgence.state.paths import JobPaths
+from resurgence.state.paths import JobPaths, rollback_of, state_file_epoch
 from resurgence.state.protocol import (
+    Claim,
     EpochObjects,
+    Examine,
+    FallBack,
     Fallback,
+    Impossible,
+    Orphaned,
+    Ready,
     RecordedEpoch,
-    RetireOvertaken,
+    ReplayCommit,
+    Retire,
+    Seen,
+    dead_ranges,
+    decide,
     epochs_seen,
     highest_generation,
-    lost_seal,
+    is_dead,
+    living,
     manifest_faults,
-    may_publish,
     metadata_faults,
+    prevailing_identity,
 )
 from resurgence.state.records import (
     CommittedRecord,
@@ -52,6 +65,7 @@ from resurgence.state.records import (
     Manifest,
     ObjectDigest,
     OperatorCheckpointMetadata,
+    RollbackRecord,
     decode,
     digest_of,
 )
@@ -61,6 +75,9 @@ UNUSABLE = (DamagedState, ObjectMissing, NewerFormat)
 """What makes one record unusable. A job whose newest generation is of a newer format is refused
 as a whole.
 """
+
+_WITNESSES = 3
+"""So many generations and manifests are asked whose the job is: one that lies is outvoted."""
 
 Checkpoint = tuple[Manifest, dict[OperatorId, OperatorCheckpointMetadata]]
 
@@ -76,51 +93,86 @@ class StateBackend:
 
     def claim_generation(self, now: datetime) -> GenerationRecord:
         """Claim the next generation. From here on, every older one is fenced out."""
-        claimant = f"{socket.gethostname()}:{os.getpid()}"
         while True:
             paths = self._generation_paths()
-            highest = highest_generation(paths)
-            identity = self._identity(paths)
+            epochs = self._epochs()
+            outcome = decide(Seen(None, highest_generation(paths), epochs))
+            assert isinstance(outcome, Claim)
+            job, rollback = self._identity(paths, epochs) or (new_identity(), None)
             record = GenerationRecord(
-                job=identity,
-                generation=Generation(highest + 1),
+                job=job,
+                generation=outcome.generation,
                 claimed_at=now,
-                claimed_by=claimant,
+                claimed_by=_claimant(),
+                rollback=rollback,
             )
             if self.store.create(self.paths.generation(record.generation), record.encode()):
                 return record
 
     def require_newest(self, generation: Generation) -> None:
         """Raise Retired if a newer generation exists."""
-        outcome = may_publish(generation, self._generation_paths())
-        if isinstance(outcome, RetireOvertaken):
-            raise Retired(f"generation {generation} was overtaken by generation {outcome.by}")
+        outcome = decide(Seen(generation, highest_generation(self._generation_paths())))
+        if isinstance(outcome, Retire):
+            raise _overtaken(generation, outcome)
 
     def _generation_paths(self) -> tuple[str, ...]:
         return tuple(each.path for each in self.store.list(self.paths.generations))
 
-    def _identity(self, paths: Iterable[str]) -> JobIdentity:
-        """The job's identity, from its newest readable generation; made anew only for a job
-        without any state.
+    def identity(self) -> tuple[JobIdentity, int | None]:
+        """Whose checkpoints these are, and the newest rollback that its generations know of."""
+        found = self._identity(self._generation_paths(), self._epochs())
+        if found is None:
+            raise self._identity_missing()
+        return found
+
+    def _identity(
+        self, paths: Iterable[str], epochs: Mapping[Epoch, EpochObjects]
+    ) -> tuple[JobIdentity, int | None] | None:
+        """None only for a job without any state. A record of another job is overruled by those
+        around it.
         """
+        records: list[GenerationRecord] = []
         newer: NewerFormat | None = None
         for path in sorted(paths, reverse=True):
             try:
-                return decode(GenerationRecord, self.store.read(path), path).job
+                records.append(decode(GenerationRecord, self.store.read(path), path))
             except DamagedState:
                 continue
             except NewerFormat as error:
-                if error.intact:
+                if error.intact and not records:
                     raise
                 newer = newer or error
+            if len(records) == _WITNESSES:
+                break
+        if records:
+            job = prevailing_identity(
+                [*(each.job for each in records), *self._sealed_identities(epochs)]
+            )
+            known = [each.rollback for each in records if each.job == job]
+            return job, known[0] if known else None
         if newer is not None:
             raise newer
-        if self.store.list(self.paths.epochs):
-            raise IdentityMissing(
-                f"{self.store.url}/{self.paths.job} has checkpoints, but no record of whose they are",
-                hint=f"bring back {self.paths.generations}/ from a copy; without it sinks could double their output",
-            )
-        return new_identity()
+        if epochs:
+            raise self._identity_missing()
+        return None
+
+    def _identity_missing(self) -> IdentityMissing:
+        return IdentityMissing(
+            f"{self.store.url}/{self.paths.job} has checkpoints, but no record of whose they are",
+            hint=f"bring back {self.paths.generations}/ from a copy; without it sinks could double their output",
+        )
+
+    def _sealed_identities(self, epochs: Mapping[Epoch, EpochObjects]) -> list[JobIdentity]:
+        """Whose the newest manifests are."""
+        found: list[JobIdentity] = []
+        newest_first = (epochs[each] for each in sorted(epochs, reverse=True))
+        manifests = (path for each in newest_first for path in each.manifests.values())
+        for path in manifests:
+            if len(found) == _WITNESSES:
+                break
+            with contextlib.suppress(*UNUSABLE):
+                found.append(decode(Manifest, self.store.read(path), path).job)
+        return found
 
     # ---------------------------------------------------------------- restore
 
@@ -135,46 +187,24 @@ class StateBackend:
         `damaged` are state files that a worker found unreadable: no checkpoint that names one is
         whole.
         """
-        epochs = epochs_seen(each.path for each in self.store.list(self.paths.epochs))
-        sizes = (
-            {each.path: each.size for each in self.store.list(self.paths.tables)} if epochs else {}
-        )
-        fallbacks: list[Fallback] = []
-        condemned: list[CondemnedRecord] = []
+        dead = dead_ranges(self.rollbacks(claim.rollback))
+        seen = Seen(claim.generation, claim.generation, self._epochs(), dead)
+        sizes = self._file_sizes() if seen.epochs else {}
         chosen: Checkpoint | None = None
-        for objects in reversed(epochs.values()):
-            attempt = objects.standing
-            if attempt is None:
-                reasons = self._known_reasons(objects)
-            else:
-                verdict = self._validate(objects, attempt, claim.job, sizes, damaged)
-                if not isinstance(verdict, tuple):
-                    reasons = verdict
-                    condemned.append(
-                        CondemnedRecord(
-                            job=claim.job,
-                            epoch=objects.epoch,
-                            attempt=attempt,
-                            generation=claim.generation,
-                            reasons=tuple(reasons),
-                        )
-                    )
-                else:
-                    chosen = verdict
-                    break
-            if reasons:
-                fallbacks.append(Fallback(epoch=objects.epoch, reasons=tuple(reasons)))
-        if chosen is None and not fallbacks and any(epoch > 1 for epoch in epochs):
-            # An epoch is only begun when the one before it is sealed.
-            reason = f"epoch {max(epochs)} was begun, but the manifests before it are missing"
-            fallbacks.append(Fallback(epoch=Epoch(max(epochs) - 1), reasons=(reason,)))
-        if chosen is None and fallbacks:
-            raise NoValidCheckpoint(_none_valid(fallbacks), hint=_NONE_VALID_HINT)
-
-        self.require_newest(claim.generation)
-        for record in condemned:
-            self.store.create(self.paths.condemned(record.epoch, record.attempt), record.encode())
-            epochs[record.epoch].condemned[record.attempt] = ""
+        while isinstance(outcome := decide(seen), Examine):
+            found = self._examine(seen.epochs[outcome.epoch], claim.job, sizes, damaged)
+            chosen = found if isinstance(found, tuple) else None
+            seen.faults[outcome.epoch] = () if isinstance(found, tuple) else tuple(found)
+        # Reading took a while: nothing is written or decided before another look at the fence.
+        seen.newest = highest_generation(self._generation_paths())
+        while isinstance(outcome := decide(seen), FallBack):
+            self._condemn(claim, outcome)
+            seen.epochs[outcome.epoch].condemned[outcome.attempt] = ""
+        if isinstance(outcome, Retire):
+            raise _overtaken(claim.generation, outcome)
+        if isinstance(outcome, Impossible):
+            raise NoValidCheckpoint(_none_valid(outcome.fallbacks), hint=_NONE_VALID_HINT)
+        assert isinstance(outcome, Ready | ReplayCommit | Orphaned)
         epoch = chosen[0].epoch if chosen else NO_EPOCH
         return LoadPlan(
             job=claim.job,
@@ -186,14 +216,31 @@ class StateBackend:
                 operator: operator_load(metadata, parallelism)
                 for operator, metadata in (chosen[1] if chosen else {}).items()
             },
-            commit_pending=chosen is not None and epochs[epoch].committed is None,
+            commit_pending=isinstance(outcome, ReplayCommit),
             recorded={
-                each.epoch: found
-                for each in epochs.values()
-                if each.epoch > epoch and (found := self._recorded(each, claim.job))
+                each.epoch: recorded
+                for each in living(seen.epochs, dead).values()
+                if each.epoch > epoch and (recorded := self._recorded(each, claim.job))
             },
-            fallbacks=tuple(fallbacks),
+            fallbacks=() if isinstance(outcome, Orphaned) else outcome.fallbacks,
+            dead=dead,
         )
+
+    def _epochs(self) -> dict[Epoch, EpochObjects]:
+        return epochs_seen(each.path for each in self.store.list(self.paths.epochs))
+
+    def _file_sizes(self) -> dict[str, int]:
+        return {each.path: each.size for each in self.store.list(self.paths.tables)}
+
+    def _condemn(self, claim: GenerationRecord, outcome: FallBack) -> None:
+        record = CondemnedRecord(
+            job=claim.job,
+            epoch=outcome.epoch,
+            attempt=outcome.attempt,
+            generation=claim.generation,
+            reasons=outcome.reasons,
+        )
+        self.store.create(self.paths.condemned(record.epoch, record.attempt), record.encode())
 
     def read_checkpoint(self, manifest_path: str) -> Checkpoint:
         """A manifest and all it names; raises DamagedState or ObjectMissing."""
@@ -212,21 +259,19 @@ class StateBackend:
             )
         return decode(OperatorCheckpointMetadata, data, expected.path)
 
-    def _validate(
+    def _examine(
         self,
         objects: EpochObjects,
-        attempt: int,
         job: JobIdentity,
         sizes: Mapping[str, int],
-        damaged: frozenset[str],
+        damaged: frozenset[str] = frozenset(),
     ) -> Checkpoint | list[str]:
-        """The checkpoint, if it is whole; else the reasons why not."""
+        """An epoch's checkpoint, if it stands and is whole; else the reasons why not."""
+        if objects.standing is None:
+            return self._condemned_for(objects)
+        path = objects.manifests[objects.standing]
         try:
-            manifest = decode(
-                Manifest,
-                self.store.read(objects.manifests[attempt]),
-                objects.manifests[attempt],
-            )
+            manifest = decode(Manifest, self.store.read(path), path)
             faults = manifest_faults(manifest, job, objects)
             if faults:
                 return faults
@@ -242,9 +287,9 @@ class StateBackend:
         ]
         return faults or (manifest, operators)
 
-    def _known_reasons(self, objects: EpochObjects) -> list[str]:
-        """Why an epoch without a standing manifest cannot be used; empty if it was never sealed."""
-        reasons = [lost] if (lost := lost_seal(objects)) else []
+    def _condemned_for(self, objects: EpochObjects) -> list[str]:
+        """Why an epoch's manifests were condemned."""
+        reasons: list[str] = []
         for path in objects.condemned.values():
             try:
                 reasons.extend(decode(CondemnedRecord, self.store.read(path), path).reasons)
@@ -310,6 +355,92 @@ class StateBackend:
             if metadata.input is not None
         }
 
+    # ---------------------------------------------------------------- rollback
+
+    def rollbacks(self, newest: int | None = None) -> tuple[RollbackRecord, ...]:
+        """The rollbacks that count, in their order; `newest` is one that must be among them. One
+        that cannot be read is an error: without it, dead epochs would come back to life.
+        """
+        last = max(newest or 0, self._last_rollback())
+        try:
+            records = [self._rollback(number) for number in range(1, last + 1)]
+        except (DamagedState, ObjectMissing) as error:
+            raise NoValidCheckpoint(
+                f"it is not known which epochs were rolled back: {error.message}",
+                hint="bring the named object back from a copy and run again",
+            ) from error
+        return tuple(record for record in records if record is not None)
+
+    def _last_rollback(self) -> int:
+        paths = (each.path for each in self.store.list(self.paths.rollbacks))
+        return max((rollback_of(path) or 0 for path in paths), default=0)
+
+    def _rollback(self, number: int) -> RollbackRecord | None:
+        """A rollback, if it counts: if its generation was claimed for it."""
+        path = self.paths.rollback(number)
+        record = decode(RollbackRecord, self.store.read(path), path)
+        path = self.paths.generation(record.generation)
+        try:
+            claim = decode(GenerationRecord, self.store.read(path), path)
+        except ObjectMissing:
+            if highest_generation(self._generation_paths()) < record.generation:
+                return None
+            raise
+        return record if claim.rollback == number else None
+
+    def record_rollback(
+        self, claim: GenerationRecord, to_epoch: Epoch, now: datetime
+    ) -> RollbackRecord:
+        """Declare dead all that came after a checkpoint, or everything (epoch 0).
+
+        Nothing may run under `claim`. It is spent: the rollback counts by claiming the generation
+        after it, so whoever goes on claims again. Raises Retired, with no effect, if someone else
+        was faster; UserError, if the job cannot go back there.
+        """
+        self.require_newest(claim.generation)
+        rollbacks = self.rollbacks(claim.rollback)
+        epochs, sizes, dead = self._epochs(), self._file_sizes(), dead_ranges(rollbacks)
+        usable = [
+            epoch
+            for epoch, objects in living(epochs, dead).items()
+            if objects.standing is not None
+            and isinstance(self._examine(objects, claim.job, sizes), tuple)
+        ]
+        if to_epoch not in (NO_EPOCH, *usable):
+            lacks = (
+                "was itself rolled back" if is_dead(to_epoch, dead) else "has no usable checkpoint"
+            )
+            raise UserError(
+                f"cannot roll back to epoch {to_epoch}: it {lacks}",
+                hint=f"choose one of {', '.join(map(str, usable)) or 'none'}, or 0 for nothing",
+            )
+        written = (each for path in sizes if (each := state_file_epoch(path)) is not None)
+        record = RollbackRecord(
+            job=claim.job,
+            number=self._last_rollback() + 1,
+            to_epoch=to_epoch,
+            highest_epoch=max(
+                (*epochs, *written, *(each.highest_epoch for each in rollbacks)), default=NO_EPOCH
+            ),
+            generation=Generation(claim.generation + 1),
+            recorded_at=now,
+        )
+        claimed = GenerationRecord(
+            job=claim.job,
+            generation=record.generation,
+            claimed_at=now,
+            claimed_by=_claimant(),
+            rollback=record.number,
+        )
+        for path, data in (
+            (self.paths.rollback(record.number), record.encode()),
+            (self.paths.generation(claimed.generation), claimed.encode()),
+        ):
+            # As with publish: what is there may be ours.
+            if not self.store.create(path, data) and self.store.read(path) != data:
+                raise Retired(f"{path} was already written by someone else: nothing is rolled back")
+        return record
+
     # ---------------------------------------------------------------- publish
 
     def write_metadata(
@@ -343,6 +474,14 @@ class StateBackend:
 
     def is_committed(self, epoch: Epoch) -> bool:
         return self.store.size(self.paths.committed(epoch)) is not None
+
+
+def _claimant() -> str:
+    return f"{socket.gethostname()}:{os.getpid()}"
+
+
+def _overtaken(generation: Generation, outcome: Retire) -> Retired:
+    return Retired(f"generation {generation} was overtaken by generation {outcome.by}")
 
 
 _NONE_VALID_HINT = (

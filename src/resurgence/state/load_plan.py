@@ -6,8 +6,8 @@ from pydantic import BaseModel, ConfigDict
 
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.key_groups import FileSlice, deal
-from resurgence.state.protocol import Fallback, RecordedEpoch
-from resurgence.state.records import Manifest, OperatorCheckpointMetadata
+from resurgence.state.protocol import EpochRange, Fallback, RecordedEpoch, epoch_after
+from resurgence.state.records import Manifest, OperatorCheckpointMetadata, TableKind
 
 
 class OperatorLoad(BaseModel):
@@ -39,6 +39,17 @@ class LoadPlan(BaseModel):
     """Later epochs of which something is known: they are replayed over the same input."""
     fallbacks: tuple[Fallback, ...] = ()
     """Newer checkpoints that could not be used, and why."""
+    dead: tuple[EpochRange, ...] = ()
+    """The epochs that were rolled back: what sinks committed for them is to be retracted."""
+
+    @property
+    def next_epoch(self) -> Epoch:
+        """The epoch to run first."""
+        return self.after(self.epoch)
+
+    def after(self, epoch: Epoch) -> Epoch:
+        """The epoch that follows on another. Numbers that were rolled back are not used again."""
+        return epoch_after(epoch, self.dead)
 
     @property
     def finished(self) -> bool:
@@ -53,6 +64,6 @@ def operator_load(metadata: OperatorCheckpointMetadata, parallelism: int) -> Ope
         subtasks={
             name: deal(table.files, parallelism)
             for name, table in metadata.tables.items()
-            if table.files
+            if table.kind is not TableKind.GLOBAL
         },
     )

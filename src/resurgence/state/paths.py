@@ -26,6 +26,10 @@ class JobPaths:
     def tables(self) -> str:
         return f"{self.job}/tables"
 
+    @property
+    def rollbacks(self) -> str:
+        return f"{self.job}/rollbacks"
+
     def generation(self, generation: Generation) -> str:
         return f"{self.generations}/{generation:010}.json"
 
@@ -44,11 +48,15 @@ class JobPaths:
     def committed(self, epoch: Epoch) -> str:
         return f"{self.epoch(epoch)}/committed.json"
 
+    def rollback(self, number: int) -> str:
+        return f"{self.rollbacks}/{number:06}.json"
+
     def table(self, operator: OperatorId, table: str) -> str:
         return f"{self.tables}/{operator}/{table}"
 
 
 _GENERATION = re.compile(r"/generations/(\d{10})\.json$")
+_ROLLBACK = re.compile(r"/rollbacks/(\d{6,})\.json$")
 _EPOCH_OBJECT = re.compile(r"/epochs/(\d{10})/([a-z]+)(?:-(.+))?\.json$")
 _STATE_FILE = re.compile(r"/tables/[^/]+/[^/]+/(\d+)-(\d+)-(\d+)-[0-9a-z]+\.parquet$")
 
@@ -57,6 +65,12 @@ def generation_of(path: str) -> Generation | None:
     """The generation that a path under generations/ stands for."""
     match = _GENERATION.search(path)
     return Generation(int(match[1])) if match else None
+
+
+def rollback_of(path: str) -> int | None:
+    """The number of the rollback that a path under rollbacks/ stands for."""
+    match = _ROLLBACK.search(path)
+    return int(match[1]) if match else None
 
 
 def epoch_object(path: str) -> tuple[Epoch, str, str] | None:

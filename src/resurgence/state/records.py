@@ -25,10 +25,16 @@ from pydantic import (
 from resurgence.errors import DamagedState, NewerFormat
 from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+"""2: manifests have running totals, when the epoch began, and counts of rows kept in state; state
+files have digests.
+"""
 
 END_OF_TIME = 2**63 - 1
 """The watermark after bounded input has been read to its end."""
+
+OFFSETS, STAGED = "offsets", "staged"
+"""The global tables of sources and sinks."""
 
 Offset = dict[str, JsonValue]
 """A source's position: plain JSON."""
@@ -49,7 +55,7 @@ class Record(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    version: Literal[1] = 1
+    version: Literal[2] = 2
     job: JobIdentity
 
     def encode(self) -> bytes:
@@ -72,6 +78,8 @@ class GenerationRecord(Record):
     generation: Generation
     claimed_at: datetime
     claimed_by: str
+    rollback: int | None = None
+    """The newest rollback that counts: this claim was made for it, or a claim before."""
 
 
 class InputRange(Part):
@@ -98,6 +106,10 @@ class StateFile(Part):
     time_start: int
     time_end: int
     """Event time of the rows, first and last bin, both included."""
+    digest: str | None = None
+    """Of all its bytes: page checksums leave out the footer, and say nothing of whose file it is.
+    None in records of format 1.
+    """
 
 
 class TableKind(StrEnum):
@@ -146,12 +158,38 @@ class ObjectDigest(Part):
 
 
 class EpochCounts(Part):
-    """What went through an epoch."""
+    """What went through an epoch, or through several."""
 
     rows_in: dict[OperatorId, int] = {}
+    """Per source: rows read, bad ones among them."""
     bad_rows: dict[OperatorId, int] = {}
+    """Per source: rows dropped because they could not be read as records."""
     late_rows: dict[OperatorId, int] = {}
+    """Per window: rows left out because their window had closed."""
+    kept_rows: dict[OperatorId, int] = {}
+    """Per window: rows that went into state."""
     rows_out: dict[OperatorId, int] = {}
+    """Per sink: rows staged."""
+
+    def plus(self, other: EpochCounts) -> EpochCounts:
+        """Both together."""
+        mine, theirs = self.model_dump(), other.model_dump()
+        return EpochCounts(
+            **{
+                name: {
+                    operator: counts.get(operator, 0) + theirs[name].get(operator, 0)
+                    for operator in {**counts, **theirs[name]}
+                }
+                for name, counts in mine.items()
+            }
+        )
+
+
+class Totals(Part):
+    """Counts since an epoch: the first one, unless older records did not keep them."""
+
+    since: Epoch
+    counts: EpochCounts
 
 
 class Manifest(Record):
@@ -166,8 +204,11 @@ class Manifest(Record):
     operators: dict[OperatorId, ObjectDigest]
     inputs: dict[OperatorId, InputRange]
     counts: EpochCounts = EpochCounts()
+    totals: Totals | None = None
+    """All that went into this checkpoint, this epoch included. None in records of format 1."""
     finished: bool = False
     """All sources are bounded and read to their end; there is no next epoch."""
+    began_at: datetime | None = None
     sealed_at: datetime
 
 
@@ -190,6 +231,20 @@ class CondemnedRecord(Record):
     attempt: int
     generation: Generation
     reasons: tuple[str, ...]
+
+
+class RollbackRecord(Record):
+    """Everything after `to_epoch`, up to `highest_epoch`, is dead. It counts if `generation` was
+    claimed for it.
+    """
+
+    number: int
+    to_epoch: Epoch
+    """0: back to nothing."""
+    highest_epoch: Epoch
+    """The highest epoch of which anything was seen."""
+    generation: Generation
+    recorded_at: datetime
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -221,13 +276,21 @@ def decode(kind: type[AnyRecord], data: bytes, path: str) -> AnyRecord:
     if seal != _seal(body):
         raise DamagedState(f"{path} does not match its checksum", path=path)
     try:
-        return kind.model_validate_json(body)
+        return kind.model_validate_json(_migrated(body, version))
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise DamagedState(
             f"{path} is not a {kind.__name__}: {place}: {first['msg']}", path=path
         ) from error
+
+
+def _migrated(body: bytes, version: object) -> bytes:
+    """A record of an older format as one of today's."""
+    if version == 1:
+        # Format 2 only added what may be missing.
+        return body.replace(b'"version":1', b'"version":2', 1)
+    return body
 
 
 def digest_of(path: str, data: bytes) -> ObjectDigest:

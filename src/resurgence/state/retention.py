@@ -5,28 +5,34 @@ manifest before what it names. A crash in between leaves debris without a manife
 round collects.
 
 What is needed: the newest `keep` checkpoints that stand, and every state file that one of them
-names. Files written for an epoch above the newest sealed one belong to an epoch in flight and are
-never touched. A kept checkpoint that cannot be read might name any file up to its epoch, so these
+names. Epochs that were rolled back are not needed. Files written for an epoch above the newest sealed one belong to an epoch in flight and are
+never touched; nor are those of a compaction that is still under way, which bear the number of the
+epoch that was next when it began. A kept checkpoint that cannot be read might name any file up to its epoch, so these
 stay until it is no longer kept; it is no reason to stop a job that does not need it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.state.backend import UNUSABLE, StateBackend
 from resurgence.state.paths import state_file_epoch
-from resurgence.state.protocol import EpochObjects, epochs_seen
+from resurgence.state.protocol import EpochObjects, dead_ranges, epochs_seen, living
 
 
 @dataclass(frozen=True)
 class Deletions:
     """What can go, in the order in which it goes."""
 
-    records: tuple[str, ...]
+    epochs: tuple[tuple[str, ...], ...]
+    """The records of each epoch."""
     files: tuple[str, ...]
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        return tuple(path for epoch in self.epochs for path in epoch)
 
 
 def kept_checkpoints(epochs: Mapping[Epoch, EpochObjects], keep: int) -> tuple[Epoch, ...]:
@@ -41,20 +47,24 @@ def classify(
     stored_files: Iterable[str],
     named: frozenset[str],
     unreadable: Epoch = NO_EPOCH,
+    in_flight: Epoch | None = None,
+    dead: Collection[Epoch] = (),
 ) -> Deletions:
-    """What can be deleted, given what is stored, which files the kept checkpoints name, and the
-    newest kept checkpoint of which that is not known.
+    """What can be deleted, given what is stored, which files the kept checkpoints name, the newest
+    kept checkpoint of which that is not known, the epoch from which on files may not be named yet,
+    and the epochs that were rolled back.
     """
     if not kept:
         return Deletions((), ())
     newest, oldest = kept[0], kept[-1]
-    records = [path for epoch in sorted(epochs) if epoch < oldest for path in epochs[epoch].paths()]
+    records = [epochs[each].paths() for each in sorted(epochs) if each < oldest or each in dead]
     files = [
         (epoch, path)
         for path in stored_files
         if path not in named
         and (epoch := state_file_epoch(path)) is not None
         and unreadable < epoch <= newest
+        and (in_flight is None or epoch < in_flight)
     ]
     return Deletions(tuple(records), tuple(path for _, path in sorted(files)))
 
@@ -70,13 +80,17 @@ class Retention:
         self._keep = keep
         self._named: dict[str, frozenset[str]] = {}
 
-    def run(self, half_way: Callable[[], None] = lambda: None) -> Deletions:
+    def run(
+        self, half_way: Callable[[], None] = lambda: None, in_flight: Epoch | None = None
+    ) -> Deletions:
         """One round. `half_way` is called between deleting records and deleting files, if there
-        is anything.
+        is anything. `in_flight` was asked for before: a compaction that begins later writes files
+        of an epoch that is not sealed yet.
         """
         store, paths = self._backend.store, self._backend.paths
         epochs = epochs_seen(each.path for each in store.list(paths.epochs))
-        kept = kept_checkpoints(epochs, self._keep)
+        alive = living(epochs, dead_ranges(self._backend.rollbacks()))
+        kept = kept_checkpoints(alive, self._keep)
         known: dict[str, frozenset[str]] = {}
         unreadable = NO_EPOCH
         for epoch in kept:
@@ -96,10 +110,15 @@ class Retention:
             [each.path for each in store.list(paths.tables)],
             frozenset().union(*known.values()),
             unreadable,
+            in_flight,
+            epochs.keys() - alive.keys(),
         )
-        # A newer generation may have fallen back meanwhile, and may need what looks dead from here.
+        for records in deletions.epochs:
+            # A newer generation may have fallen or rolled back meanwhile, and may need what looks
+            # dead from here. Looked at for each: deleting many can take long.
+            self._backend.require_newest(self._generation)
+            store.delete(records)
         self._backend.require_newest(self._generation)
-        store.delete(deletions.records)
         if deletions.records or deletions.files:
             half_way()
         store.delete(deletions.files)

@@ -6,6 +6,7 @@ half-written object. Every page carries a checksum, which is checked when it is 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -16,6 +17,9 @@ import pyarrow.parquet as pq
 from resurgence.errors import DamagedState, ObjectMissing, StorageError
 from resurgence.storage.object_store import ObjectStore
 
+ROW_GROUP_ROWS = 100_000
+"""So many rows, or a few more, are encoded together."""
+
 
 @dataclass(frozen=True)
 class EncodedFile:
@@ -23,6 +27,10 @@ class EncodedFile:
 
     data: bytes
     rows: int
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.data)
 
 
 class ParquetEncoder:
@@ -33,34 +41,46 @@ class ParquetEncoder:
         self._repeating = repeating
         self._buffer = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_rows = 0
         self._rows = 0
 
     @property
     def size(self) -> int:
-        """Bytes encoded up to now."""
-        return int(self._buffer.tell())
+        """Bytes held up to now."""
+        return int(self._buffer.tell() + sum(each.nbytes for each in self._pending))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append a batch as a row group."""
-        if self._writer is None:
-            # Fast to write and to read; dictionaries only where values are long and repeat.
-            text = [each.name for each in batch.schema if not pa.types.is_primitive(each.type)]
-            self._writer = pq.ParquetWriter(
-                self._buffer,
-                batch.schema,
-                compression="lz4",
-                use_dictionary=[*text, *self._repeating],
-                write_page_checksum=True,
-            )
-        self._writer.write_batch(batch)
-        self._rows += batch.num_rows
+        """Append a batch."""
+        self._pending.append(batch)
+        self._pending_rows += batch.num_rows
+        if self._pending_rows >= ROW_GROUP_ROWS:
+            self._write_row_group()
 
     def finish(self) -> EncodedFile | None:
         """The file, or None if nothing was added."""
+        if self._pending:
+            self._write_row_group()
         if self._writer is None:
             return None
         self._writer.close()
         return EncodedFile(self._buffer.getvalue().to_pybytes(), self._rows)
+
+    def _write_row_group(self) -> None:
+        rows = pa.Table.from_batches(self._pending)
+        if self._writer is None:
+            # Fast to write and to read; dictionaries only where values are long and repeat.
+            text = [each.name for each in rows.schema if not pa.types.is_primitive(each.type)]
+            self._writer = pq.ParquetWriter(
+                self._buffer,
+                rows.schema,
+                compression="lz4",
+                use_dictionary=[*text, *self._repeating],
+                write_page_checksum=True,
+            )
+        self._writer.write_table(rows)
+        self._rows += rows.num_rows
+        self._pending, self._pending_rows = [], 0
 
 
 def time_bounds(batch: pa.RecordBatch, column: str) -> tuple[int, int]:
@@ -69,20 +89,32 @@ def time_bounds(batch: pa.RecordBatch, column: str) -> tuple[int, int]:
     return int(bounds["min"]), int(bounds["max"])
 
 
+def digest_of(data: bytes) -> str:
+    """What the bytes of a file must come to."""
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
 def read_bins(
-    store: ObjectStore, path: str, expected_bytes: int, column: str, start: int, end: int
+    store: ObjectStore,
+    path: str,
+    size: int,
+    digest: str | None,
+    column: str,
+    start: int,
+    end: int,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a file whose `column` is in [start, end). Row groups out of that range are not
-    decoded.
+    decoded. Size and digest are checked before anything is: a file that was altered outside its
+    pages can make a reader do anything.
     """
     try:
         data = store.read(path)
     except ObjectMissing as error:
         raise DamagedState(f"state file {path} is missing", path=path) from error
-    if len(data) != expected_bytes:
-        raise DamagedState(
-            f"state file {path} has {len(data)} bytes instead of {expected_bytes}", path=path
-        )
+    if len(data) != size:
+        raise DamagedState(f"state file {path} has {len(data)} bytes instead of {size}", path=path)
+    if digest is not None and digest_of(data) != digest:
+        raise DamagedState(f"state file {path} does not match its digest", path=path)
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         position = file.schema_arrow.get_field_index(column)

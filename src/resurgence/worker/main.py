@@ -17,6 +17,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 from resurgence.clock import SystemClock
 from resurgence.engine.epoch import Engine, EpochReport
 from resurgence.engine.jvm import JvmProcess
@@ -24,16 +26,17 @@ from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.session import start_session
 from resurgence.engine.spark_errors import SparkGone, failed_subtask, translate
 from resurgence.engine.user_functions import register_functions
-from resurgence.errors import DamagedState, ResurgenceError, Retired, SqlError, StorageError
+from resurgence.errors import DamagedState, ResurgenceError, Retired, SqlError
 from resurgence.ids import Epoch, Generation, WorkerId
 from resurgence.state.backend import StateBackend
 from resurgence.state.key_groups import shuffle_partitions
-from resurgence.state.retention import Retention
+from resurgence.state.verification import Verification
 from resurgence.storage.object_store import shared_store
-from resurgence.testing.faults import FaultInjector, FaultPoint, parse_faults
+from resurgence.testing.faults import FaultInjector, parse_faults
 from resurgence.udf import load_functions
 from resurgence.worker.connection import ControlConnection
 from resurgence.worker.messages import (
+    CheckpointDamaged,
     EpochCommitted,
     EpochSealed,
     EpochStarted,
@@ -45,12 +48,12 @@ from resurgence.worker.messages import (
     WorkerConnected,
     WorkerStopped,
 )
+from resurgence.worker.upkeep import Upkeep
 
 TOKEN_VARIABLE = "RESURGENCE_WORKER_TOKEN"
 LOG_VARIABLE = "RESURGENCE_WORKER_LOG"
 _IDLE_POLL = timedelta(milliseconds=50)
 _ORDER_DEADLINE = timedelta(minutes=1)
-_LAST_RETENTION = timedelta(seconds=5)
 
 log = logging.getLogger("resurgence.worker")
 
@@ -69,6 +72,7 @@ class Worker:
         self._phase = "start"
         self._phase_began_at = self._clock.now()
         self._jvm: JvmProcess | None = None
+        self._spark: SparkSession | None = None
 
     def run(self) -> int:
         """Start, restore, run. The exit status is 0 unless something failed."""
@@ -100,7 +104,7 @@ class Worker:
         plan, settings = order.plan, order.settings
         functions = load_functions(Path(order.functions_file) if order.functions_file else None)
         conf = dict(settings.spark)
-        spark, self._jvm = start_session(
+        self._spark, self._jvm = start_session(
             app_name=f"resurgence {order.job}",
             master=conf.pop("spark.master", f"local[{max(2, os.cpu_count() or 2)}]"),
             memory=conf.pop("spark.driver.memory", "2g"),
@@ -110,12 +114,14 @@ class Worker:
         )
         seconds["spark"] = time.monotonic() - began
         self._watch_jvm(self._jvm)
-        register_functions(spark, functions)
+        register_functions(self._spark, functions)
         store = shared_store(order.state_url)
         backend = StateBackend(store, order.job)
         faults = FaultInjector(parse_faults(settings.faults), store, order.job)
         engine = Engine(
-            pipeline=Pipeline(spark, order.graph, order.state_url, backend.paths, plan.parallelism),
+            pipeline=Pipeline(
+                self._spark, order.graph, order.state_url, backend.paths, plan.parallelism
+            ),
             backend=backend,
             plan=plan,
             settings=settings,
@@ -135,10 +141,12 @@ class Worker:
                 seconds=seconds,
             )
         )
-        cleaner = _Cleaner(Retention(backend, settings.checkpoint.keep, plan.generation), faults)
+        upkeep = Upkeep(
+            backend, engine, settings.checkpoint, plan.generation, faults, self._found_damage
+        )
         while not engine.finished:
             if self._connection.stop_asked.is_set():
-                cleaner.finish()
+                upkeep.finish()
                 self._connection.send(
                     WorkerStopped(
                         worker=self._worker, generation=self._generation, epoch=engine.epoch
@@ -149,8 +157,8 @@ class Worker:
             if report is None:
                 self._connection.stop_asked.wait(_IDLE_POLL.total_seconds())
             else:
-                cleaner.after(report.epoch)
-        cleaner.finish()
+                upkeep.after(report.epoch)
+        upkeep.finish()
         self._connection.send(
             InputFinished(worker=self._worker, generation=self._generation, epoch=engine.epoch)
         )
@@ -208,6 +216,16 @@ class Worker:
             )
         )
 
+    def _found_damage(self, found: Verification) -> None:
+        self._connection.send(
+            CheckpointDamaged(
+                worker=self._worker,
+                generation=self._generation,
+                epoch=found.epoch,
+                reasons=found.faults,
+            )
+        )
+
     def _report(self, error: Exception) -> None:
         failure: ResurgenceError = translate(error)
         if self._jvm is not None and not self._jvm.is_alive():
@@ -219,7 +237,7 @@ class Worker:
                 worker=self._worker,
                 generation=self._generation,
                 operator=progress.operator if progress else None,
-                subtask=failed_subtask(error),
+                subtask=failed_subtask(self._spark) if self._spark else None,
                 epoch=progress.epoch if progress else Epoch(0),
                 error=failure.message,
                 hint=failure.hint,
@@ -244,42 +262,6 @@ class Worker:
             os._exit(1)
 
         threading.Thread(target=watch, name="jvm", daemon=True).start()
-
-
-class _Cleaner:
-    """Runs retention beside the epochs, never in their way; a round that is still busy is not
-    waited for.
-    """
-
-    def __init__(self, retention: Retention, faults: FaultInjector) -> None:
-        self._retention = retention
-        self._faults = faults
-        self._thread: threading.Thread | None = None
-        self._failure: Exception | None = None
-
-    def after(self, epoch: Epoch) -> None:
-        if self._failure is not None:
-            raise self._failure
-        if self._thread is None or not self._thread.is_alive():
-            self._thread = threading.Thread(
-                target=self._run, args=(epoch,), name="retention", daemon=True
-            )
-            self._thread.start()
-
-    def finish(self) -> None:
-        """Wait a little for the round under way."""
-        if self._thread is not None:
-            self._thread.join(_LAST_RETENTION.total_seconds())
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self, epoch: Epoch) -> None:
-        try:
-            self._retention.run(lambda: self._faults.hit(FaultPoint.RETENTION_MID, epoch))
-        except StorageError as error:
-            log.warning("retention: %s; the next epoch tries again", error.message)
-        except Exception as error:
-            self._failure = error
 
 
 def main() -> None:

@@ -90,6 +90,14 @@ class EpochCommitted(WorkerMessage):
     profile_calls: dict[str, int]
 
 
+class CheckpointDamaged(WorkerMessage):
+    """A checkpoint that no one needs at the moment proved unusable."""
+
+    type: Literal["checkpoint_damaged"] = "checkpoint_damaged"
+    epoch: Epoch
+    reasons: tuple[str, ...]
+
+
 class TaskFailedEvent(WorkerMessage):
     """Something that the worker ran failed for good. After it, the worker exits."""
 
@@ -146,6 +154,7 @@ FromWorker = Annotated[
     | EpochStarted
     | EpochSealed
     | EpochCommitted
+    | CheckpointDamaged
     | TaskFailedEvent
     | InputFinished
     | WorkerStopped,

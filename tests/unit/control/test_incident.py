@@ -23,8 +23,10 @@ from resurgence.errors import (
     SqlError,
     StorageError,
 )
-from resurgence.ids import Epoch, Generation, OperatorId, WorkerId
-from resurgence.state.protocol import Fallback
+from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId, WorkerId
+from resurgence.state.load_plan import LoadPlan
+from resurgence.state.protocol import Fallback, RecordedEpoch
+from resurgence.state.records import InputRange
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 FAILURE = Failure(
@@ -114,3 +116,26 @@ def test_an_error_becomes_a_failure_with_all_that_it_knows(
         error.retry_hint,
     )
     assert {name: getattr(failure, name) for name in expected} == expected
+
+
+def test_replayed_are_the_rows_of_every_epoch_after_the_restored_one_that_was_begun() -> None:
+    incident = Incident(START, FAILURE, started_rows={Epoch(3): 30, Epoch(4): 40, Epoch(5): 50})
+    sealed = RecordedEpoch(
+        inputs={
+            OperatorId("left"): InputRange(start={}, end={}, rows=7),
+            OperatorId("right"): InputRange(start={}, end={}, rows=4),
+        },
+        sealed=True,
+        committed=False,
+        attempt=1,
+    )
+    incident.count_replayed(
+        LoadPlan(
+            job=JobIdentity("a1"),
+            generation=Generation(2),
+            parallelism=1,
+            epoch=Epoch(3),
+            recorded={Epoch(4): sealed},
+        )
+    )
+    assert incident.replayed_rows == 11 + 50

@@ -81,7 +81,7 @@ def test_fixed_columns_are_all_taken_when_none_is_declared(source: Source) -> No
         "subtask_index",
     ]
     assert table.watermark == WatermarkSpec(
-        event_time="timestamp", sql="`timestamp` - INTERVAL '1' SECOND"
+        event_time="timestamp", sql="`timestamp` - INTERVAL '1' SECOND", delay_micros=1_000_000
     )
 
 
@@ -94,17 +94,25 @@ def test_fixed_columns_can_be_picked_and_without_the_event_time_there_is_no_wate
 
 
 @pytest.mark.parametrize(
-    ("clause", "sql"),
+    ("clause", "sql", "delay"),
     [
-        ("WATERMARK FOR at AS at - INTERVAL '5 seconds'", "`at` - INTERVAL '5' SECONDS"),
-        ("WATERMARK FOR at", "`at`"),
-        ('WATERMARK FOR "AT" AS AT - INTERVAL 1 MINUTE', "`at` - INTERVAL '1' MINUTE"),
+        (
+            "WATERMARK FOR at AS at - INTERVAL '5 seconds'",
+            "`at` - INTERVAL '5' SECONDS",
+            5_000_000,
+        ),
+        ("WATERMARK FOR at", "`at`", 0),
+        ('WATERMARK FOR "AT" AS AT - INTERVAL 1 MINUTE', "`at` - INTERVAL '1' MINUTE", 60_000_000),
+        ("WATERMARK FOR at AS at - INTERVAL '1 month'", "`at` - INTERVAL '1' MONTH", None),
+        ("WATERMARK FOR at AS other - INTERVAL '1 hour'", "`other` - INTERVAL '1' HOUR", None),
+        ("WATERMARK FOR at AS other", "`other`", None),
     ],
 )
-def test_watermark_is_an_expression_over_the_columns(source: Source, clause: str, sql: str) -> None:
-    assert source(file_table(f"at TIMESTAMP, {clause}")).watermark == WatermarkSpec(
-        event_time="at", sql=sql
-    )
+def test_watermark_is_an_expression_over_the_columns(
+    source: Source, clause: str, sql: str, delay: int | None
+) -> None:
+    table = source(file_table(f"at TIMESTAMP, other TIMESTAMP, {clause}"))
+    assert table.watermark == WatermarkSpec(event_time="at", sql=sql, delay_micros=delay)
 
 
 @pytest.mark.parametrize(

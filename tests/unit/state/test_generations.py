@@ -12,13 +12,14 @@ import pytest
 from resurgence.errors import IdentityMissing, NewerFormat, Retired
 from resurgence.ids import Generation, JobName
 from resurgence.state.backend import StateBackend
-from resurgence.state.records import GenerationRecord
+from resurgence.state.records import FORMAT_VERSION, GenerationRecord
 from resurgence.storage.object_store import ObjectStore
 
 if TYPE_CHECKING:
     from tests.unit.state.conftest import Job
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
+WRITTEN = f'"version":{FORMAT_VERSION}'.encode()
 
 
 def test_generations_count_from_one_and_keep_the_identity(job: Job) -> None:
@@ -73,8 +74,26 @@ def test_the_identity_is_taken_from_any_generation_that_can_be_read(job: Job) ->
 
 
 def test_an_identity_of_a_newer_format_is_refused(job: Job) -> None:
-    newer = job.claim.model_copy(update={"version": 2, "generation": Generation(2)})
+    newer = job.claim.model_copy(
+        update={"version": FORMAT_VERSION + 1, "generation": Generation(2)}
+    )
     job.backend.store.create("rides/generations/0000000002.json", newer.encode())
+    with pytest.raises(NewerFormat):
+        job.backend.claim_generation(NOW)
+
+
+def test_a_damaged_generation_that_only_looks_newer_is_passed_over(job: Job) -> None:
+    identity = job.claim.job
+    job.claim_again()
+    path = job.path("rides/generations/0000000002.json")
+    path.write_bytes(path.read_bytes().replace(WRITTEN, b'"version":99'))
+    claim = job.backend.claim_generation(NOW)
+    assert (claim.generation, claim.job) == (3, identity)
+
+
+def test_a_job_whose_only_generation_looks_newer_is_refused(job: Job) -> None:
+    path = job.path("rides/generations/0000000001.json")
+    path.write_bytes(path.read_bytes().replace(WRITTEN, b'"version":99'))
     with pytest.raises(NewerFormat):
         job.backend.claim_generation(NOW)
 

@@ -1,24 +1,37 @@
-"""The stored formats: frozen samples, round trips, and what is refused."""
+"""The stored formats: frozen samples of every version, round trips, and what is refused."""
 
 from __future__ import annotations
 
+import hashlib
 import json
+from datetime import UTC, datetime
+from typing import get_args
 
 import pytest
 
 from resurgence.errors import DamagedState, NewerFormat
+from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.records import (
+    FORMAT_VERSION,
     CommittedRecord,
     CondemnedRecord,
+    EpochCounts,
     GenerationRecord,
+    InputRange,
     Manifest,
+    ObjectDigest,
     OperatorCheckpointMetadata,
     Record,
+    RollbackRecord,
+    StateFile,
+    TableCheckpoint,
+    TableKind,
+    Totals,
     decode,
     digest_of,
 )
 
-SAMPLES: dict[type[Record], str] = {
+FORMAT_1: dict[type[Record], str] = {
     GenerationRecord: (
         '{"version":1,"job":"a1b2c3d4e5f6","generation":3,"claimed_at":"2030-01-02T03:04:05.6'
         '78000Z","claimed_by":"host:4711","checksum":"bc238e560c1cd083"}'
@@ -55,47 +68,247 @@ SAMPLES: dict[type[Record], str] = {
     ),
 }
 
+FORMAT_2: dict[type[Record], str] = {
+    GenerationRecord: (
+        '{"version":2,"job":"a1b2c3d4e5f6","generation":3,"claimed_at":"2030-01-02T03:04:05.67'
+        '8000Z","claimed_by":"host:4711","rollback":1,"checksum":"e97d4cf0bc671d76"}'
+    ),
+    OperatorCheckpointMetadata: (
+        '{"version":2,"job":"a1b2c3d4e5f6","operator":"window-1","epoch":7,"generation":3,"par'
+        'allelism":2,"watermark":1893456000000000,"timers":[1893456010000000],"tables":{"parti'
+        'als":{"kind":"time","table_format":1,"schema_text":"bin BIGINT","files":[{"path":"rid'
+        'es/tables/window-1/partials/7-3-0-0123456789ab.parquet","subtask":0,"epoch":7,"rows":'
+        '40,"bytes":1234,"key_groups":"5555555555555555","time_start":-10000000,"time_end":189'
+        '3456000000000}],"values":{}},"offsets":{"kind":"global","table_format":1,"schema_text'
+        '":"","files":[],"values":{"byte":4096}}},"input":{"start":{"byte":0},"end":{"byte":40'
+        '96,"tail":null},"rows":100,"final":true},"checksum":"0e1d8c8fede24775"}'
+    ),
+    Manifest: (
+        '{"version":2,"job":"a1b2c3d4e5f6","epoch":7,"attempt":1,"generation":3,"parent":6,"op'
+        'erators":{"window-1":{"path":"rides/epochs/0000000007/operator-window-1-3.json","byte'
+        's":1,"sha256":"2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"}},"i'
+        'nputs":{"source-1":{"start":{"byte":0},"end":{"byte":4096,"tail":null},"rows":100,"fi'
+        'nal":true}},"counts":{"rows_in":{"source-1":100},"bad_rows":{"source-1":1},"late_rows'
+        '":{"window-1":2},"kept_rows":{"window-1":97},"rows_out":{"sink-1":7}},"totals":{"sinc'
+        'e":1,"counts":{"rows_in":{"source-1":700},"bad_rows":{"source-1":3},"late_rows":{"win'
+        'dow-1":5},"kept_rows":{"window-1":692},"rows_out":{"sink-1":40}}},"finished":true,"be'
+        'gan_at":"2030-01-02T03:04:04.500000Z","sealed_at":"2030-01-02T03:04:05.678000Z","chec'
+        'ksum":"a99cdfbc6d760d13"}'
+    ),
+    CommittedRecord: (
+        '{"version":2,"job":"a1b2c3d4e5f6","epoch":7,"generation":3,"inputs":{"source-1":{"sta'
+        'rt":{"byte":0},"end":{"byte":4096,"tail":null},"rows":100,"final":true}},"counts":{"r'
+        'ows_in":{"source-1":100},"bad_rows":{"source-1":1},"late_rows":{"window-1":2},"kept_r'
+        'ows":{"window-1":97},"rows_out":{"sink-1":7}},"committed_at":"2030-01-02T03:04:05.678'
+        '000Z","checksum":"018e44ebc5bf2b55"}'
+    ),
+    CondemnedRecord: (
+        '{"version":2,"job":"a1b2c3d4e5f6","epoch":7,"attempt":0,"generation":4,"reasons":["st'
+        'ate file x is missing"],"checksum":"9006574d74e4a0b1"}'
+    ),
+    RollbackRecord: (
+        '{"version":2,"job":"a1b2c3d4e5f6","number":1,"to_epoch":4,"highest_epoch":6,"generati'
+        'on":3,"recorded_at":"2030-01-02T03:04:05.678000Z","checksum":"0a3a6e6b83a4d098"}'
+    ),
+}
 
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_a_frozen_sample_is_read_and_written_again_byte_for_byte(kind: type[Record]) -> None:
-    data = SAMPLES[kind].encode()
+JOB = JobIdentity("a1b2c3d4e5f6")
+SOURCE, WINDOW, SINK = OperatorId("source-1"), OperatorId("window-1"), OperatorId("sink-1")
+AT = datetime(2030, 1, 2, 3, 4, 5, 678_000, tzinfo=UTC)
+BEGAN_AT = datetime(2030, 1, 2, 3, 4, 4, 500_000, tzinfo=UTC)
+READ = InputRange(start={"byte": 0}, end={"byte": 4096, "tail": None}, rows=100, final=True)
+COUNTS_1 = EpochCounts(
+    rows_in={SOURCE: 100}, bad_rows={SOURCE: 1}, late_rows={WINDOW: 2}, rows_out={SINK: 7}
+)
+COUNTS_2 = COUNTS_1.model_copy(update={"kept_rows": {WINDOW: 97}})
+TOTAL = EpochCounts(
+    rows_in={SOURCE: 700},
+    bad_rows={SOURCE: 3},
+    late_rows={WINDOW: 5},
+    kept_rows={WINDOW: 692},
+    rows_out={SINK: 40},
+)
+FILE = StateFile(
+    path="rides/tables/window-1/partials/7-3-0-0123456789ab.parquet",
+    subtask=0,
+    epoch=Epoch(7),
+    rows=40,
+    bytes=1234,
+    key_groups=0x5555_5555_5555_5555,
+    time_start=-10_000_000,
+    time_end=1_893_456_000_000_000,
+)
+MANIFEST_1 = Manifest(
+    job=JOB,
+    epoch=Epoch(7),
+    attempt=1,
+    generation=Generation(3),
+    parent=Epoch(6),
+    operators={
+        WINDOW: ObjectDigest(
+            path="rides/epochs/0000000007/operator-window-1-3.json",
+            bytes=1,
+            sha256="2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881",
+        )
+    },
+    inputs={SOURCE: READ},
+    counts=COUNTS_1,
+    totals=None,
+    finished=True,
+    began_at=None,
+    sealed_at=AT,
+)
+COMMITTED_1 = CommittedRecord(
+    job=JOB,
+    epoch=Epoch(7),
+    generation=Generation(3),
+    inputs={SOURCE: READ},
+    counts=COUNTS_1,
+    committed_at=AT,
+)
+GENERATION_1 = GenerationRecord(
+    job=JOB, generation=Generation(3), claimed_at=AT, claimed_by="host:4711", rollback=None
+)
+MEANING_1: dict[type[Record], Record] = {
+    GenerationRecord: GENERATION_1,
+    OperatorCheckpointMetadata: OperatorCheckpointMetadata(
+        job=JOB,
+        operator=WINDOW,
+        epoch=Epoch(7),
+        generation=Generation(3),
+        parallelism=2,
+        watermark=1_893_456_000_000_000,
+        timers=(1_893_456_010_000_000,),
+        tables={
+            "partials": TableCheckpoint(
+                kind=TableKind.TIME, schema_text="bin BIGINT", files=(FILE,)
+            ),
+            "offsets": TableCheckpoint(kind=TableKind.GLOBAL, values={"byte": 4096}),
+        },
+        input=READ,
+    ),
+    Manifest: MANIFEST_1,
+    CommittedRecord: COMMITTED_1,
+    CondemnedRecord: CondemnedRecord(
+        job=JOB,
+        epoch=Epoch(7),
+        attempt=0,
+        generation=Generation(4),
+        reasons=("state file x is missing",),
+    ),
+}
+MEANING_2: dict[type[Record], Record] = {
+    **MEANING_1,
+    GenerationRecord: GENERATION_1.model_copy(update={"rollback": 1}),
+    Manifest: MANIFEST_1.model_copy(
+        update={
+            "counts": COUNTS_2,
+            "totals": Totals(since=Epoch(1), counts=TOTAL),
+            "began_at": BEGAN_AT,
+        }
+    ),
+    CommittedRecord: COMMITTED_1.model_copy(update={"counts": COUNTS_2}),
+    RollbackRecord: RollbackRecord(
+        job=JOB,
+        number=1,
+        to_epoch=Epoch(4),
+        highest_epoch=Epoch(6),
+        generation=Generation(3),
+        recorded_at=AT,
+    ),
+}
+SAMPLES = {1: (FORMAT_1, MEANING_1), 2: (FORMAT_2, MEANING_2)}
+"""By format version: the frozen texts, and what each means today."""
+NEWEST = FORMAT_2
+KINDS = list(NEWEST)
+EVERY_SAMPLE = [
+    pytest.param(version, kind, id=f"{version}-{kind.__name__}")
+    for version, (texts, _) in SAMPLES.items()
+    for kind in texts
+]
+
+
+def sealed(tree: dict[str, object]) -> bytes:
+    """A record as others could write it: its last field is the checksum of all before it."""
+    body = {name: value for name, value in tree.items() if name != "checksum"}
+    text = json.dumps(body, separators=(",", ":"))
+    checksum = hashlib.sha256(text.encode()).hexdigest()[:16]
+    return json.dumps({**body, "checksum": checksum}, separators=(",", ":")).encode()
+
+
+@pytest.mark.parametrize(("version", "kind"), EVERY_SAMPLE)
+def test_the_checksum_is_the_one_that_the_docs_describe(version: int, kind: type[Record]) -> None:
+    text = SAMPLES[version][0][kind]
+    assert sealed(json.loads(text)).decode() == text
+
+
+@pytest.mark.parametrize(("version", "kind"), EVERY_SAMPLE)
+def test_a_frozen_sample_of_any_format_means_what_it_meant(
+    version: int, kind: type[Record]
+) -> None:
+    texts, meanings = SAMPLES[version]
+    assert json.loads(texts[kind])["version"] == version
+    assert decode(kind, texts[kind].encode(), "sample") == meanings[kind]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_frozen_sample_of_today_is_written_again_byte_for_byte(kind: type[Record]) -> None:
+    data = NEWEST[kind].encode()
     assert decode(kind, data, "sample").encode() == data
 
 
-def test_there_is_a_sample_of_every_record() -> None:
-    assert set(SAMPLES) == set(Record.__subclasses__())
+def test_there_is_a_sample_of_every_record_in_todays_format() -> None:
+    assert NEWEST is SAMPLES[FORMAT_VERSION][0]
+    assert set(NEWEST) == set(Record.__subclasses__())
+    assert get_args(Record.model_fields["version"].annotation) == (FORMAT_VERSION,)
 
 
-def test_a_sample_means_what_it_says() -> None:
-    data = SAMPLES[OperatorCheckpointMetadata].encode()
-    metadata = decode(OperatorCheckpointMetadata, data, "sample")
-    (file,) = metadata.tables["partials"].files
-    assert file.key_groups == 0x5555_5555_5555_5555
-    assert metadata.timers == (1_893_456_010_000_000,)
-    assert metadata.input is not None
-    assert metadata.input.end == {"byte": 4096, "tail": None}
-
-
-@pytest.mark.parametrize("kind", SAMPLES)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_newer_version_is_refused_and_never_guessed_at(kind: type[Record]) -> None:
-    sample = decode(kind, SAMPLES[kind].encode(), "sample")
-    newer = sample.model_copy(update={"version": 2}).encode()
-    with pytest.raises(NewerFormat, match="some/path has format version 2") as caught:
-        decode(kind, newer, "some/path")
+    newer = FORMAT_VERSION + 1
+    sample = decode(kind, NEWEST[kind].encode(), "sample")
+    with pytest.raises(NewerFormat) as caught:
+        decode(kind, sample.model_copy(update={"version": newer}).encode(), "some/path")
+    assert caught.value.message == (
+        f"some/path has format version {newer}, this release reads up to {FORMAT_VERSION}"
+    )
     assert "release that wrote it" in caught.value.hint
+    assert caught.value.intact
 
 
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_every_truncation_is_damage(kind: type[Record]) -> None:
-    data = SAMPLES[kind].encode()
+@pytest.mark.parametrize("version", [0, -1, 1.5, True, "2", None])
+def test_a_version_that_never_was_is_damage(version: object) -> None:
+    strange = {**json.loads(NEWEST[Manifest]), "version": version}
+    with pytest.raises(DamagedState, match="is not a Manifest: version"):
+        decode(Manifest, sealed(strange), "some/path")
+
+
+def test_an_older_record_cannot_pass_for_one_of_today() -> None:
+    """Its checksum is of what was written, and not of what it is read as."""
+    data = FORMAT_1[Manifest].replace('"version":1', '"version":2', 1).encode()
+    with pytest.raises(DamagedState, match="does not match its checksum"):
+        decode(Manifest, data, "some/path")
+
+
+def test_counts_add_up_by_operator() -> None:
+    one = EpochCounts(rows_in={SOURCE: 3}, kept_rows={WINDOW: 2})
+    other = EpochCounts(rows_in={SOURCE: 4, OperatorId("source-2"): 5}, rows_out={SINK: 1})
+    assert one.plus(other) == EpochCounts(
+        rows_in={SOURCE: 7, OperatorId("source-2"): 5}, kept_rows={WINDOW: 2}, rows_out={SINK: 1}
+    )
+
+
+@pytest.mark.parametrize(("version", "kind"), EVERY_SAMPLE)
+def test_every_truncation_is_damage(version: int, kind: type[Record]) -> None:
+    data = SAMPLES[version][0][kind].encode()
     for length in range(len(data)):
         with pytest.raises(DamagedState):
             decode(kind, data[:length], "some/path")
 
 
-@pytest.mark.parametrize("kind", SAMPLES)
-def test_every_flipped_bit_is_damage(kind: type[Record]) -> None:
-    data = SAMPLES[kind].encode()
+@pytest.mark.parametrize(("version", "kind"), EVERY_SAMPLE)
+def test_every_flipped_bit_is_damage(version: int, kind: type[Record]) -> None:
+    data = SAMPLES[version][0][kind].encode()
     for position in range(len(data)):
         for bit in (0, 1, 3, 7):
             flipped = bytearray(data)
@@ -114,12 +327,12 @@ def test_what_is_no_record_is_damage_and_names_its_place(data: bytes) -> None:
 
 def test_another_kind_of_record_is_damage() -> None:
     with pytest.raises(DamagedState, match="is not a Manifest"):
-        decode(Manifest, SAMPLES[CommittedRecord].encode(), "some/path")
+        decode(Manifest, NEWEST[CommittedRecord].encode(), "some/path")
 
 
 def test_a_record_is_plain_json_for_others_to_read() -> None:
-    tree = json.loads(SAMPLES[Manifest])
-    assert (tree["version"], tree["epoch"], len(tree["checksum"])) == (1, 7, 16)
+    tree = json.loads(NEWEST[Manifest])
+    assert (tree["version"], tree["epoch"], len(tree["checksum"])) == (2, 7, 16)
 
 
 def test_a_digest_is_of_all_bytes() -> None:

@@ -12,6 +12,7 @@ import pytest
 from resurgence.errors import NewerFormat, NoValidCheckpoint, Retired
 from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.records import (
+    FORMAT_VERSION,
     CondemnedRecord,
     InputRange,
     Manifest,
@@ -402,10 +403,10 @@ def test_one_record_of_a_newer_format_is_fallen_back_from_and_named(job: Job, pl
     manifest = job.seal(2)
     path = epoch_object(job, 2, place)
     if place == "manifest-0":
-        path.write_bytes(manifest.model_copy(update={"version": 2}).encode())
+        path.write_bytes(manifest.model_copy(update={"version": FORMAT_VERSION + 1}).encode())
     else:
         old = decode(OperatorCheckpointMetadata, path.read_bytes(), str(path))
-        path.write_bytes(old.model_copy(update={"version": 2}).encode())
+        path.write_bytes(old.model_copy(update={"version": FORMAT_VERSION + 1}).encode())
         digest = digest_of(manifest.operators[WINDOW].path, path.read_bytes())
         changed = {**manifest.operators, WINDOW: digest}
         manifest_path(job, 2).write_bytes(
@@ -413,15 +414,15 @@ def test_one_record_of_a_newer_format_is_fallen_back_from_and_named(job: Job, pl
         )
     plan = job.plan()
     assert plan.epoch == 1
-    assert "format version 2" in plan.fallbacks[0].reasons[0]
+    assert f"format version {FORMAT_VERSION + 1}" in plan.fallbacks[0].reasons[0]
 
 
 def test_a_job_whose_newest_generation_is_of_a_newer_format_is_refused(job: Job) -> None:
     job.run(1)
-    record = job.claim.model_copy(update={"version": 2, "generation": 7})
+    record = job.claim.model_copy(update={"version": FORMAT_VERSION + 1, "generation": 7})
     job.backend.store.create(job.backend.paths.generation(Generation(7)), record.encode())
     before = job.stored()
-    with pytest.raises(NewerFormat, match="format version 2"):
+    with pytest.raises(NewerFormat, match=f"format version {FORMAT_VERSION + 1}"):
         job.backend.claim_generation(NOW)
     assert job.stored() == before
 

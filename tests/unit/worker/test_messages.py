@@ -14,6 +14,7 @@ from resurgence.state.records import EpochCounts
 from resurgence.worker.messages import (
     FROM_WORKER,
     TO_WORKER,
+    CheckpointDamaged,
     EpochCommitted,
     EpochSealed,
     EpochStarted,
@@ -52,6 +53,7 @@ SAID: list[FromWorker] = [
     EpochCommitted(
         worker=ONE, generation=FIRST, epoch=EPOCH, profile_seconds={"spark": 1.0}, profile_calls={}
     ),
+    CheckpointDamaged(worker=ONE, generation=FIRST, epoch=EPOCH, reasons=("a page is wrong",)),
     TaskFailedEvent(
         worker=ONE,
         generation=FIRST,

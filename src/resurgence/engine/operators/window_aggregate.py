@@ -8,22 +8,22 @@ shuffle to append, and one with one shuffle to read and merge the bins that clos
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from resurgence.engine.operators.aggregates import plan_aggregate
-from resurgence.engine.time_table import BIN
+from resurgence.engine.time_table import BIN, ROWS, SubtaskRows
 from resurgence.graph.model import EVENT_TIME, WindowAggregateOperator
-from resurgence.state.records import END_OF_TIME
-
-LATE = "late"
-"""The name of the observed count of rows that came after their window had closed."""
+from resurgence.state.records import END_OF_TIME, StateFile
 
 PARTIALS = "partials"
 """The name of the operator's table."""
+
+BEGINNING_OF_TIME = -(2**62)
+"""Before any bin there can be."""
 
 
 class WindowAggregate:
@@ -50,6 +50,7 @@ class WindowAggregate:
         # cost few.
         self._make = [F.expr(f"{each.make} AS {each.name}") for each in partials]
         self._merge = [F.expr(f"{each.merge} AS {each.name}") for each in partials]
+        self._count_rows = F.expr(f"count(1) AS {ROWS}")
         self._group = [F.col(each) for each in (BIN, *self.keys)]
         self._output = [
             f"named_struct('start', timestamp_micros({BIN}), 'end', timestamp_micros({BIN} + {self._width}L))"
@@ -63,42 +64,40 @@ class WindowAggregate:
                 for plan, call in zip(plans, operator.aggregates, strict=True)
             ),
         ]
-        self.schema: StructType = self.partials(rows, None, None).schema
+        self.schema: StructType = self.partials(rows).schema
 
     def partials(
-        self,
-        rows: DataFrame,
-        watermark: int | None,
-        late: Observation | None,
-        *,
-        spread: bool = False,
+        self, rows: DataFrame, *, count_rows: bool = False, spread: bool = False
     ) -> DataFrame:
-        """An epoch's rows as partials; rows of windows that have closed are counted and left
-        out.
-        """
+        """An epoch's rows as partials, with `ROWS` of them if they are to be counted."""
         binned = rows.selectExpr(*self._input).where(f"{BIN} IS NOT NULL")
-        if watermark is not None and late is not None:
-            behind = f"{BIN} <= {self.newest_closed(watermark)}L"
-            binned = binned.observe(late, F.expr(f"count_if({behind}) AS {LATE}")).where(
-                f"NOT ({behind})"
-            )
         if spread:
             binned = binned.repartition(self._shuffle_partitions, *self._group)
-        return binned.groupBy(*self._group).agg(*self._make)
+        counted = [self._count_rows] if count_rows else []
+        return binned.groupBy(*self._group).agg(*self._make, *counted)
 
-    def merged(self, subtasks: Sequence[DataFrame]) -> DataFrame:
+    def merged(self, subtasks: Sequence[SubtaskRows]) -> DataFrame:
         """Many partials of a group as one. Each subtask has all partials of its groups: no
         shuffle.
         """
-        merged = [each.groupBy(*self._group).agg(*self._merge) for each in subtasks]
+        merged = [
+            each.rows if each.unique else each.rows.groupBy(*self._group).agg(*self._merge)
+            for each in subtasks
+        ]
         return functools.reduce(DataFrame.union, merged)
 
-    def results(self, subtasks: Sequence[DataFrame]) -> DataFrame:
+    def results(self, partials: DataFrame) -> DataFrame:
         """What the user sees of closed windows."""
-        return self.merged(subtasks).selectExpr(*self._output)
+        return partials.selectExpr(*self._output)
 
-    def newest_closed(self, watermark: int) -> int:
-        """The start of the newest window that this watermark has passed."""
+    def timers(self, files: Iterable[StateFile], open_from: int) -> tuple[int, ...]:
+        """When there is next something to close in each file: the end of its first open window."""
+        return tuple(sorted({max(each.time_start, open_from) + self._width for each in files}))
+
+    def open_from(self, watermark: int | None) -> int:
+        """The start of the first window that a watermark has not passed."""
+        if watermark is None:
+            return BEGINNING_OF_TIME
         if watermark == END_OF_TIME:
-            return END_OF_TIME - self._width
-        return watermark - watermark % self._width - self._width
+            return END_OF_TIME
+        return watermark - watermark % self._width

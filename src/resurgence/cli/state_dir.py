@@ -1,0 +1,78 @@
+"""What the commands that look into a state dir share: their flags, how they find the job, and how
+they end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from resurgence.cli import console
+from resurgence.errors import ConfigError, ResurgenceError, UserError, did_you_mean
+from resurgence.ids import JobName, job_name
+from resurgence.state.backend import StateBackend
+from resurgence.state.inspection import job_names
+from resurgence.storage.object_store import ObjectStore, split_url, storage_url
+
+StateDir = Annotated[
+    str, typer.Option(metavar="DIR", help="Where checkpoints are kept: a folder or a URL.")
+]
+Name = Annotated[str | None, typer.Option(help="The job's name; not needed if there is only one.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show stack traces.")]
+
+DEFAULT_STATE_DIR = ".resurgence"
+
+
+def open_job(state_dir: str, name: str | None) -> StateBackend:
+    """The checkpoints of a job, to be read; nothing is made or claimed."""
+    url = storage_url(state_dir)
+    scheme, path = split_url(url)
+    if scheme == "file" and not Path(path).is_dir():
+        raise ConfigError(f"there is no state dir {path}", hint="--state-dir says where it is")
+    store = ObjectStore(url)
+    if name is not None:
+        backend = StateBackend(store, job_name(name))
+        if not store.list(backend.paths.generations) and not store.list(backend.paths.epochs):
+            raise ConfigError(
+                f"there is no job '{name}' in {state_dir}",
+                hint=did_you_mean(name, _jobs(store)),
+            )
+        return backend
+    jobs = _jobs(store)
+    if not jobs:
+        raise ConfigError(f"there is no job in {state_dir}", hint="--state-dir says where it is")
+    if len(jobs) > 1:
+        raise ConfigError(
+            f"there are several jobs in {state_dir}", hint=f"choose with --name: {', '.join(jobs)}"
+        )
+    return StateBackend(store, jobs[0])
+
+
+def _jobs(store: ObjectStore) -> tuple[JobName, ...]:
+    scheme, path = split_url(store.url)
+    if scheme != "file":
+        return job_names(store)
+    # On a local disk there is no need to list every state file.
+    return tuple(
+        JobName(each.name)
+        for each in sorted(Path(path).iterdir())
+        if (each / "generations").is_dir()
+    )
+
+
+def answer(debug: bool, command: Callable[[], int]) -> None:
+    """Run a command; an error is one message. Exit 2: the user can mend it. 1: something
+    failed.
+    """
+    try:
+        status = command()
+    except ResurgenceError as error:
+        if debug:
+            raise
+        console.complain(error)
+        status = 2 if isinstance(error, UserError) else 1
+    raise typer.Exit(status)

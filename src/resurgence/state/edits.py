@@ -1,0 +1,137 @@
+"""What becomes of each operator's state when the pipeline was edited. Pure.
+
+An operator is the same if its id is: a source or sink has the id of its table, a window a digest of
+all that it reads, groups and computes. So whatever an edit does not touch is kept, and state is
+never read by an operator that would understand it differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from resurgence.errors import IncompatibleState
+from resurgence.graph.model import Graph, SinkOperator, SourceOperator, WindowAggregateOperator
+from resurgence.ids import Epoch, OperatorId
+from resurgence.state.records import STAGED, OperatorCheckpointMetadata
+
+ACCEPT_FLAG = "--accept-state-loss"
+
+
+class Fate(StrEnum):
+    """What a restore does with an operator."""
+
+    KEEP = "keep"
+    MIGRATE = "migrate"
+    DROP = "drop"
+    REBUILD = "rebuild"
+
+
+@dataclass(frozen=True)
+class OperatorFate:
+    """One operator, what becomes of it and why. `loses`: something is gone that cannot be had
+    again.
+    """
+
+    operator: OperatorId
+    fate: Fate
+    reason: str
+    loses: bool = False
+
+
+def fates(
+    graph: Graph,
+    stored: Mapping[OperatorId, OperatorCheckpointMetadata],
+    parallelism: int,
+    *,
+    commit_pending: bool,
+    schemas: Mapping[OperatorId, str] | None = None,
+) -> tuple[OperatorFate, ...]:
+    """The fate of every operator of a pipeline and of a checkpoint. `schemas`: the state columns of
+    windows, where they are known already.
+    """
+    wanted = graph.durable()
+    found = []
+    for operator in wanted:
+        metadata = stored.get(operator.id)
+        if metadata is None:
+            found.append(OperatorFate(operator.id, Fate.REBUILD, _begins(operator)))
+        elif schemas and any(
+            table.schema_text != schemas.get(operator.id, table.schema_text)
+            for table in metadata.tables.values()
+        ):
+            reason = "its state has other columns"
+            found.append(OperatorFate(operator.id, Fate.REBUILD, reason, loses=True))
+        elif metadata.parallelism != parallelism and _rows(metadata):
+            reason = f"{_held(metadata)}, dealt to {parallelism} subtasks instead of {metadata.parallelism}"
+            found.append(OperatorFate(operator.id, Fate.MIGRATE, reason))
+        else:
+            found.append(OperatorFate(operator.id, Fate.KEEP, _held(metadata)))
+    kept = {each.id for each in wanted}
+    return (
+        *found,
+        *(
+            _dropped(metadata, commit_pending=commit_pending)
+            for operator_id, metadata in stored.items()
+            if operator_id not in kept
+        ),
+    )
+
+
+def require_kept(judged: Iterable[OperatorFate], epoch: Epoch, *, accept_loss: bool) -> None:
+    """Refuse an edit that would lose something, unless the loss is accepted."""
+    listed = tuple(judged)
+    if accept_loss or not any(each.loses for each in listed):
+        return
+    raise IncompatibleState(
+        f"the edited pipeline would lose state of epoch {epoch}:\n{fate_table(listed)}",
+        hint=f"undo the edit, choose another --name to begin from nothing, or accept the loss with {ACCEPT_FLAG}",
+    )
+
+
+def fate_table(judged: Iterable[OperatorFate]) -> str:
+    """One line per operator, for people."""
+    listed = tuple(judged)
+    width = max((len(each.operator) for each in listed), default=0)
+    return "\n".join(
+        f"  {each.operator:{width}}  {each.fate:7}  {each.reason}{' (LOST)' if each.loses else ''}"
+        for each in listed
+    )
+
+
+def _begins(operator: SourceOperator | WindowAggregateOperator | SinkOperator) -> str:
+    if isinstance(operator, SourceOperator):
+        return "new: is read from its beginning"
+    if isinstance(operator, SinkOperator):
+        return "new: gets the output from the next epoch on"
+    return "new or edited: begins empty, with the rows of the next epoch"
+
+
+def _dropped(metadata: OperatorCheckpointMetadata, *, commit_pending: bool) -> OperatorFate:
+    reason, loses = "held nothing", False
+    if metadata.input is not None:
+        reason, loses = "not in the pipeline: its position would be forgotten", True
+    elif STAGED in metadata.tables:
+        loses = commit_pending and bool(metadata.tables[STAGED].values.get("files"))
+        reason = (
+            f"not in the pipeline: its output of epoch {metadata.epoch} is not committed yet"
+            if loses
+            else "not in the pipeline: all its output is committed"
+        )
+    elif _rows(metadata):
+        reason, loses = f"not in the pipeline: {_held(metadata)} would be forgotten", True
+    return OperatorFate(metadata.operator, Fate.DROP, reason, loses)
+
+
+def _rows(metadata: OperatorCheckpointMetadata) -> int:
+    return sum(file.rows for table in metadata.tables.values() for file in table.files)
+
+
+def _held(metadata: OperatorCheckpointMetadata) -> str:
+    if metadata.input is not None:
+        return f"goes on after the {metadata.input.rows:,} rows of epoch {metadata.epoch}"
+    if STAGED in metadata.tables:
+        return "goes on"
+    files = sum(len(table.files) for table in metadata.tables.values())
+    return f"{_rows(metadata):,} rows of state in {files} files"

@@ -1,0 +1,103 @@
+"""What a running job does beside its epochs: old checkpoints, debris and staged leftovers go, and now
+and then the newest checkpoint is read whole and verified.
+
+Never in the way of an epoch: a round that is still busy is not waited for.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+
+from resurgence.config import CheckpointSettings
+from resurgence.engine.epoch import Engine
+from resurgence.errors import StorageError
+from resurgence.ids import Epoch, Generation
+from resurgence.state.backend import StateBackend
+from resurgence.state.protocol import dead_ranges, epochs_seen, living
+from resurgence.state.retention import Retention
+from resurgence.state.verification import Verification, Verifier, condemn, condemnable
+from resurgence.testing.faults import FaultInjector, FaultPoint
+
+log = logging.getLogger(__name__)
+
+_LAST_ROUND = timedelta(seconds=5)
+
+
+class Upkeep:
+    """One round after each epoch, in a thread of its own."""
+
+    def __init__(
+        self,
+        backend: StateBackend,
+        engine: Engine,
+        settings: CheckpointSettings,
+        generation: Generation,
+        faults: FaultInjector,
+        found_damage: Callable[[Verification], None],
+    ) -> None:
+        self._backend = backend
+        self._engine = engine
+        self._settings = settings
+        self._retention = Retention(backend, settings.keep, generation)
+        self._faults = faults
+        self._found_damage = found_damage
+        self._verified = time.monotonic()
+        self._thread: threading.Thread | None = None
+        self._failure: Exception | None = None
+
+    def after(self, epoch: Epoch) -> None:
+        """Begin a round, after an epoch that is committed. Raises what an earlier one failed with."""
+        if self._failure is not None:
+            raise self._failure
+        if self._thread is None or not self._thread.is_alive():
+            self._thread = threading.Thread(
+                target=self._run, args=(epoch,), name="upkeep", daemon=True
+            )
+            self._thread.start()
+
+    def finish(self) -> None:
+        """Wait a little for the round under way."""
+        if self._thread is not None:
+            self._thread.join(_LAST_ROUND.total_seconds())
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self, epoch: Epoch) -> None:
+        in_flight = self._engine.compacting
+        try:
+            self._retention.run(
+                lambda: self._faults.hit(FaultPoint.RETENTION_MID, epoch), in_flight
+            )
+            self._engine.sweep(epoch)
+            self._verify()
+        except StorageError as error:
+            log.warning("upkeep: %s; the next epoch tries again", error.message)
+        except Exception as error:
+            self._failure = error
+
+    def _verify(self) -> None:
+        """Read the newest checkpoint, if it is time; a damaged one is condemned before it is
+        needed.
+        """
+        interval = self._settings.verify_interval.total_seconds()
+        if not interval or time.monotonic() - self._verified < interval:
+            return
+        self._verified = time.monotonic()
+        listed = self._backend.store.list(self._backend.paths.epochs)
+        epochs = epochs_seen(each.path for each in listed)
+        standing = {
+            epoch: objects.manifests[objects.standing]
+            for epoch, objects in living(epochs, dead_ranges(self._backend.rollbacks())).items()
+            if objects.standing is not None
+        }
+        if not standing:
+            return
+        found = Verifier(self._backend).verify(standing[max(standing)])
+        for each in condemnable([found], standing.keys()):
+            condemn(self._backend, each)
+        if found.faults:
+            self._found_damage(found)

@@ -1,0 +1,102 @@
+"""What goes on beside the epochs: retention, sweeping, and a look at the newest checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+from tests.unit.state.real_state import RealJob
+
+from resurgence.config import CheckpointSettings
+from resurgence.engine.epoch import Engine
+from resurgence.ids import Epoch
+from resurgence.state.verification import Verification
+from resurgence.testing.faults import FaultInjector
+from resurgence.worker.upkeep import Upkeep
+
+
+@dataclass
+class PlayedEngine:
+    """What upkeep asks of an engine."""
+
+    compacting: Epoch | None = None
+    swept: list[int] = field(default_factory=list)
+
+    def sweep(self, epoch: Epoch) -> None:
+        self.swept.append(epoch)
+
+
+@dataclass
+class Scene:
+    job: RealJob
+    engine: PlayedEngine = field(default_factory=PlayedEngine)
+    damaged: list[Verification] = field(default_factory=list)
+
+    def after(self, epoch: int, **settings: object) -> None:
+        """One round, to its end."""
+        upkeep = Upkeep(
+            self.job.backend,
+            cast(Engine, self.engine),
+            CheckpointSettings.model_validate(settings),
+            self.job.claim.generation,
+            FaultInjector((), self.job.backend.store, self.job.backend.paths.job),
+            self.damaged.append,
+        )
+        upkeep.after(Epoch(epoch))
+        upkeep.finish()
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    job = RealJob.at(str(tmp_path))
+    job.run(1, 2, 3)
+    return Scene(job)
+
+
+def test_a_round_deletes_what_is_old_and_sweeps_what_is_committed(scene: Scene) -> None:
+    scene.after(3, keep=2)
+    assert not scene.job.path(scene.job.manifest_path(1)).exists()
+    assert scene.job.path(scene.job.manifest_path(2)).exists()
+    assert scene.engine.swept == [3]
+
+
+def test_files_of_a_compaction_under_way_are_spared(scene: Scene) -> None:
+    waiting = scene.job.write_file(2)
+    scene.engine.compacting = Epoch(2)
+    scene.after(3)
+    assert scene.job.path(waiting.path).exists()
+    scene.engine.compacting = None
+    scene.after(3)
+    assert not scene.job.path(waiting.path).exists()
+
+
+def damage_newest(scene: Scene) -> None:
+    path = scene.job.path(scene.job.files[-1].path)
+    data = bytearray(path.read_bytes())
+    data[30] ^= 4
+    path.write_bytes(data)
+
+
+def test_damage_in_the_newest_checkpoint_is_found_condemned_and_told(scene: Scene) -> None:
+    damage_newest(scene)
+    scene.after(3, verify_interval=timedelta(microseconds=1))
+    (found,) = scene.damaged
+    assert found.epoch == 3
+    assert scene.job.path(scene.job.backend.paths.condemned(Epoch(3), 0)).exists()
+
+
+@pytest.mark.parametrize("interval", [timedelta(0), timedelta(hours=1)])
+def test_it_is_looked_for_only_when_it_is_time(scene: Scene, interval: timedelta) -> None:
+    damage_newest(scene)
+    scene.after(3, verify_interval=interval)
+    assert scene.damaged == []
+
+
+def test_a_whole_checkpoint_is_left_alone(scene: Scene) -> None:
+    before = scene.job.path("rides/epochs").rglob("condemned*")
+    scene.after(3, verify_interval=timedelta(microseconds=1))
+    assert scene.damaged == []
+    assert list(before) == []
