@@ -126,7 +126,7 @@ def test_a_compaction_is_taken_when_it_is_done_and_not_before() -> None:
     assert taken is not None
     assert taken.written.result() == NOTHING
     assert compactor.in_flight == 5, "its files are in no checkpoint yet"
-    compactor.adopted()
+    compactor.forget()
     assert compactor.in_flight is None
     assert compactor.take(wait=True) is None
 

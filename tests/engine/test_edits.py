@@ -114,3 +114,25 @@ def test_an_edited_window_begins_anew_if_the_loss_is_accepted(edited: Edited) ->
 def test_a_source_of_another_column_type_is_refused(edited: Edited) -> None:
     with pytest.raises(IncompatibleState):
         edited.job(columns="at TIMESTAMP, id INT").open()
+
+
+def test_a_source_that_was_added_is_replayed_from_where_it_began(edited: Edited) -> None:
+    """The checkpoint fallen back to knows nothing of it, and its beginning depends on the clock."""
+    more = (
+        "CREATE TABLE ticks WITH (connector = 'impulse', message_count = '200');\n"
+        "INSERT INTO second SELECT counter FROM ticks;\n"
+    )
+    job = edited.job(more=more)
+    job.open(Leg(45)).run_epoch()
+    (edited.folder / "state/job/epochs/0000000003/manifest-0.json").write_bytes(b"")
+    engine = job.open(Leg(45))
+    assert engine.epoch == 2
+    job.run([Leg(45)])
+    assert edited.sums() == edited.expected()
+    assert [each["counter"] for each in read_lines(edited.folder / "second.json")] == [*range(200)]
+
+
+def test_a_source_in_another_file_is_refused(edited: Edited) -> None:
+    edited.source = write_lines(edited.folder / "other.json", [])
+    with pytest.raises(IncompatibleState, match="its position is one in"):
+        edited.job().open()

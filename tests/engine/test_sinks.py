@@ -262,6 +262,13 @@ def test_everything_can_be_retracted(target: Target) -> None:
     assert target.visible() == lines(3)
 
 
+def test_everything_is_retracted_after_many_epochs(target: Target) -> None:
+    committed(target, *range(1, 160))
+    target.open().retract(JOB, Epoch(0), Epoch(159))
+    committed(target, 160)
+    assert target.visible() == lines(160)
+
+
 def test_a_zombie_commits_nothing_of_a_retracted_epoch(target: Target) -> None:
     committed(target, 1)
     staged = target.stage(2, "zombie\n")

@@ -183,3 +183,45 @@ def test_a_bare_select_prints_rows_and_python_functions_can_be_called(project: P
         {"start": "2024-01-01T00:00:00", "lowest": 0, "half": 2.0},
         {"start": "2024-01-01T00:00:00.005", "lowest": 10, "half": 7.0},
     ]
+
+
+def command(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Any other command, in the project's folder."""
+    return subprocess.run(
+        [sys.executable, "-m", "resurgence", *arguments],
+        cwd=project.folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.timeout(300)
+def test_a_job_is_rolled_back_looked_at_edited_and_run_on(project: Project) -> None:
+    project.write_input(500)
+    assert project.run("--epoch-rows", "100", *settings(*QUICK)).returncode == 0
+    back = command(project, "rollback", "--to-epoch", "2")
+    assert back.returncode == 0, back.stderr
+    assert "the next run goes on with epoch 6" in back.stdout
+    assert "dead" in command(project, "checkpoints", "list").stdout
+
+    edited = project.folder / "edited.sql"
+    edited.write_text(SQL.replace("INTERVAL '10 minutes'", "INTERVAL '20 minutes'"))
+    told = command(project, "explain", "restore", "edited.sql")
+    assert told.returncode == 0, told.stderr
+    assert "(LOST)" in told.stdout
+    original = (project.folder / "rides.sql").read_text()
+    (project.folder / "rides.sql").write_text(edited.read_text())
+    refused = project.run(*settings(*QUICK))
+    assert refused.returncode == 1
+    assert "(LOST)" in refused.stderr
+    assert "--accept-state-loss" in refused.stderr
+    assert_clean(refused)
+
+    (project.folder / "rides.sql").write_text(original)
+    assert project.run("--epoch-rows", "90", *settings(*QUICK)).returncode == 0
+    project.assert_exactly_once()
+    for checked in (("checkpoints", "verify", "--all", "--sql", "rides.sql"), ("ledger",)):
+        done = command(project, *checked)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -335,6 +335,7 @@ def _source_check(sql: Path, udfs: Path | None) -> SourceCheck:
     """Asks each source of the pipeline whether it can be read from where a checkpoint stands."""
     from resurgence.cli.pipeline_file import compile_file
     from resurgence.connectors.registry import make_source
+    from resurgence.graph.secrets import concealer_for
     from resurgence.state.verification import SourceFindings
 
     try:
@@ -344,6 +345,7 @@ def _source_check(sql: Path, udfs: Path | None) -> SourceCheck:
             f"{sql}:{error.line}:{error.column}: {error.message}", hint=error.hint
         ) from error
     sources = {each.id: make_source(each) for each in graph.sources()}
+    concealer = concealer_for(each.options for each in graph.sources())
 
     def check(manifest: Manifest) -> SourceFindings:
         gone, unchecked = [], []
@@ -353,7 +355,8 @@ def _source_check(sql: Path, udfs: Path | None) -> SourceCheck:
                 gone.append(f"{operator} is not in the checkpoint: is this its pipeline?")
             elif not read.final:
                 try:
-                    source.plan(read.end, 1, datetime.now(UTC))
+                    with concealer.over_errors():
+                        source.plan(read.end, 1, datetime.now(UTC))
                 except (SourceRangeGone, UserError) as error:
                     gone.append(f"{operator}: {error.message}")
                 except ResurgenceError as error:

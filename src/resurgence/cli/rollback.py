@@ -21,6 +21,7 @@ from resurgence.connectors.registry import make_sink
 from resurgence.control.metadata import stored_sql
 from resurgence.errors import UserError
 from resurgence.graph.model import Graph
+from resurgence.graph.secrets import concealer_for, is_masked
 from resurgence.ids import NO_EPOCH, Epoch
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection import Status, kept_checkpoints, of_each_epoch
@@ -95,11 +96,19 @@ def roll_back(
     print(
         "\n".join(table_lines(("sink", "what it does"), [_told(*each) for each in sinks.items()]))
     )
+    known = {each.id for each in graph.sinks()}
+    wrote = {
+        each
+        for view in dying
+        if view.manifest is not None
+        for each in view.manifest.counts.rows_out
+    }
     stuck = [table for table, sink in sinks.items() if not sink.retracts]
+    stuck += sorted(each for each in wrote - known)
     if stuck and not accept_duplicates:
         raise UserError(
-            f"{', '.join(stuck)} cannot take back what was written",
-            hint="its rows will appear again; say that this is fine with --accept-duplicates",
+            f"{', '.join(stuck)} cannot take back what was written, or is not in the pipeline",
+            hint="what it has stays; say that this is fine with --accept-duplicates",
         )
     if dry_run:
         print("nothing was changed")
@@ -107,8 +116,9 @@ def roll_back(
     now = SystemClock().now()
     record = backend.record_rollback(backend.claim_generation(now), to_epoch, now)
     if to_epoch == NO_EPOCH or backend.is_committed(to_epoch):
-        for sink in sinks.values():
-            sink.retract(record.job, to_epoch, record.highest_epoch)
+        with concealer_for(each.options for each in graph.sinks()).over_errors():
+            for sink in sinks.values():
+                sink.retract(record.job, to_epoch, record.highest_epoch)
     else:
         print(
             f"epoch {to_epoch} is not committed yet: the next run does that, and takes back the rest"
@@ -130,4 +140,13 @@ def _graph(backend: StateBackend, sql: Path | None, udfs: Path | None) -> Graph:
         raise UserError(
             f"the pipeline of '{job}' is not on record here", hint="give its file with --sql"
         )
-    return compile_file(text, udfs)
+    graph = compile_file(text, udfs)
+    for sink in graph.sinks():
+        masked = [key for key, value in sink.options.items() if is_masked(key, value)]
+        if masked:
+            raise UserError(
+                f"the pipeline of '{job}' is on record without the secrets of its sink "
+                f"'{sink.table}': {', '.join(masked)}",
+                hint="give its file with --sql",
+            )
+    return graph

@@ -17,6 +17,8 @@ from resurgence.errors import ObjectMissing, SinkError
 from resurgence.ids import Epoch, JobIdentity
 from resurgence.storage.object_store import ObjectStore
 
+_PRUNE_EVERY = 50
+
 RECORDS_KEPT = 101
 """One more than the most checkpoints that can be kept: whatever can be replayed has its record."""
 
@@ -73,9 +75,25 @@ class CommitLog:
         content = {"version": 1, **content}
         if not self._store.create(path, json.dumps(content).encode()):
             return self._read(path)
-        if epoch > RECORDS_KEPT:
-            self._store.delete([self._path(job, Epoch(epoch - RECORDS_KEPT))])
+        if epoch % _PRUNE_EVERY == 0:
+            self._prune(job)
         return content
+
+    def _prune(self, job: JobIdentity) -> None:
+        """Delete what is older than all that can be replayed or retracted. Epochs that were
+        retracted do not count, their numbers are spent.
+        """
+        records = self._records(job)
+        marks = [each for each in records if each.after is not None]
+        living = [
+            each.epoch
+            for each in records
+            if each.after is None
+            and not any((mark.after or 0) < each.epoch <= mark.epoch for mark in marks)
+        ]
+        if len(living) > RECORDS_KEPT:
+            oldest = living[-RECORDS_KEPT]
+            self._store.delete(each.path for each in records if each.epoch < oldest)
 
     def latest(self, job: JobIdentity) -> tuple[Epoch, dict[str, JsonValue]] | None:
         """The newest epoch that was fixed, or up to which was retracted, and its content."""
@@ -92,18 +110,24 @@ class CommitLog:
         marks = [each.after for each in self._records(job) if each.epoch == up_to]
         return any(each is not None and each <= after for each in marks)
 
-    def retract(
+    def close(
         self, job: JobIdentity, after: Epoch, up_to: Epoch, content: dict[str, JsonValue]
     ) -> None:
         """Close the epochs after one up to another: a zombie that still comes to commit one of them
-        finds that it has no output. `content` is what `latest` gives from then on.
+        finds that it has no output. None is further behind than what can be replayed.
         """
-        closed = json.dumps({"version": 1, "files": [], **content}).encode()
-        dead = range(after + 1, up_to + 1)
-        self._store.delete(path for path, epoch in self._staged(job).items() if epoch in dead)
+        dead = range(max(after, up_to - RECORDS_KEPT) + 1, up_to + 1)
         for epoch in dead:
-            self._store.create(self._path(job, Epoch(epoch)), closed)
-        self._store.create(f"{self._folder}/{job}/epochs/{up_to:010}-{after:010}.json", closed)
+            self._store.create(self._path(job, Epoch(epoch)), _closed(content))
+        staged = self._staged(job).items()
+        self._store.delete(path for path, epoch in staged if after < epoch <= up_to)
+
+    def mark_retracted(
+        self, job: JobIdentity, after: Epoch, up_to: Epoch, content: dict[str, JsonValue]
+    ) -> None:
+        """Say that these epochs show nothing any more. `latest` gives `content` from then on."""
+        path = f"{self._folder}/{job}/epochs/{up_to:010}-{after:010}.json"
+        self._store.create(path, _closed(content))
 
     def _records(self, job: JobIdentity) -> list[_Listed]:
         """All records, in the order in which they hold: the last one is what is true now."""
@@ -132,3 +156,7 @@ class CommitLog:
 
     def _path(self, job: JobIdentity, epoch: Epoch) -> str:
         return f"{self._folder}/{job}/epochs/{epoch:010}.json"
+
+
+def _closed(content: dict[str, JsonValue]) -> bytes:
+    return json.dumps({"version": 1, "files": [], **content}).encode()

@@ -69,11 +69,14 @@ class FilesystemSink:
         self._log.sweep(job, epoch)
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
+        if self._log.is_retracted(job, after, up_to):
+            return
         # First close the epochs, then remove what they show: a zombie shows nothing in between.
-        self._log.retract(job, after, up_to, {})
+        self._log.close(job, after, up_to, {})
         dead = {f"{job}-{epoch:010}" for epoch in range(after + 1, up_to + 1)}
         visible = [each.path for each in self._store.list("")]
         self._store.delete(path for path in visible if path.rpartition("-")[0] in dead)
+        self._log.mark_retracted(job, after, up_to, {})
 
     def _publish(self, staged: str, final: str) -> None:
         """Move one object into sight; someone else having done it is as good."""

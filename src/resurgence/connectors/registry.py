@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from resurgence.connectors import impulse
 from resurgence.connectors.contract import Sink, Source
 from resurgence.connectors.filesystem import FilesystemSink
@@ -10,6 +12,7 @@ from resurgence.connectors.terminal import BlackholeSink, StdoutSink
 from resurgence.errors import ConfigError, UserError
 from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
 from resurgence.graph.model import Graph, SinkOperator, SourceOperator
+from resurgence.graph.secrets import open_options, shown_value
 from resurgence.ids import JobName
 from resurgence.storage.object_store import storage_url
 
@@ -80,19 +83,31 @@ CONNECTORS: dict[str, ConnectorSpec] = {
 
 
 def make_source(operator: SourceOperator) -> Source:
-    """The source that an operator reads."""
+    """The source that an operator reads. Here references to secrets are read."""
+    opened = open_options(operator.table, operator.options)
+    with opened.concealer.over_errors():
+        return _source(operator, opened.values)
+
+
+def _source(operator: SourceOperator, options: Mapping[str, str]) -> Source:
     if operator.connector == "impulse":
-        return impulse.ImpulseSource(operator.options, operator.columns)
+        return impulse.ImpulseSource(options, operator.columns)
     if operator.connector == "single_file":
-        return SingleFileSource(operator.options, operator.columns)
+        return SingleFileSource(options, operator.columns)
     raise ConfigError(f"'{operator.connector}' is not a source")
 
 
 def make_sink(operator: SinkOperator, state_url: str, job: JobName) -> Sink:
-    """The sink that an operator writes."""
+    """The sink that an operator writes. Here references to secrets are read."""
+    opened = open_options(operator.table, operator.options)
+    with opened.concealer.over_errors():
+        return _sink(operator, opened.values, state_url, job)
+
+
+def _sink(operator: SinkOperator, given: Mapping[str, str], state_url: str, job: JobName) -> Sink:
     options = {
         "format": "parquet" if operator.connector == "filesystem" else "json",
-        **operator.options,
+        **given,
     }
     if operator.connector == "filesystem":
         return FilesystemSink(options)
@@ -106,17 +121,21 @@ def make_sink(operator: SinkOperator, state_url: str, job: JobName) -> Sink:
 
 
 def check_connectors(graph: Graph, state_url: str, job: JobName) -> None:
-    """Raise a UserError for what can be seen to be wrong before Spark starts: a missing file,
-    say.
+    """Raise a UserError for what can be seen to be wrong before Spark starts: a missing file
+    or secret, say.
     """
     for source in graph.sources():
-        make_source(source).check()
+        with open_options(source.table, source.options).concealer.over_errors():
+            make_source(source).check()
     written: dict[str, str] = {}
     for sink in graph.sinks():
-        make_sink(sink, state_url, job).check()
-        path = sink.options.get("path")
+        opened = open_options(sink.table, sink.options)
+        with opened.concealer.over_errors():
+            make_sink(sink, state_url, job).check()
+        path = opened.values.get("path")
         if path is not None and written.setdefault(storage_url(path), sink.table) != sink.table:
+            shown = shown_value("path", sink.options["path"])
             raise UserError(
-                f"the tables {written[storage_url(path)]} and {sink.table} both write to {path}",
+                f"the tables {written[storage_url(path)]} and {sink.table} both write to {shown}",
                 hint="give each its own path, or INSERT into one table twice",
             )

@@ -240,9 +240,8 @@ class SingleFileSink:
         with self._locked():
             latest = self._log.latest(job)
             if latest is None or (latest[0] < epoch and staged.files):
-                end = self._end(job)
                 content: Offset = {
-                    "offset": end,
+                    "offset": _end(latest),
                     "length": sum(each.bytes for each in staged.files),
                     "files": [each.path for each in staged.files],
                 }
@@ -263,16 +262,17 @@ class SingleFileSink:
         with self._locked():
             if self._log.is_retracted(job, after, up_to):
                 return
+            # Of everything the first records may be gone; of less they are kept.
             dead = self._log.between(job, after, up_to)
-            end = min((_number(each, "offset") for each in dead), default=self._end(job))
+            end = min(
+                (_number(each, "offset") for each in dead), default=_end(self._log.latest(job))
+            )
+            end = end if after else 0
             if self._path.is_file() and self._path.stat().st_size > end:
                 os.truncate(self._path, end)
-            self._log.retract(job, after, up_to, {"offset": end, "length": 0, "files": []})
-
-    def _end(self, job: JobIdentity) -> int:
-        """Where the job's output ends."""
-        latest = self._log.latest(job)
-        return _number(latest[1], "offset") + _number(latest[1], "length") if latest else 0
+            content: Offset = {"offset": end, "length": 0}
+            self._log.close(job, after, up_to, content)
+            self._log.mark_retracted(job, after, up_to, content)
 
     def _write(self, offset: int, length: int, files: Sequence[str]) -> None:
         """Put the staged pieces at their place and cut off what stands after them.
@@ -316,6 +316,11 @@ class SingleFileSink:
                         ) from error
                     time.sleep(0.02)
             yield
+
+
+def _end(latest: tuple[Epoch, Mapping[str, object]] | None) -> int:
+    """Where the output of a job ends, by its newest record."""
+    return _number(latest[1], "offset") + _number(latest[1], "length") if latest else 0
 
 
 def _number(content: Mapping[str, object], name: str) -> int:

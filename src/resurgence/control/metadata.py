@@ -19,6 +19,7 @@ from resurgence.clock import instant_text
 from resurgence.control.events import Event
 from resurgence.errors import StorageError
 from resurgence.ids import JobName
+from resurgence.sql.masking import masked_sql
 
 _METADATA = sa.MetaData()
 _JOBS = sa.Table(
@@ -78,13 +79,13 @@ class MetadataStore:
         sql: str,
         now: datetime,
     ) -> None:
-        """The job's actual status."""
+        """The job's actual status. Literal secrets of the pipeline are not kept."""
         values = {
             "identity": identity,
             "state": state,
             "cause": cause,
             "generation": generation,
-            "sql": sql,
+            "sql": masked_sql(sql),
             "changed_at": instant_text(now),
         }
         statement = insert(_JOBS).values(name=job, **values)
@@ -123,7 +124,7 @@ class MetadataStore:
         return str(found.state) if found else None
 
     def sql(self, job: JobName) -> str | None:
-        """The pipeline that the job ran last."""
+        """The pipeline that the job ran last, with `***` for literal secrets."""
         with self._translated() as connection:
             found = connection.execute(sa.select(_JOBS.c.sql).where(_JOBS.c.name == job)).first()
         return str(found.sql) if found else None
@@ -141,7 +142,9 @@ class MetadataStore:
 
 
 def stored_sql(path: Path, job: JobName) -> str | None:
-    """The pipeline that a job ran last, if the database is there and knows it."""
+    """The pipeline that a job ran last, with `***` for literal secrets, if the database is there
+    and knows it.
+    """
     if not path.is_file():
         return None
     store = MetadataStore(path)

@@ -20,8 +20,7 @@ from resurgence.control.restart_policy import GiveUp, decide
 from resurgence.control.running_job_model import WorkerState
 from resurgence.control.transitions import StateName
 from resurgence.errors import ErrorDomain, RetryHint
-from resurgence.graph.model import Graph
-from resurgence.state.edits import fates, require_kept
+from resurgence.state.edits import require_kept, restore_fates
 from resurgence.worker.messages import StopAfterEpoch
 
 _STEP = timedelta(seconds=60)
@@ -78,7 +77,11 @@ class Compiling(State):
         if ctx.graph is None:
             ctx.graph = await asyncio.to_thread(definition.compile, definition.sql)
         await asyncio.to_thread(check_connectors, ctx.graph, definition.state_url, definition.name)
-        _require_state_kept(ctx, ctx.graph)
+        assert ctx.plan is not None
+        # An edit that loses state is refused before a worker is started for it.
+        accept_loss = definition.settings.checkpoint.accept_state_loss
+        judged = restore_fates(ctx.graph, ctx.plan)
+        require_kept(judged, ctx.plan.epoch, accept_loss=accept_loss)
         if ctx.desired.stop is not None:
             return Transition(Stopping(), "a stop was requested")
         if _nothing_left(ctx):
@@ -86,27 +89,14 @@ class Compiling(State):
         return Transition(Scheduling(), f"{len(ctx.graph.operators)} operators")
 
 
-def _require_state_kept(ctx: JobContext, graph: Graph) -> None:
-    """Refuse an edit that loses state before a worker is started for it."""
-    plan, settings = ctx.plan, ctx.definition.settings
-    assert plan is not None
-    judged = fates(
-        graph,
-        {operator_id: load.metadata for operator_id, load in plan.operators.items()},
-        plan.parallelism,
-        commit_pending=plan.commit_pending,
-    )
-    if plan.epoch:
-        accept_loss = settings.checkpoint.accept_state_loss
-        require_kept(judged, plan.epoch, accept_loss=accept_loss)
-
-
 def _nothing_left(ctx: JobContext) -> bool:
     """The restored checkpoint is the end of this very pipeline: no worker is needed to say so."""
     assert ctx.graph is not None
     assert ctx.plan is not None
-    same_operators = {each.id for each in ctx.graph.durable()} == set(ctx.plan.operators)
-    return ctx.plan.finished and not ctx.plan.commit_pending and same_operators
+    plan = ctx.plan
+    same_operators = {each.id for each in ctx.graph.durable()} == set(plan.operators)
+    to_retract = any(plan.epoch < last for _, last in plan.dead)
+    return plan.finished and not plan.commit_pending and not to_retract and same_operators
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,11 @@ class Compactor:
         running = self._running
         return running.epoch if running else None
 
+    @property
+    def running(self) -> Compaction | None:
+        """The one that has begun and is not adopted yet."""
+        return self._running
+
     def start(
         self,
         operator: OperatorId,
@@ -81,8 +86,8 @@ class Compactor:
             ) from error
         return running
 
-    def adopted(self) -> None:
-        """What it wrote is named by a checkpoint: the next one may begin."""
+    def forget(self) -> None:
+        """What it wrote is named by a checkpoint, or of no use any more: the next one may begin."""
         self._running = None
 
 

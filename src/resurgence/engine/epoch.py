@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from resurgence.clock import Clock
 from resurgence.config import Settings
-from resurgence.connectors.contract import StagedOutput, merged_output
+from resurgence.connectors.contract import Source, StagedOutput, merged_output
 from resurgence.engine.compaction import Compactor
 from resurgence.engine.operators.window_aggregate import PARTIALS
 from resurgence.engine.pipeline import Pipeline
@@ -28,9 +28,8 @@ from resurgence.errors import IncompatibleState
 from resurgence.graph.model import SinkOperator, SourceOperator, WindowAggregateOperator
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.backend import StateBackend
-from resurgence.state.edits import Fate, fates, require_kept
+from resurgence.state.edits import Fate, require_kept, restore_fates
 from resurgence.state.load_plan import LoadPlan
-from resurgence.state.protocol import epoch_after
 from resurgence.state.records import (
     END_OF_TIME,
     OFFSETS,
@@ -155,11 +154,11 @@ class Engine:
         kept = self._judge_edits()
         now = self._clock.now()
         for operator_id, source in self._pipeline.sources.items():
-            load = self._plan.operators.get(operator_id)
-            if load is None:
-                self._offsets[operator_id] = source.first_offset(now, self._plan.parallelism)
+            if operator_id not in kept:
+                self._offsets[operator_id] = self._first_offset(operator_id, source, now)
                 self._watermarks[operator_id] = None
             else:
+                load = self._plan.operators[operator_id]
                 self._offsets[operator_id] = dict(load.metadata.tables[OFFSETS].values)
                 self._watermarks[operator_id] = load.metadata.watermark
                 if load.metadata.input is not None and load.metadata.input.final:
@@ -202,21 +201,24 @@ class Engine:
         for sink in self._pipeline.sinks.values():
             sink.sweep(self._plan.job, epoch)
 
+    def _first_offset(self, operator_id: OperatorId, source: Source, now: datetime) -> Offset:
+        """Where a source begins of which the checkpoint knows nothing: where it began before, if
+        the next epoch is on record.
+        """
+        recorded = self._plan.recorded.get(self._plan.after(self._plan.epoch))
+        if recorded is not None and operator_id in recorded.inputs:
+            return recorded.inputs[operator_id].start
+        return source.first_offset(now, self._plan.parallelism)
+
     def _judge_edits(self) -> set[OperatorId]:
         """The operators that take up what the checkpoint holds of them; raises IncompatibleState."""
-        judged = fates(
-            self._graph,
-            {operator_id: load.metadata for operator_id, load in self._plan.operators.items()},
-            self._plan.parallelism,
-            commit_pending=self._plan.commit_pending,
-            schemas={
-                operator_id: table.checkpoint().schema_text
-                for operator_id, table in self._pipeline.tables.items()
-            },
-        )
-        if self._plan.epoch:
-            accept_loss = self._settings.checkpoint.accept_state_loss
-            require_kept(judged, self._plan.epoch, accept_loss=accept_loss)
+        schemas = {
+            operator_id: table.checkpoint().schema_text
+            for operator_id, table in self._pipeline.tables.items()
+        }
+        judged = restore_fates(self._graph, self._plan, schemas)
+        accept_loss = self._settings.checkpoint.accept_state_loss
+        require_kept(judged, self._plan.epoch, accept_loss=accept_loss)
         return {each.operator for each in judged if each.fate in (Fate.KEEP, Fate.MIGRATE)}
 
     # ---------------------------------------------------------------- one epoch
@@ -234,7 +236,7 @@ class Engine:
         """
         began_at = self._clock.now()
         profile = EpochProfile()
-        epoch = epoch_after(self._epoch, self._plan.dead)
+        epoch = self._plan.after(self._epoch)
         with profile.measure("planning"):
             inputs = self._plan_inputs(epoch, began_at)
         if inputs is None:
@@ -415,8 +417,23 @@ class Engine:
         """Retention must not touch unnamed files of this epoch and later ones."""
         return self._compactor.in_flight
 
+    def files_in_use(self) -> frozenset[str]:
+        """The paths of all files that the engine may still read. For other threads."""
+        running = self._compactor.running
+        live = (file.path for table in self._pipeline.tables.values() for file in table.files)
+        return frozenset(live) | (running.replaced if running else frozenset())
+
     def _adopt_compaction(self, work: _Work) -> None:
-        """Put what a compaction wrote into its table; with this epoch it becomes durable."""
+        """Put what a compaction wrote into its table; with this epoch it becomes durable. If all
+        that it merges is closed, no one needs it, nor cares how it ended.
+        """
+        running = self._compactor.running
+        if running is None:
+            return
+        live = {each.path for each in self._pipeline.tables[running.operator].files}
+        if not running.replaced & live:
+            self._compactor.forget()
+            return
         limit = 2 * self._settings.checkpoint.compact_files
         crowded = any(table.fullest_subtask() > limit for table in self._pipeline.tables.values())
         done = self._compactor.take(wait=crowded)
@@ -431,7 +448,9 @@ class Engine:
         """Begin to merge the files of a table that has many. The new ones are invisible until they
         are adopted.
         """
-        epoch = epoch_after(self._epoch, self._plan.dead)
+        if self._compactor.running is not None:
+            return
+        epoch = self._plan.after(self._epoch)
         for operator_id, table in self._pipeline.tables.items():
             replaced = table.small_files()
             if table.fullest_subtask() <= self._settings.checkpoint.compact_files or not replaced:
@@ -492,7 +511,7 @@ class Engine:
         self._watermarks = dict(work.watermarks)
         self._timers = dict(work.timers)
         if work.adopts_compaction:
-            self._compactor.adopted()
+            self._compactor.forget()
         self.finished = finished
         self._faults.hit(FaultPoint.MANIFEST_PUBLISHED, work.epoch)
         return counts
@@ -505,6 +524,7 @@ class Engine:
             )
             input_range: InputRange | None = None
             timers: tuple[int, ...] = ()
+            place = None if isinstance(operator, WindowAggregateOperator) else operator.place
             if isinstance(operator, SourceOperator):
                 input_range = work.inputs[operator.id]
                 tables = {OFFSETS: TableCheckpoint(kind=TableKind.GLOBAL, values=input_range.end)}
@@ -526,6 +546,7 @@ class Engine:
                     timers=timers,
                     tables=tables,
                     input=input_range,
+                    place=place,
                 )
             )
         return described

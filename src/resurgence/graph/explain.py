@@ -14,6 +14,7 @@ from resurgence.graph.model import (
     SourceOperator,
     WindowAggregateOperator,
 )
+from resurgence.graph.secrets import shown_value
 
 _UNITS = (
     (86_400_000_000, "day"),
@@ -138,6 +139,5 @@ def _aggregate(call: AggregateCall) -> str:
 
 
 def _options(options: dict[str, str]) -> str:
-    return (
-        f" ({', '.join(f'{key} = {value}' for key, value in options.items())})" if options else ""
-    )
+    shown = ", ".join(f"{key} = {shown_value(key, value)}" for key, value in options.items())
+    return f" ({shown})" if shown else ""

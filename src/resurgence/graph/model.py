@@ -7,11 +7,12 @@ can name the place. Nothing here knows Spark, storage or the parser.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from resurgence.graph.secrets import shown_value
 from resurgence.ids import OperatorId
 
 EVENT_TIME = "__event_time"
@@ -79,6 +80,11 @@ class SourceOperator(Value):
     columns: tuple[Column, ...]
     watermark: WatermarkSpec | None = None
 
+    @property
+    def place(self) -> str:
+        """Where its rows are: an offset means nothing elsewhere."""
+        return _place(self.connector, self.options)
+
 
 class QueryOperator(Value):
     """Stateless: an optional filter, then a projection."""
@@ -116,11 +122,20 @@ class SinkOperator(Value):
     options: dict[str, str]
     columns: tuple[Column, ...] | None = None
 
+    @property
+    def place(self) -> str:
+        """Where its rows go: what was staged elsewhere cannot be committed here."""
+        return _place(self.connector, self.options)
+
 
 Operator = Annotated[
     SourceOperator | QueryOperator | WindowAggregateOperator | SinkOperator,
     Field(discriminator="kind"),
 ]
+
+
+def _place(connector: str, options: Mapping[str, str]) -> str:
+    return f"{connector} {shown_value('path', options.get('path', ''))}".strip()
 
 
 class Graph(Value):

@@ -213,8 +213,11 @@ class ResurgenceParser(SparkParser):
             key = f"{key}.{self._prev.text}"
         if not self._match(TokenType.EQ):
             self.raise_error("Expecting =")
+        value_start = self._curr.start if self._curr else start
         value = self._parse_unary()
-        return _marked(exp.Property(this=exp.Literal.string(key), value=value), start)
+        option = exp.Property(this=exp.Literal.string(key), value=value)
+        option.meta["value_span"] = (value_start, self._prev.end + 1)
+        return _marked(option, start)
 
     def _parse_watermark(self) -> exp.Expr | None:
         start = self._prev.start

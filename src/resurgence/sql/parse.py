@@ -10,6 +10,7 @@ from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
 from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.model import Position
+from resurgence.graph.secrets import is_secret
 from resurgence.sql.dialect import Resurgence
 
 STATEMENTS = ("CREATE", "INSERT", "SELECT", "WITH")
@@ -18,6 +19,8 @@ _LEXEME = re.compile(
     r"""--[^\n]* | /\*.*?\*/ | '(?:\\.|''|[^'\\])*' | "(?:""|[^"])*" | `(?:``|[^`])*` | (?!/\*)[^'"`]""",
     re.DOTALL | re.VERBOSE,
 )
+_OPTION_NAME = re.compile(r"""[(,]\s*["'`]?([\w.-]+)["'`]?\s*=[^(,]*\Z""")
+"""The option whose value a text ends in."""
 _KEYWORD_HINT = "check what stands just before; a name that is an SQL keyword needs double quotes"
 
 
@@ -97,6 +100,9 @@ def _syntax_error(text: str, error: ParseError) -> SqlError:
         )
     expected = re.match(r"Expecting (\S+)$", description)
     place = f"'{found}'" if found else "end of the statement"
+    option = _OPTION_NAME.search(text, 0, offset)
+    if option and is_secret(option[1]):
+        place = "what stands here"
     if expected:
         return _error(text, offset, f"expected '{expected[1]}' before {place}", _KEYWORD_HINT)
     return _error(text, offset, f"unexpected {place}", _KEYWORD_HINT)

@@ -10,6 +10,7 @@ from sqlglot import exp
 from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role, RoleSpec
 from resurgence.graph.model import Column, WatermarkSpec
+from resurgence.graph.secrets import is_masked, reference_fault, shown_value
 from resurgence.ids import OperatorId
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.intervals import interval_micros
@@ -143,9 +144,14 @@ class Declarations:
                 message = f"connector '{connector.name}' as a {role} has no option '{option.key}'"
                 hint = did_you_mean(option.key, [*known, "type"])
                 raise self.script.error(option.node, message, hint)
+            if fault := reference_fault(option.key, option.value):
+                raise self.script.error(option.node, *fault)
             choices = known[option.key].choices
-            if choices is not None and option.value not in choices:
-                message = f"'{option.value}' is no value for option '{option.key}'"
+            # A text on record may be masked; it compiles, and is refused where a connector is made.
+            is_legal = choices is None or option.value in choices
+            if choices is not None and not is_legal and not is_masked(option.key, option.value):
+                shown = shown_value(option.key, option.value)
+                message = f"'{shown}' is no value for option '{option.key}'"
                 raise self.script.error(option.node, message, did_you_mean(option.value, choices))
         for key, spec in known.items():
             if spec.required and key not in options:

@@ -1,7 +1,7 @@
 """What becomes of each operator's state when the pipeline was edited. Pure.
 
-An operator is the same if its id is: a source or sink has the id of its table, a window a digest of
-all that it reads, groups and computes. So whatever an edit does not touch is kept, and state is
+An operator is the same if its id is: a source or sink has the id of its table, and the same place
+to read or write, a window a digest of all that it reads, groups and computes. So whatever an edit does not touch is kept, and state is
 never read by an operator that would understand it differently.
 """
 
@@ -14,6 +14,7 @@ from enum import StrEnum
 from resurgence.errors import IncompatibleState
 from resurgence.graph.model import Graph, SinkOperator, SourceOperator, WindowAggregateOperator
 from resurgence.ids import Epoch, OperatorId
+from resurgence.state.load_plan import LoadPlan
 from resurgence.state.records import STAGED, OperatorCheckpointMetadata
 
 ACCEPT_FLAG = "--accept-state-loss"
@@ -63,6 +64,8 @@ def fates(
         ):
             reason = "its state has other columns"
             found.append(OperatorFate(operator.id, Fate.REBUILD, reason, loses=True))
+        elif moved := _moved(operator, metadata, commit_pending=commit_pending):
+            found.append(moved)
         elif metadata.parallelism != parallelism and _rows(metadata):
             reason = f"{_held(metadata)}, dealt to {parallelism} subtasks instead of {metadata.parallelism}"
             found.append(OperatorFate(operator.id, Fate.MIGRATE, reason))
@@ -76,6 +79,19 @@ def fates(
             for operator_id, metadata in stored.items()
             if operator_id not in kept
         ),
+    )
+
+
+def restore_fates(
+    graph: Graph, plan: LoadPlan, schemas: Mapping[OperatorId, str] | None = None
+) -> tuple[OperatorFate, ...]:
+    """The fate of every operator if a pipeline goes on by a load plan."""
+    return fates(
+        graph,
+        {operator_id: load.metadata for operator_id, load in plan.operators.items()},
+        plan.parallelism,
+        commit_pending=plan.commit_pending,
+        schemas=schemas,
     )
 
 
@@ -106,6 +122,25 @@ def _begins(operator: SourceOperator | WindowAggregateOperator | SinkOperator) -
     if isinstance(operator, SinkOperator):
         return "new: gets the output from the next epoch on"
     return "new or edited: begins empty, with the rows of the next epoch"
+
+
+def _moved(
+    operator: SourceOperator | WindowAggregateOperator | SinkOperator,
+    metadata: OperatorCheckpointMetadata,
+    *,
+    commit_pending: bool,
+) -> OperatorFate | None:
+    """The fate of a source or sink that has its rows elsewhere than before."""
+    before = metadata.place
+    if isinstance(operator, WindowAggregateOperator) or before in (None, operator.place):
+        return None
+    if isinstance(operator, SourceOperator):
+        reason = f"reads {operator.place}, but its position is one in {before}"
+        return OperatorFate(operator.id, Fate.REBUILD, reason, loses=True)
+    if commit_pending and metadata.tables[STAGED].values.get("files"):
+        reason = f"writes {operator.place}; its output of epoch {metadata.epoch} waits in {before}"
+        return OperatorFate(operator.id, Fate.REBUILD, reason, loses=True)
+    return OperatorFate(operator.id, Fate.KEEP, f"writes {operator.place} from the next epoch on")
 
 
 def _dropped(metadata: OperatorCheckpointMetadata, *, commit_pending: bool) -> OperatorFate:

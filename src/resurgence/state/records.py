@@ -147,6 +147,8 @@ class OperatorCheckpointMetadata(Record):
     tables: dict[str, TableCheckpoint] = {}
     input: InputRange | None = None
     """For a source: what this epoch read."""
+    place: str | None = None
+    """Where a source or sink has its rows. None in records of format 1."""
 
 
 class ObjectDigest(Part):

@@ -81,11 +81,14 @@ class Retention:
         self._named: dict[str, frozenset[str]] = {}
 
     def run(
-        self, half_way: Callable[[], None] = lambda: None, in_flight: Epoch | None = None
+        self,
+        half_way: Callable[[], None] = lambda: None,
+        in_flight: Epoch | None = None,
+        in_use: frozenset[str] = frozenset(),
     ) -> Deletions:
         """One round. `half_way` is called between deleting records and deleting files, if there
-        is anything. `in_flight` was asked for before: a compaction that begins later writes files
-        of an epoch that is not sealed yet.
+        is anything. Files of the epoch `in_flight` and later ones may not be named yet, and those
+        `in_use` are being read; both were asked for before.
         """
         store, paths = self._backend.store, self._backend.paths
         epochs = epochs_seen(each.path for each in store.list(paths.epochs))
@@ -108,7 +111,7 @@ class Retention:
             epochs,
             kept,
             [each.path for each in store.list(paths.tables)],
-            frozenset().union(*known.values()),
+            in_use.union(*known.values()),
             unreadable,
             in_flight,
             epochs.keys() - alive.keys(),

@@ -27,6 +27,7 @@ from resurgence.engine.session import start_session
 from resurgence.engine.spark_errors import SparkGone, failed_subtask, translate
 from resurgence.engine.user_functions import register_functions
 from resurgence.errors import DamagedState, ResurgenceError, Retired, SqlError
+from resurgence.graph.secrets import Concealer, concealer_for
 from resurgence.ids import Epoch, Generation, WorkerId
 from resurgence.state.backend import StateBackend
 from resurgence.state.key_groups import shuffle_partitions
@@ -58,13 +59,27 @@ _ORDER_DEADLINE = timedelta(minutes=1)
 log = logging.getLogger("resurgence.worker")
 
 
+class ConcealingFormatter(logging.Formatter):
+    """Lines of the log, stack traces included, without the secrets of the job's tables."""
+
+    concealer = Concealer({})
+
+    def format(self, record: logging.LogRecord) -> str:
+        return self.concealer.text(super().format(record))
+
+
 class Worker:
     """One job's worker, for one generation."""
 
     def __init__(
-        self, connection: ControlConnection, worker: WorkerId, generation: Generation
+        self,
+        connection: ControlConnection,
+        worker: WorkerId,
+        generation: Generation,
+        log_format: ConcealingFormatter,
     ) -> None:
         self._connection = connection
+        self._log_format = log_format
         self._worker = worker
         self._generation = generation
         self._clock = SystemClock()
@@ -91,6 +106,9 @@ class Worker:
             log.error("no order came; leaving")
             return 1
         self._connection.beat(order.settings.pipeline.heartbeat_interval, self._heartbeat)
+        sources = (each.options for each in order.graph.sources())
+        sinks = (each.options for each in order.graph.sinks())
+        self._log_format.concealer = concealer_for([*sources, *sinks])
         try:
             self._execute(order)
         except Exception as error:
@@ -231,6 +249,7 @@ class Worker:
         if self._jvm is not None and not self._jvm.is_alive():
             failure = SparkGone("the JVM that runs Spark is gone")
         log.error("failed: %s", failure.message, exc_info=error)
+        conceal = self._log_format.concealer.text
         progress = self._engine.progress if self._engine else None
         self._connection.send(
             TaskFailedEvent(
@@ -239,8 +258,8 @@ class Worker:
                 operator=progress.operator if progress else None,
                 subtask=failed_subtask(self._spark) if self._spark else None,
                 epoch=progress.epoch if progress else Epoch(0),
-                error=failure.message,
-                hint=failure.hint,
+                error=conceal(failure.message),
+                hint=conceal(failure.hint),
                 code=failure.code,
                 domain=failure.domain,
                 retry_hint=failure.retry_hint,
@@ -269,11 +288,12 @@ def main() -> None:
     host, port, worker, generation = sys.argv[1:5]
     # Ctrl-C at a terminal goes to the whole process group; stopping is the controller's to order.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    logging.basicConfig(
-        level=logging.WARNING, format="%(asctime)s %(name)s %(levelname)s %(message)s"
-    )
+    log_format = ConcealingFormatter("%(asctime)s %(name)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(log_format)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])
     connection = ControlConnection((host, int(port)))
-    status = Worker(connection, WorkerId(worker), Generation(int(generation))).run()
+    status = Worker(connection, WorkerId(worker), Generation(int(generation)), log_format).run()
     sys.stdout.flush()
     # Threads may stand still for ever; they must not hold up the end. The JVM ends with its
     # standard input.

@@ -163,7 +163,10 @@ FromWorker = Annotated[
 ToWorker = Annotated[StartExecution | StopAfterEpoch, Field(discriminator="type")]
 
 FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)
-TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(ToWorker)
+# An order that does not fit is not quoted: its graph may hold secrets.
+TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(
+    ToWorker, config=ConfigDict(hide_input_in_errors=True)
+)
 
 LONGEST_MESSAGE = 256 * 1024 * 1024
 """A load plan of many files is one message."""

@@ -67,10 +67,13 @@ class Upkeep:
             raise self._failure
 
     def _run(self, epoch: Epoch) -> None:
-        in_flight = self._engine.compacting
         try:
+            # A compaction that begins from now on bears a later number than the epoch just
+            # committed.
+            in_flight = self._engine.compacting or Epoch(epoch + 1)
+            in_use = self._engine.files_in_use()
             self._retention.run(
-                lambda: self._faults.hit(FaultPoint.RETENTION_MID, epoch), in_flight
+                lambda: self._faults.hit(FaultPoint.RETENTION_MID, epoch), in_flight, in_use
             )
             self._engine.sweep(epoch)
             self._verify()

@@ -60,11 +60,27 @@ def test_the_latest_epoch_is_found(log: CommitLog) -> None:
 
 
 def test_old_records_are_let_go(log: CommitLog, store: ObjectStore) -> None:
-    for epoch in range(1, RECORDS_KEPT + 4):
+    for epoch in range(1, 401):
         log.fix(JOB, Epoch(epoch), files(str(epoch)))
     listed = [each.path for each in store.list(f"out/_resurgence/{JOB}/epochs")]
     assert len(listed) == RECORDS_KEPT
-    assert listed[0].endswith("0000000004.json")
+
+
+def test_records_of_retracted_epochs_do_not_count(log: CommitLog) -> None:
+    """Numbers jump over what was rolled back; what can still be replayed keeps its record."""
+    for epoch in range(1, 101):
+        log.fix(JOB, Epoch(epoch), files(str(epoch)))
+    log.close(JOB, Epoch(50), Epoch(100), {})
+    log.mark_retracted(JOB, Epoch(50), Epoch(100), {})
+    for epoch in range(101, 151):
+        log.fix(JOB, Epoch(epoch), files(str(epoch)))
+    assert log.fix(JOB, Epoch(3), files("other"))["files"] == ["3"]
+
+
+def test_closing_many_epochs_takes_few_records(log: CommitLog, store: ObjectStore) -> None:
+    log.close(JOB, Epoch(0), Epoch(20_000), {})
+    assert len(store.list(f"out/_resurgence/{JOB}/epochs")) == RECORDS_KEPT
+    assert log.fix(JOB, Epoch(20_000), files("zombie"))["files"] == []
 
 
 def test_a_sweep_removes_what_is_staged_and_no_record(log: CommitLog, store: ObjectStore) -> None:

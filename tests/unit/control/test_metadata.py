@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from resurgence.control.metadata import MetadataStore
+from resurgence.control.metadata import MetadataStore, stored_sql
 from resurgence.errors import StorageError
 from resurgence.ids import JobName
 
@@ -49,3 +49,22 @@ def test_a_database_that_cannot_be_opened_says_that_it_may_be_moved_away(tmp_pat
     with pytest.raises(StorageError, match="cannot open the metadata database") as caught:
         MetadataStore(tmp_path / "metadata.db")
     assert "move it away" in caught.value.hint
+
+
+def test_the_pipeline_is_kept_without_its_literal_secrets(
+    metadata: MetadataStore, tmp_path: Path
+) -> None:
+    metadata.record_state(
+        JOB,
+        identity="i",
+        state="Created",
+        cause="",
+        generation=1,
+        sql="CREATE TABLE t (a INT) WITH (password = 'hunter2', token = '${env:TOKEN}')",
+        now=NOW,
+    )
+    kept = "CREATE TABLE t (a INT) WITH (password = '***', token = '${env:TOKEN}')"
+    assert metadata.sql(JOB) == kept
+    assert stored_sql(tmp_path / "folder" / "metadata.db", JOB) == kept
+    files = (tmp_path / "folder").iterdir()
+    assert not any(b"hunter2" in each.read_bytes() for each in files)

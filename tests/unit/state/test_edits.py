@@ -6,7 +6,7 @@ import pytest
 
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.errors import IncompatibleState
-from resurgence.graph.model import Graph
+from resurgence.graph.model import Graph, WindowAggregateOperator
 from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 from resurgence.sql import compile_pipeline
 from resurgence.state.edits import Fate, OperatorFate, fate_table, fates, require_kept
@@ -73,6 +73,7 @@ def stored(graph: Graph, *, rows: int = 5) -> dict[OperatorId, OperatorCheckpoin
             parallelism=2,
             tables=tables,
             input=InputRange(start={}, end={}, rows=4) if kind == "source" else None,
+            place=None if isinstance(operator, WindowAggregateOperator) else operator.place,
         )
     return found
 
@@ -155,6 +156,28 @@ def test_a_sink_that_is_gone_loses_only_what_is_not_committed() -> None:
     old = f"{BASE}{SECOND_SINK}INSERT INTO second SELECT counter FROM ticks;"
     assert not judged(BASE, old)["sink-second"].loses
     assert judged(BASE, old, commit_pending=True)["sink-second"].loses
+
+
+LINES = (
+    "CREATE TABLE lines (at TIMESTAMP, WATERMARK FOR at)"
+    " WITH (connector = 'single_file', path = 'a.json', type = 'source');"
+)
+
+
+def test_a_source_that_reads_elsewhere_would_lose_its_position() -> None:
+    text = f"{LINES}{SINK}INSERT INTO out SELECT at FROM lines;"
+    found = judged(text.replace("a.json", "b.json"), text)
+    assert found["source-lines"].loses
+    assert found["source-lines"].reason == (
+        "reads single_file b.json, but its position is one in single_file a.json"
+    )
+
+
+def test_a_sink_that_writes_elsewhere_loses_only_what_is_not_committed() -> None:
+    moved = BASE.replace("path = 'out'", "path = 'elsewhere'")
+    assert judged(moved)["sink-out"].fate is Fate.KEEP
+    waiting = judged(moved, commit_pending=True)["sink-out"]
+    assert (waiting.fate, waiting.loses) == (Fate.REBUILD, True)
 
 
 def test_another_parallelism_migrates_windows() -> None:

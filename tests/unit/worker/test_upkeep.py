@@ -23,7 +23,11 @@ class PlayedEngine:
     """What upkeep asks of an engine."""
 
     compacting: Epoch | None = None
+    in_use: frozenset[str] = frozenset()
     swept: list[int] = field(default_factory=list)
+
+    def files_in_use(self) -> frozenset[str]:
+        return self.in_use
 
     def sweep(self, epoch: Epoch) -> None:
         self.swept.append(epoch)
@@ -71,6 +75,20 @@ def test_files_of_a_compaction_under_way_are_spared(scene: Scene) -> None:
     scene.engine.compacting = None
     scene.after(3)
     assert not scene.job.path(waiting.path).exists()
+
+
+def test_files_that_the_engine_still_reads_are_spared(scene: Scene) -> None:
+    read = scene.job.write_file(2)
+    scene.engine.in_use = frozenset({read.path})
+    scene.after(3)
+    assert scene.job.path(read.path).exists()
+
+
+def test_files_of_an_epoch_after_the_round_began_are_spared(scene: Scene) -> None:
+    """The listing may be slow, and see more epochs than were there when the round began."""
+    later = scene.job.write_file(3)
+    scene.after(2)
+    assert scene.job.path(later.path).exists()
 
 
 def damage_newest(scene: Scene) -> None:

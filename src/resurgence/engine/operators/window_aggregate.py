@@ -2,7 +2,7 @@
 watermark passes it.
 
 State is one TimeTable `partials`: bin, keys, partials. An epoch costs one Spark job with one
-shuffle to append, and one with one shuffle to read and merge the bins that close, if any do.
+shuffle to append, and one without any to read and merge the bins that close, if any do.
 """
 
 from __future__ import annotations
