@@ -132,7 +132,7 @@ def test_a_source_that_was_added_is_replayed_from_where_it_began(edited: Edited)
     assert [each["counter"] for each in read_lines(edited.folder / "second.json")] == [*range(200)]
 
 
-def test_a_source_in_another_file_is_refused(edited: Edited) -> None:
-    edited.source = write_lines(edited.folder / "other.json", [])
-    with pytest.raises(IncompatibleState, match="its position is one in"):
-        edited.job().open()
+def test_a_source_that_was_moved_goes_on_where_it_was(edited: Edited) -> None:
+    edited.source = edited.source.rename(edited.folder / "moved.json")
+    edited.job().run([Leg(50)])
+    assert edited.sums() == edited.expected()

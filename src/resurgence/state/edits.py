@@ -1,7 +1,7 @@
 """What becomes of each operator's state when the pipeline was edited. Pure.
 
-An operator is the same if its id is: a source or sink has the id of its table, and the same place
-to read or write, a window a digest of all that it reads, groups and computes. So whatever an edit does not touch is kept, and state is
+An operator is the same if its id is: a source or sink has the id of its table, and the same
+connector, a window a digest of all that it reads, groups and computes. So whatever an edit does not touch is kept, and state is
 never read by an operator that would understand it differently.
 """
 
@@ -130,17 +130,28 @@ def _moved(
     *,
     commit_pending: bool,
 ) -> OperatorFate | None:
-    """The fate of a source or sink that has its rows elsewhere than before."""
+    """The fate of a source or sink that has its rows elsewhere than before. A file may have been
+    moved along; another connector makes nothing of an offset, or of what is staged.
+    """
     before = metadata.place
     if isinstance(operator, WindowAggregateOperator) or before in (None, operator.place):
         return None
+    assert before is not None
+    converted = before.split(" ")[0] != operator.connector
     if isinstance(operator, SourceOperator):
-        reason = f"reads {operator.place}, but its position is one in {before}"
-        return OperatorFate(operator.id, Fate.REBUILD, reason, loses=True)
-    if commit_pending and metadata.tables[STAGED].values.get("files"):
+        if converted:
+            reason = f"reads {operator.place}, but its position is one in {before}"
+            return OperatorFate(operator.id, Fate.REBUILD, reason, loses=True)
+        reason = f"goes on in {operator.place}, which must hold what {before} held"
+        return OperatorFate(operator.id, Fate.KEEP, reason)
+    waiting = commit_pending and bool(metadata.tables[STAGED].values.get("files"))
+    if waiting and converted:
         reason = f"writes {operator.place}; its output of epoch {metadata.epoch} waits in {before}"
         return OperatorFate(operator.id, Fate.REBUILD, reason, loses=True)
-    return OperatorFate(operator.id, Fate.KEEP, f"writes {operator.place} from the next epoch on")
+    reason = f"writes {operator.place}" + (
+        f", with what waits in {before} moved along" if waiting else ""
+    )
+    return OperatorFate(operator.id, Fate.KEEP, reason)
 
 
 def _dropped(metadata: OperatorCheckpointMetadata, *, commit_pending: bool) -> OperatorFate:

@@ -164,19 +164,34 @@ LINES = (
 )
 
 
-def test_a_source_that_reads_elsewhere_would_lose_its_position() -> None:
-    text = f"{LINES}{SINK}INSERT INTO out SELECT at FROM lines;"
-    found = judged(text.replace("a.json", "b.json"), text)
-    assert found["source-lines"].loses
-    assert found["source-lines"].reason == (
-        "reads single_file b.json, but its position is one in single_file a.json"
+def test_a_source_of_another_connector_would_lose_its_position() -> None:
+    found = judged(
+        BASE, f"{LINES}{SINK}INSERT INTO out SELECT at FROM lines;".replace("lines", "ticks")
+    )
+    assert found["source-ticks"].loses
+    assert found["source-ticks"].reason == (
+        "reads impulse, but its position is one in single_file a.json"
     )
 
 
-def test_a_sink_that_writes_elsewhere_loses_only_what_is_not_committed() -> None:
+def test_a_source_may_have_been_moved() -> None:
+    text = f"{LINES}{SINK}INSERT INTO out SELECT at FROM lines;"
+    found = judged(text.replace("a.json", "b.json"), text)["source-lines"]
+    assert (found.fate, found.loses) == (Fate.KEEP, False)
+    assert "must hold what single_file a.json held" in found.reason
+
+
+def test_a_sink_may_have_been_moved_and_what_it_staged_with_it() -> None:
     moved = BASE.replace("path = 'out'", "path = 'elsewhere'")
-    assert judged(moved)["sink-out"].fate is Fate.KEEP
-    waiting = judged(moved, commit_pending=True)["sink-out"]
+    for commit_pending in (False, True):
+        found = judged(moved, commit_pending=commit_pending)["sink-out"]
+        assert (found.fate, found.loses) == (Fate.KEEP, False)
+
+
+def test_a_sink_of_another_connector_loses_only_what_is_not_committed() -> None:
+    other = BASE.replace("'filesystem', path = 'out', format = 'json'", "'blackhole'")
+    assert not judged(other)["sink-out"].loses
+    waiting = judged(other, commit_pending=True)["sink-out"]
     assert (waiting.fate, waiting.loses) == (Fate.REBUILD, True)
 
 
