@@ -10,6 +10,7 @@ One compaction runs at a time, and only a table that has grown to twice its limi
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -17,9 +18,15 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 
-from resurgence.engine.time_table import Written
+from pyspark.sql import DataFrame
+
+from resurgence.config import Settings
+from resurgence.engine.pipeline import Pipeline
+from resurgence.engine.time_table import TimeTable, Written
 from resurgence.errors import TaskFailed
-from resurgence.ids import Epoch, OperatorId
+from resurgence.ids import Epoch, Generation, OperatorId
+from resurgence.state.records import END_OF_TIME
+from resurgence.testing.faults import FaultInjector, FaultPoint
 
 
 @dataclass(frozen=True)
@@ -96,3 +103,73 @@ def _settle(future: Future[Written], write: Callable[[], Written]) -> None:
         future.set_result(write())
     except BaseException as error:
         future.set_exception(error)
+
+
+class TableCompaction:
+    """Which table of a pipeline is compacted, and how what was written comes into it."""
+
+    def __init__(
+        self, pipeline: Pipeline, settings: Settings, generation: Generation, faults: FaultInjector
+    ) -> None:
+        self._pipeline = pipeline
+        self._limit = settings.checkpoint.compact_files
+        self._generation = generation
+        self._faults = faults
+        self._compactor = Compactor(settings.pipeline.epoch_timeout)
+
+    @property
+    def in_flight(self) -> Epoch | None:
+        """Retention must not touch unnamed files of this epoch and later ones."""
+        return self._compactor.in_flight
+
+    def files_in_use(self) -> frozenset[str]:
+        """The paths of all files that may still be read. For other threads."""
+        running = self._compactor.running
+        live = (file.path for table in self._pipeline.tables.values() for file in table.files)
+        return frozenset(live) | (running.replaced if running else frozenset())
+
+    def adopt(self) -> Written | None:
+        """Put what is done into its table; with the seal of this epoch it is durable, and then
+        `settled`. If all that it merges is closed, no one needs it, nor cares how it ended.
+        """
+        running = self._compactor.running
+        if running is None:
+            return None
+        table = self._pipeline.tables[running.operator]
+        if not running.replaced & {each.path for each in table.files}:
+            self._compactor.forget()
+            return None
+        tables = self._pipeline.tables.values()
+        crowded = any(each.fullest_subtask() > 2 * self._limit for each in tables)
+        done = self._compactor.take(wait=crowded)
+        if done is None:
+            return None
+        written = done.written.result()
+        table.exchange(done.replaced, written.files)
+        return written
+
+    def settled(self) -> None:
+        """What was adopted is named by a checkpoint."""
+        self._compactor.forget()
+
+    def begin(self, epoch: Epoch, watermark_of: Callable[[OperatorId], int | None]) -> None:
+        """Begin to merge the files of a table that has many. The new ones are invisible until they
+        are adopted.
+        """
+        if self._compactor.running is not None:
+            return
+        for operator_id, table in self._pipeline.tables.items():
+            replaced = table.small_files()
+            if table.fullest_subtask() <= self._limit or not replaced:
+                continue
+            window = self._pipeline.windows[operator_id]
+            start = window.open_from(watermark_of(operator_id))
+            rows = window.merged(table.read(self._pipeline.spark, start, END_OF_TIME, replaced))
+            write = functools.partial(self._write, table, rows, epoch)
+            self._compactor.start(operator_id, epoch, replaced, write)
+            return
+
+    def _write(self, table: TimeTable, rows: DataFrame, epoch: Epoch) -> Written:
+        written = table.write(rows, epoch, self._generation)
+        self._faults.hit(FaultPoint.COMPACTION_MID, epoch)
+        return written

@@ -8,7 +8,6 @@ it and reports what it returns.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,12 +17,12 @@ from pyspark.sql import DataFrame
 from resurgence.clock import Clock
 from resurgence.config import Settings
 from resurgence.connectors.contract import Source, StagedOutput, merged_output
-from resurgence.engine.compaction import Compactor
+from resurgence.engine.compaction import TableCompaction
 from resurgence.engine.operators.window_aggregate import PARTIALS
 from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.profile import EpochProfile
 from resurgence.engine.source_reader import Reading, SourceReader
-from resurgence.engine.time_table import TimeTable, Written
+from resurgence.engine.time_table import Written
 from resurgence.errors import IncompatibleState
 from resurgence.graph.model import SinkOperator, SourceOperator, WindowAggregateOperator
 from resurgence.ids import Epoch, OperatorId
@@ -97,7 +96,7 @@ class _Work:
     late_rows: dict[OperatorId, int] = field(default_factory=dict)
     kept_rows: dict[OperatorId, int] = field(default_factory=dict)
     bytes_written: int = 0
-    adopts_compaction: bool = False
+    compacted: Written | None = None
 
 
 class Engine:
@@ -132,7 +131,7 @@ class Engine:
         self._totals = plan.manifest.totals if plan.manifest else None
         self._watermarks: dict[OperatorId, int | None] = {}
         self._timers: dict[OperatorId, tuple[int, ...]] = {}
-        self._compactor = Compactor(settings.pipeline.epoch_timeout)
+        self.compaction = TableCompaction(pipeline, settings, plan.generation, faults)
         self._exhausted: set[OperatorId] = set()
         self._groups_per_row: dict[OperatorId, float] = {}
         self._epoch_began_at = datetime.min.replace(tzinfo=clock.now().tzinfo)
@@ -254,7 +253,7 @@ class Engine:
             epoch=epoch,
             counts=counts,
             rows=sum(counts.rows_in.values()),
-            bytes=work.bytes_written,
+            bytes=work.bytes_written + (work.compacted.bytes if work.compacted else 0),
             state_bytes=sum(
                 file.bytes for table in self._pipeline.tables.values() for file in table.files
             ),
@@ -273,7 +272,10 @@ class Engine:
         if self.finished:
             self.sweep(epoch)
         else:
-            self._start_compaction()
+            self.compaction.begin(
+                self._plan.after(epoch),
+                lambda each: _lowest(map(self._watermarks.get, self._graph.sources_of(each))),
+            )
         self._enter("idle", epoch)
         return report
 
@@ -312,7 +314,7 @@ class Engine:
     # ---------------------------------------------------------------- execute
 
     def _execute(self, work: _Work) -> None:
-        self._adopt_compaction(work)
+        work.compacted = self.compaction.adopt()
         for source in self._graph.sources():
             self._read(work, source.id)
         self._faults.hit(FaultPoint.EPOCH_READ, work.epoch)
@@ -410,67 +412,6 @@ class Engine:
                 rows, self._plan.job, work.epoch, self._plan.generation
             )
 
-    # ---------------------------------------------------------------- compaction
-
-    @property
-    def compacting(self) -> Epoch | None:
-        """Retention must not touch unnamed files of this epoch and later ones."""
-        return self._compactor.in_flight
-
-    def files_in_use(self) -> frozenset[str]:
-        """The paths of all files that the engine may still read. For other threads."""
-        running = self._compactor.running
-        live = (file.path for table in self._pipeline.tables.values() for file in table.files)
-        return frozenset(live) | (running.replaced if running else frozenset())
-
-    def _adopt_compaction(self, work: _Work) -> None:
-        """Put what a compaction wrote into its table; with this epoch it becomes durable. If all
-        that it merges is closed, no one needs it, nor cares how it ended.
-        """
-        running = self._compactor.running
-        if running is None:
-            return
-        live = {each.path for each in self._pipeline.tables[running.operator].files}
-        if not running.replaced & live:
-            self._compactor.forget()
-            return
-        limit = 2 * self._settings.checkpoint.compact_files
-        crowded = any(table.fullest_subtask() > limit for table in self._pipeline.tables.values())
-        done = self._compactor.take(wait=crowded)
-        if done is None:
-            return
-        written = done.written.result()
-        work.bytes_written += written.bytes
-        self._pipeline.tables[done.operator].exchange(done.replaced, written.files)
-        work.adopts_compaction = True
-
-    def _start_compaction(self) -> None:
-        """Begin to merge the files of a table that has many. The new ones are invisible until they
-        are adopted.
-        """
-        if self._compactor.running is not None:
-            return
-        epoch = self._plan.after(self._epoch)
-        for operator_id, table in self._pipeline.tables.items():
-            replaced = table.small_files()
-            if table.fullest_subtask() <= self._settings.checkpoint.compact_files or not replaced:
-                continue
-            window = self._pipeline.windows[operator_id]
-            watermark = _lowest(
-                self._watermarks[each] for each in self._graph.sources_of(operator_id)
-            )
-            rows = table.read(
-                self._pipeline.spark, window.open_from(watermark), END_OF_TIME, replaced
-            )
-            write = functools.partial(self._compact, table, window.merged(rows), epoch)
-            self._compactor.start(operator_id, epoch, replaced, write)
-            return
-
-    def _compact(self, table: TimeTable, rows: DataFrame, epoch: Epoch) -> Written:
-        written = table.write(rows, epoch, self._plan.generation)
-        self._faults.hit(FaultPoint.COMPACTION_MID, epoch)
-        return written
-
     # ---------------------------------------------------------------- publish and commit
 
     def _publish(self, work: _Work) -> EpochCounts:
@@ -510,8 +451,8 @@ class Engine:
         self._exhausted = {operator_id for operator_id, each in work.inputs.items() if each.final}
         self._watermarks = dict(work.watermarks)
         self._timers = dict(work.timers)
-        if work.adopts_compaction:
-            self._compactor.forget()
+        if work.compacted is not None:
+            self.compaction.settled()
         self.finished = finished
         self._faults.hit(FaultPoint.MANIFEST_PUBLISHED, work.epoch)
         return counts

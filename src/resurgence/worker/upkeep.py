@@ -70,8 +70,8 @@ class Upkeep:
         try:
             # A compaction that begins from now on bears a later number than the epoch just
             # committed.
-            in_flight = self._engine.compacting or Epoch(epoch + 1)
-            in_use = self._engine.files_in_use()
+            in_flight = self._engine.compaction.in_flight or Epoch(epoch + 1)
+            in_use = self._engine.compaction.files_in_use()
             self._retention.run(
                 lambda: self._faults.hit(FaultPoint.RETENTION_MID, epoch), in_flight, in_use
             )

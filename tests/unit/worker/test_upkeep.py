@@ -22,9 +22,13 @@ from resurgence.worker.upkeep import Upkeep
 class PlayedEngine:
     """What upkeep asks of an engine."""
 
-    compacting: Epoch | None = None
+    in_flight: Epoch | None = None
     in_use: frozenset[str] = frozenset()
     swept: list[int] = field(default_factory=list)
+
+    @property
+    def compaction(self) -> PlayedEngine:
+        return self
 
     def files_in_use(self) -> frozenset[str]:
         return self.in_use
@@ -69,10 +73,10 @@ def test_a_round_deletes_what_is_old_and_sweeps_what_is_committed(scene: Scene) 
 
 def test_files_of_a_compaction_under_way_are_spared(scene: Scene) -> None:
     waiting = scene.job.write_file(2)
-    scene.engine.compacting = Epoch(2)
+    scene.engine.in_flight = Epoch(2)
     scene.after(3)
     assert scene.job.path(waiting.path).exists()
-    scene.engine.compacting = None
+    scene.engine.in_flight = None
     scene.after(3)
     assert not scene.job.path(waiting.path).exists()
 
