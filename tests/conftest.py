@@ -1,4 +1,4 @@
-"""The one Spark session that all tests of a process share."""
+"""What all tests of a process share: one Spark session, one Postgres server."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.engine.session import start_session
+from tests.postgres import postgres_server, postgres_url
+
+__all__ = ["postgres_server", "postgres_url", "spark"]
 
 
 @pytest.fixture(scope="session")

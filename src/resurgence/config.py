@@ -89,11 +89,27 @@ class CheckpointSettings(_Section):
     """Let an edited pipeline go on although it has no use for some of the state."""
 
 
+class ControllerSettings(_Section):
+    """How a controller runs its jobs; what one job says here is not heard."""
+
+    standby: Annotated[int, Field(ge=0, le=16)] = 0
+    """Workers that are kept started and warm, to take over from one that dies."""
+    adopt_timeout: Wait = timedelta(seconds=30)
+    """How long workers of a service go on without their controller, and how long a new one waits
+    for them.
+    """
+    webhook_url: str = ""
+    """Where failures and recoveries are posted to."""
+    webhook_secret: str = ""
+    """What posts are signed with; a reference such as `${env:NAME}`."""
+
+
 class Settings(_Section):
     """All settings of a job."""
 
     pipeline: PipelineSettings = PipelineSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
+    controller: ControllerSettings = ControllerSettings()
     spark: dict[str, str] = Field(default_factory=dict)
     """Spark's own configuration, passed on: `spark.master`, `spark.driver.memory` and so on."""
     faults: str = ""
@@ -105,6 +121,7 @@ def known_keys() -> tuple[str, ...]:
     return (
         *(f"pipeline.{name}" for name in PipelineSettings.model_fields),
         *(f"checkpoint.{name}" for name in CheckpointSettings.model_fields),
+        *(f"controller.{name}" for name in ControllerSettings.model_fields),
         "faults",
     )
 
@@ -116,6 +133,16 @@ def load_settings(
     toml_file: Path | None = None,
 ) -> Settings:
     """Settings from a TOML file, the environment and `key=value` assignments; the later wins."""
+    return settings_from(setting_values(assignments, environment=environment, toml_file=toml_file))
+
+
+def setting_values(
+    assignments: Sequence[str] = (),
+    *,
+    environment: Mapping[str, str] | None = None,
+    toml_file: Path | None = None,
+) -> dict[str, str]:
+    """What is set, by dotted key, as it was written."""
     values: dict[str, str] = {}
     if toml_file is not None:
         values.update(_toml_values(toml_file))
@@ -125,13 +152,13 @@ def load_settings(
         if not separator:
             raise ConfigError(f"'{assignment}' is not a setting", hint="write --set key=value")
         values[key.strip()] = value.strip()
-    return settings_from(values)
+    return values
 
 
 def settings_from(values: Mapping[str, str]) -> Settings:
     """Settings from dotted keys."""
     known = known_keys()
-    tree: dict[str, Any] = {"pipeline": {}, "checkpoint": {}, "spark": {}}
+    tree: dict[str, Any] = {"pipeline": {}, "checkpoint": {}, "controller": {}, "spark": {}}
     for key, value in values.items():
         section, _, name = key.partition(".")
         if section == "spark" and name:
@@ -168,7 +195,7 @@ def _flatten(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _environment_values(environment: Mapping[str, str]) -> dict[str, str]:
-    sections = ("PIPELINE__", "CHECKPOINT__", "SPARK__", "FAULTS")
+    sections = ("PIPELINE__", "CHECKPOINT__", "CONTROLLER__", "SPARK__", "FAULTS")
     values = {}
     for name, value in environment.items():
         key = name.removeprefix(ENVIRONMENT_PREFIX)

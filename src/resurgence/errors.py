@@ -3,14 +3,28 @@
 `ErrorDomain` is blame, for people. `RetryHint` decides whether the job is recovered. Foreign
 exceptions are translated into these at the edge that knows them, `from` the cause. The message says
 what failed and where; the hint says what to do about it.
+
+An error that is raised inside a Spark task arrives as the text of its traceback, and nothing else.
+So every traceback of one of our errors ends with a line of its details; `carried` reads the error
+back from such a text, whole.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
+import re
+import sys
 from collections.abc import Iterable
 from enum import StrEnum
 from typing import ClassVar
+
+_DETAILS = "resurgence.error "
+_CARRIED = re.compile(
+    r"^(?P<module>resurgence[\w.]*)\.(?P<kind>\w+): (?P<message>(?:(?!^resurgence[\w.]*: ).)*?)\n"
+    rf"{re.escape(_DETAILS)}(?P<details>{{[^\n]*}})",
+    re.DOTALL | re.MULTILINE,
+)
 
 
 class ErrorDomain(StrEnum):
@@ -35,10 +49,21 @@ class ResurgenceError(Exception):
     domain: ErrorDomain = ErrorDomain.INTERNAL
     retry_hint: RetryHint = RetryHint.WITH_BACKOFF
 
-    def __init__(self, message: str, *, hint: str = "") -> None:
+    def __init__(
+        self, message: str, *, hint: str = "", position: str = "", traceback: str = ""
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.position = position
+        """Where in the input: a table with a file and line, or a range of offsets."""
+        self.traceback = traceback
+        """The frames of the user's own code, where that is what failed."""
+
+    @property
+    def __notes__(self) -> list[str]:  # type: ignore[override]
+        details = {name: each for name, each in vars(self).items() if name != "message"}
+        return [_DETAILS + json.dumps(details, default=str)]
 
 
 class UserError(ResurgenceError):
@@ -66,6 +91,30 @@ class SqlError(UserError):
         self.column = column
 
 
+class QueryRefused(UserError):
+    """Spark does not accept the query."""
+
+    code = "query"
+
+
+class ExpressionFailed(UserError):
+    """An expression of the query cannot take a value of the input."""
+
+    code = "expression"
+
+
+class FunctionFailed(UserError):
+    """A Python function of the user raised."""
+
+    code = "udf"
+
+
+class WrongResult(FunctionFailed):
+    """A Python function of the user returned a value that is not of its annotated type."""
+
+    code = "udf.result"
+
+
 class BadRecord(UserError):
     """A record of the input cannot be read."""
 
@@ -77,6 +126,18 @@ class StorageError(ResurgenceError):
 
     code = "storage"
     domain = ErrorDomain.EXTERNAL
+
+
+class AccessDenied(StorageError):
+    """A file or an object may not be read or written."""
+
+    code = "storage.denied"
+
+
+class DiskFull(StorageError):
+    """A disk, or a share of it, is used up."""
+
+    code = "storage.full"
 
 
 class ObjectMissing(StorageError):
@@ -170,10 +231,71 @@ class TaskFailed(ResurgenceError):
     code = "task"
 
 
+class ArrowFailed(TaskFailed):
+    """Arrow refused data outside the user's functions."""
+
+    code = "arrow"
+
+
+class OutOfMemory(ResurgenceError):
+    """The JVM or a Python process of a task needs more memory than there is.
+
+    Not the world's fault: what runs out three times at the same epoch is a crash loop.
+    """
+
+    code = "memory"
+
+
+class PythonCrashed(ResurgenceError):
+    """A Python process of a task died inside native code."""
+
+    code = "python.crashed"
+
+
+class ExecutorLost(ResurgenceError):
+    """Spark lost an executor, or output of one, more often than it tries again."""
+
+    code = "spark.executor_lost"
+    domain = ErrorDomain.EXTERNAL
+
+
+class SparkJobCancelled(ResurgenceError):
+    """Someone cancelled the Spark job under an epoch."""
+
+    code = "spark.cancelled"
+    domain = ErrorDomain.EXTERNAL
+
+
+class ResultTooLarge(UserError):
+    """Tasks sent more to the driver than it is set to take."""
+
+    code = "spark.result_too_large"
+
+
+class ConnectionLost(ResurgenceError):
+    """A system around us cannot be reached, or does not answer."""
+
+    code = "connection"
+    domain = ErrorDomain.EXTERNAL
+
+
 class InjectedFault(ResurgenceError):
     """Raised on purpose at a fault point."""
 
     code = "fault"
+
+
+def carried(text: str) -> ResurgenceError | None:
+    """Our error that the text of a traceback ends with, if it does: the same class, message and
+    details.
+    """
+    for found in reversed(list(_CARRIED.finditer(text))):
+        kind = getattr(sys.modules.get(found["module"]), found["kind"], None)
+        if isinstance(kind, type) and issubclass(kind, ResurgenceError):
+            error = kind.__new__(kind, found["message"])
+            vars(error).update(json.loads(found["details"]), message=found["message"])
+            return error
+    return None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

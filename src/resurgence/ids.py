@@ -20,6 +20,8 @@ used again, this not.
 
 NO_EPOCH = Epoch(0)
 """The parent of the first epoch."""
+NO_GENERATION = Generation(0)
+"""Of a job that was never started, and of a worker that has no job."""
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import socket
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.engine.epoch import Engine
-from resurgence.engine.spark_errors import failed_subtask, translate
-from resurgence.errors import DamagedState, ErrorDomain, RetryHint, SqlError, TaskFailed, UserError
+from resurgence.engine.spark_errors import SparkGone, failed_subtask, gone, translate
+from resurgence.errors import (
+    AccessDenied,
+    ConnectionLost,
+    DamagedState,
+    ErrorDomain,
+    ExpressionFailed,
+    ObjectMissing,
+    OutOfMemory,
+    ResurgenceError,
+    RetryHint,
+    SinkError,
+    SqlError,
+    StorageError,
+    TaskFailed,
+    carried,
+)
+from resurgence.storage.object_store import ObjectStore
 from tests.engine.harness import Job, Leg, sink_table, source_table, state_files, write_lines
 
 COLUMNS = "at TIMESTAMP, id INT, name TEXT, tags ARRAY<TEXT>"
@@ -83,7 +103,7 @@ def test_a_value_that_an_expression_cannot_take_is_the_users_to_mend(
     spark: SparkSession, tmp_path: Path, query: str, message: str
 ) -> None:
     error = translate(failure(job_of(spark, tmp_path, query).open()))
-    assert isinstance(error, UserError)
+    assert isinstance(error, ExpressionFailed)
     assert message in error.message
     assert "\n" not in error.message
     assert error.retry_hint is RetryHint.NO_RETRY
@@ -111,6 +131,79 @@ def test_a_damaged_state_file_is_named_when_its_window_closes(
     assert error.path == file.path
     assert error.domain is ErrorDomain.EXTERNAL
     assert damage != "missing" or "is missing" in error.message
+
+
+def test_an_error_of_a_connector_comes_out_of_a_task_as_it_was(spark: SparkSession) -> None:
+    def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            raise ObjectMissing("the piece is gone", hint="not this one")
+        except ObjectMissing as error:
+            raise SinkError("cannot\ncommit", hint='say "please"', position="row 7") from error
+        yield
+
+    with pytest.raises(Exception) as raised:
+        spark.range(0, 4, 1, 2).mapInArrow(fail, "id LONG").collect()
+    error = translate(raised.value)
+    assert type(error) is SinkError
+    assert (error.message, error.hint, error.position) == (
+        "cannot\ncommit",
+        'say "please"',
+        "row 7",
+    )
+
+
+def test_a_lost_connection_is_sparks_only_if_it_was_to_spark() -> None:
+    with pytest.raises(OSError) as raised, socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        socket.create_connection(free.getsockname(), timeout=10)
+    assert type(translate(raised.value)) is ConnectionLost
+    assert type(translate(Py4JNetworkError("Answer from Java side is empty"))) is SparkGone
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Job 17 cancelled because SparkContext was shut down",
+        'Cannot invoke "org.apache.spark.scheduler.DAGScheduler.cleanupQueryJobs(long)" because'
+        ' the return value of "org.apache.spark.SparkContext.dagScheduler()" is null',
+    ],
+)
+def test_what_a_call_meets_when_spark_goes_down_under_it_is_told_as_that(text: str) -> None:
+    """Which of them comes is a matter of microseconds: these are the texts as they came."""
+    assert type(translate(PySparkException(text))) is SparkGone
+
+
+def test_storage_that_is_closed_to_us_is_told_apart_also_in_a_task(spark: SparkSession) -> None:
+    """No one may make a folder in /sys."""
+
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        ObjectStore("file:///sys/kernel").create("folder/object", b"x")
+        yield from batches
+
+    with pytest.raises(StorageError) as here:
+        list(write(iter(())))
+    with pytest.raises(Exception) as there:
+        spark.range(1).mapInArrow(write, "id LONG").collect()
+    for raised in (here, there):
+        error = translate(raised.value)
+        assert type(error) is AccessDenied
+        assert error.message.startswith("cannot write file:///sys/kernel/folder/object: ")
+
+
+def test_an_error_that_is_defined_elsewhere_is_carried_too() -> None:
+    text = "".join(traceback.format_exception(SparkGone("gone", hint="wait")))
+    read = carried(text)
+    assert type(read) is SparkGone
+    assert (read.message, read.hint) == ("gone", "wait")
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(None, SparkGone), (1, SparkGone), (-9, SparkGone), (52, OutOfMemory)]
+)
+def test_why_the_jvm_is_gone_is_told_by_its_exit_status(
+    status: int | None, kind: type[ResurgenceError]
+) -> None:
+    assert type(gone(status)) is kind
 
 
 def test_a_failure_in_our_own_part_of_a_task_is_told_in_its_last_line(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from textwrap import dedent
 
@@ -9,7 +10,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.engine.spark_errors import translate
-from resurgence.errors import ErrorDomain, RetryHint
+from resurgence.engine.user_call import guarded
+from resurgence.errors import ErrorDomain, FunctionFailed, RetryHint, WrongResult
 from resurgence.udf import UserFunction, load_functions
 from tests.engine.harness import Job, Leg, read_lines, sink_table, source_table, write_lines
 
@@ -126,17 +128,17 @@ def test_a_function_of_a_group_sees_the_values_of_all_epochs(
     [
         (
             "SELECT careless(number) FROM events",
-            "function careless failed: ZeroDivisionError: integer division or modulo by zero"
+            "function careless(3) failed: ZeroDivisionError: integer division or modulo by zero"
             " (functions.py, line 42: return 10 // (x - 3))",
         ),
         (
             "SELECT tumble(INTERVAL '1 minute') AS w, strict(number) AS n FROM events GROUP BY w",
-            "function strict failed: RuntimeError: too many values: 3"
+            "function strict([1, 3, 5]) failed: RuntimeError: too many values: 3"
             ' (functions.py, line 47: raise RuntimeError(f"too many values: {len(values)}"))',
         ),
         (
             "SELECT shout(word) FROM events",
-            "function shout failed: TypeError:"
+            "function shout('ant') failed: TypeError:"
             " shout() missing 1 required positional argument: 'times'",
         ),
     ],
@@ -152,6 +154,133 @@ def test_the_failure_of_a_function_names_it_and_its_line(
     with pytest.raises(Exception) as raised:
         engine.run_epoch()
     error = translate(raised.value)
+    assert isinstance(error, FunctionFailed)
     assert error.message == message
     assert error.domain is ErrorDomain.USER
     assert error.retry_hint is RetryHint.NO_RETRY
+    assert error.traceback.startswith("Traceback") == ("line" in message)
+
+
+def called(folder: Path, text: str, *values: object) -> object:
+    """Call the one function of a file as a task would."""
+    path = folder / "one.py"
+    path.write_text(dedent(text))
+    (function,) = load_functions(path).values()
+    return guarded(function)(*values)
+
+
+def test_long_arguments_and_messages_are_cut(tmp_path: Path) -> None:
+    text = """
+        from resurgence import udf
+
+        @udf
+        def f(a: str, b: list[int], c: bytes) -> int:
+            raise ValueError("y" * 100_000)
+    """
+    with pytest.raises(FunctionFailed, match=r"function f\('xxx.*\.\.\.x+', \[0, 1,") as raised:
+        called(tmp_path, text, "x" * 100_000, list(range(100_000)), b"z" * 100_000)
+    assert len(raised.value.message) < 1000
+    assert len(raised.value.traceback) < 1000
+
+
+def test_only_the_users_own_frames_are_shown(tmp_path: Path) -> None:
+    """Also of a function in a wrapper, through a library, and with an error that cannot be shown."""
+    text = """
+        import functools
+        import json
+
+        from resurgence import udf
+
+        class Shy(Exception):
+            def __str__(self) -> str:
+                raise RuntimeError
+
+        def hook(pairs):
+            raise Shy
+
+        @udf
+        @functools.lru_cache
+        def f(text: str) -> int:
+            return json.loads(text, object_hook=hook)
+    """
+    with pytest.raises(FunctionFailed, match=r"^function f\('{}'\) failed: Shy \(one") as raised:
+        called(tmp_path, text, "{}")
+    path = tmp_path / "one.py"
+    assert raised.value.traceback == (
+        "Traceback (most recent call last):\n"
+        f'  File "{path}", line 17, in f\n'
+        "    return json.loads(text, object_hook=hook)\n"
+        f'  File "{path}", line 12, in hook\n'
+        "    raise Shy\n"
+        "Shy"
+    )
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "result"),
+    [
+        ("int", "2**63 - 1", 2**63 - 1),
+        ("int", "-(2**63)", -(2**63)),
+        ("int", "2.0", 2),
+        ("int", "True", 1),
+        ("int", "'12'", 12),
+        ("float", "3", 3.0),
+        ("bool", "1", True),
+        ("str", "5", 5),  # Spark makes text of it
+        ("bytes", "bytearray(b'x')", b"x"),
+        ("Decimal", "Decimal('NaN')", None),
+        ("list[int]", "[1, None, '3']", [1, None, 3]),
+        ("list[list[int]] | None", "None", None),
+    ],
+)
+def test_a_result_that_can_be_converted_is(
+    tmp_path: Path, annotation: str, value: str, result: object
+) -> None:
+    returned = called(tmp_path, _returning(annotation, value))
+    if isinstance(returned, Decimal):
+        assert returned.is_nan()
+    else:
+        assert (returned, type(returned)) == (result, type(result))
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value", "message"),
+    [
+        ("int", "'x'", "returned 'x', of type str, which is no BIGINT"),
+        ("int", "2**63", "returned 9223372036854775808, of type int, which is no BIGINT"),
+        ("int", "-(2**63) - 1", "of type int, which is no BIGINT"),
+        ("int", "2.5", "returned 2.5, of type float, which is no BIGINT"),
+        ("int", "[1]", r"returned \[1\], of type list, which is no BIGINT"),
+        ("float", "'many'", "returned 'many', of type str, which is no DOUBLE"),
+        ("bool", "'maybe'", "of type str, which is no BOOLEAN"),
+        ("bytes", "'x'", "of type str, which is no BINARY"),
+        (
+            "datetime",
+            "date(2024, 1, 1)",
+            "returned 2024-01-01, of type date, which is no TIMESTAMP",
+        ),
+        ("date", "'2024-01-01'", "of type str, which is no DATE"),
+        ("Decimal", "1.5", r"of type float, which is no DECIMAL\(38,18\)"),
+        ("Decimal", "Decimal(10) ** 20", "of type Decimal, which is no DECIMAL"),
+        ("list[int]", "5", "of type int, which is no ARRAY<BIGINT>"),
+        ("list[list[int]]", "[[1], ['x']]", "of type list, which is no ARRAY<ARRAY<BIGINT>>"),
+    ],
+)
+def test_a_result_of_another_type_is_refused_in_the_functions_name(
+    tmp_path: Path, annotation: str, value: str, message: str
+) -> None:
+    with pytest.raises(WrongResult, match=rf"^function f\(\) .*{message}"):
+        called(tmp_path, _returning(annotation, value))
+
+
+def _returning(annotation: str, value: str) -> str:
+    return f"""
+        from datetime import date, datetime
+        from decimal import Decimal
+
+        from resurgence import udf
+
+        @udf
+        def f() -> {annotation}:
+            return {value}
+    """

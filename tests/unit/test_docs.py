@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from tests.unit.api.played_service import PlayedController
 
+from resurgence.api.app import make_app
+from resurgence.api.guard import Guard
+from resurgence.api.key_ring import KeyRing
+from resurgence.cli.app import app
 from resurgence.config import known_keys
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.control.transitions import diagram
@@ -50,3 +58,53 @@ def test_every_setting_and_fault_point_is_documented() -> None:
     assert [key for key in known_keys() if f"`{key}`" not in settings] == []
     faults = (ROOT / "docs/cli.md").read_text()
     assert [point for point in FaultPoint if f"`{point}`" not in faults] == []
+
+
+def test_every_command_and_flag_is_documented() -> None:
+    text = (ROOT / "docs/cli.md").read_text()
+    missing = []
+    for name, command in _commands(typer.main.get_command(app)):
+        words = [name, *(each for each in _flags(command) if each != "--help")]
+        missing += [f"{name}: {word}" for word in words if not re.search(rf"{word}\b", text)]
+    assert missing == []
+
+
+def _commands(group: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from _commands(command, f"{prefix}{name} ")
+        else:
+            yield f"{prefix}{name}", command
+
+
+def _flags(command: Any) -> list[str]:
+    return [each for option in command.params for each in option.opts if each.startswith("--")]
+
+
+def test_every_path_and_status_of_the_api_is_documented() -> None:
+    text = (ROOT / "docs/api.md").read_text()
+    paths = make_app(PlayedController(Path()), Guard(), KeyRing(list)).openapi()["paths"]
+    described = {
+        f"| `{method.upper()} {path}` | {min(operation['responses'])} |"
+        for path, operations in paths.items()
+        for method, operation in operations.items()
+    }
+    assert set(re.findall(r"^\| `[A-Z]+ /\S*` \| \d+ \|", text, re.MULTILINE)) == described
+    statuses = {
+        status
+        for operations in paths.values()
+        for operation in operations.values()
+        for status in operation["responses"]
+        if status >= "400"
+    }
+    assert set(re.findall(r"^\| (4\d\d|5\d\d) \|", text, re.MULTILINE)) == statuses | {"405"}
+
+
+def test_every_error_code_of_the_api_is_documented() -> None:
+    text = (ROOT / "docs/api.md").read_text()
+    sources = "".join(
+        each.read_text() for each in sorted((ROOT / "src/resurgence/api").glob("*.py"))
+    )
+    codes = re.findall(r'"((?:auth|limit|http|request|worker|job|sql|setting)\.\w+)"', sources)
+    undocumented = {each for each in codes if f"`{each}`" not in text}
+    assert undocumented == {"http.request"}, "no code, but what servers call a part of a body"

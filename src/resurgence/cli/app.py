@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 from resurgence import __version__
-from resurgence.cli import checkpoints, console, ledger, state_tables
+from resurgence.cli import (
+    checkpoints,
+    console,
+    following,
+    job_views,
+    jobs,
+    keys,
+    ledger,
+    serve,
+    state_tables,
+)
 from resurgence.cli.explain import explain_file, explain_restore, sql_file
 from resurgence.cli.rollback import rollback_command
 from resurgence.cli.run import RunOptions, run_file
@@ -144,6 +154,21 @@ app.add_typer(checkpoints.commands, name="checkpoints")
 app.add_typer(state_tables.commands, name="state")
 app.command("ledger")(ledger.ledger_command)
 app.command("rollback")(rollback_command)
+app.command("serve")(serve.serve_command)
+app.add_typer(keys.commands, name="keys")
+app.command("create")(jobs.create_command)
+app.command("list")(job_views.list_command)
+app.command("show")(job_views.show_command)
+app.command("edit")(jobs.edit_command)
+app.command("stop")(jobs.stop_command)
+app.command("start")(jobs.start_command)
+app.command("restart")(jobs.restart_command)
+app.command("rescale")(jobs.rescale_command)
+app.command("delete")(jobs.delete_command)
+app.command("logs")(following.logs_command)
+app.command("events")(following.events_command)
+app.command("incidents")(job_views.incidents_command)
+app.command("workers")(job_views.workers_command)
 
 
 def _guarded(file: Path, debug: bool, command: Callable[[], int]) -> None:

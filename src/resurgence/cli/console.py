@@ -18,6 +18,7 @@ from rich.live import Live
 from rich.table import Table
 
 from resurgence.control.events import Event
+from resurgence.control.restart_policy import GiveUp
 from resurgence.errors import ResurgenceError, SqlError
 from resurgence.state.records import END_OF_TIME
 
@@ -34,6 +35,17 @@ def say_error(message: str, hint: str = "") -> None:
     ERROR_CONSOLE.print(f"[bold red]error:[/] {_plain(message)}")
     if hint:
         ERROR_CONSOLE.print(f"[bold]hint:[/] {_plain(hint)}")
+
+
+def say_diagnosis(given_up: GiveUp) -> None:
+    """What is known of a job that was given up, beyond the reason."""
+    fault = given_up.first_fault
+    if given_up.tried:
+        ERROR_CONSOLE.print(f"[bold]tried:[/] {', then '.join(given_up.tried)}")
+    if fault.position:
+        ERROR_CONSOLE.print(f"[bold]input:[/] {_plain(fault.position)}")
+    if fault.traceback:
+        ERROR_CONSOLE.print(_plain(fault.traceback.rstrip()))
 
 
 def _plain(text: str) -> str:
@@ -175,7 +187,7 @@ def describe(event: Event) -> str | None:
             reasons = event["reasons"]
             shown = "; ".join(map(str, reasons)) if isinstance(reasons, list) else str(reasons)
             return f"checkpoint of epoch {event['epoch']} cannot be used: {shown}"
-        case "incident":
+        case "incident" if event["resumed_at"] is not None:
             return f"recovered: restored epoch {event['restored_epoch']}, {event['replayed_rows']} rows replayed"
     return None
 

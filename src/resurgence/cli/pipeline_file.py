@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from resurgence.config import Settings, load_settings
+from resurgence.config import Settings, load_settings, setting_values
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.graph.model import Graph
 from resurgence.sql import compile_pipeline
@@ -45,5 +45,13 @@ def settings_for(
         "checkpoint.accept_state_loss": accept_state_loss or None,
     }
     given = tuple(f"{key}={value}" for key, value in flags.items() if value is not None)
-    toml_file = config or (DEFAULT_CONFIG if DEFAULT_CONFIG.is_file() else None)
-    return load_settings((*assignments, *given), toml_file=toml_file)
+    return load_settings((*assignments, *given), toml_file=config or _default_config())
+
+
+def values_for(assignments: tuple[str, ...], config: Path | None) -> dict[str, str]:
+    """What is set in the TOML file, the environment and by `--set`, by dotted key."""
+    return setting_values(assignments, toml_file=config or _default_config())
+
+
+def _default_config() -> Path | None:
+    return DEFAULT_CONFIG if DEFAULT_CONFIG.is_file() else None

@@ -60,6 +60,7 @@ def run_file(options: RunOptions) -> int:
     url = storage_url(options.state_dir)
     local = local_folder(url, name)
     store = _open(url)
+    log_file = local / "logs" / f"{name}.log"
     definition = JobDefinition(
         name=name,
         sql=sql,
@@ -67,7 +68,7 @@ def run_file(options: RunOptions) -> int:
         settings=settings,
         compile=lambda text: compile_file(text, options.udfs),
         functions_file=options.udfs.absolute() if options.udfs else None,
-        log_file=local / "logs" / f"{name}.log",
+        log_file=lambda _worker: log_file,
     )
     metadata = MetadataStore(local / "resurgence.db")
     with _event_writer(options.events) as write_event, console.ProgressView(name) as view:
@@ -76,7 +77,7 @@ def run_file(options: RunOptions) -> int:
     metadata.close()
     if options.profile:
         console.ERROR_CONSOLE.print(profile_table(controller.profile))
-    return _conclude(state, options, definition.log_file)
+    return _conclude(state, options, log_file)
 
 
 def _open(url: str) -> ObjectStore:
@@ -104,7 +105,8 @@ def _conclude(state: State, options: RunOptions, log_file: Path) -> int:
             options.file,
         )
         return 2
-    console.say_error(f"the job failed ({failure.domain}): {state.reason}", failure.hint)
+    console.say_error(f"the job failed ({failure.domain}): {state.reason}", state.given_up.advice)
+    console.say_diagnosis(state.given_up)
     if options.debug and log_file.is_file():
         print(log_file.read_text(encoding="utf-8", errors="replace")[-20_000:], file=sys.stderr)
     else:

@@ -110,6 +110,7 @@ class SingleFileSource:
         return BadRecord(
             f"{self._path}, line {position + 1}, column {column}: {reason}",
             hint="mend the line, or set bad_data = 'drop' on the table to count and leave out such lines",
+            position=f"{self._path}, line {position + 1}",
         )
 
     def _explain(self, line: bytes) -> tuple[str, int]:

@@ -1,10 +1,14 @@
-"""The controller's end of the control connections: loopback only, one token per worker, one
-queue for all.
+"""The controller's end of the control connections: loopback only, one token per generation, one
+place for all workers of a controller.
+
+Tokens are kept as digests alone: what stands in the database lets no one in.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hashlib
 import hmac
 import secrets
 from collections.abc import Callable
@@ -16,17 +20,21 @@ from resurgence.ids import Generation, WorkerId
 from resurgence.worker.messages import (
     FROM_WORKER,
     LONGEST_MESSAGE,
+    Dismissed,
     FromWorker,
     Message,
     WorkerConnected,
     encode,
 )
 
+Receive = Callable[[FromWorker], None]
+
 
 @dataclass
 class _Expected:
     generation: Generation
-    token: str
+    token_digest: str
+    receive: Receive
     writer: asyncio.StreamWriter | None = None
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -34,25 +42,45 @@ class _Expected:
 class ControlChannel:
     """Accepts the workers that are expected, and no one else."""
 
-    def __init__(self, receive: Callable[[FromWorker], None]) -> None:
-        self._receive = receive
+    def __init__(self) -> None:
         self._expected: dict[WorkerId, _Expected] = {}
         self._server: asyncio.Server | None = None
         self._handlers: set[asyncio.Task[None]] = set()
 
-    async def open(self) -> tuple[str, int]:
-        """Begin to listen; the address to give to workers."""
-        self._server = await asyncio.start_server(
-            self._handle, "127.0.0.1", 0, limit=LONGEST_MESSAGE
-        )
-        host, port = self._server.sockets[0].getsockname()[:2]
-        return str(host), int(port)
+    async def open(self, port: int = 0) -> tuple[str, int]:
+        """Begin to listen, at this port if it is free; the address to give to workers."""
+        try:
+            self._server = await self._listen(port)
+        except OSError:
+            self._server = await self._listen(0)
+        host, bound = self._server.sockets[0].getsockname()[:2]
+        return str(host), int(bound)
 
-    def expect(self, worker: WorkerId, generation: Generation) -> str:
-        """Let a worker in; its token. Workers of before are not let in any more."""
+    async def _listen(self, port: int) -> asyncio.Server:
+        return await asyncio.start_server(self._handle, "127.0.0.1", port, limit=LONGEST_MESSAGE)
+
+    def expect(self, worker: WorkerId, generation: Generation, receive: Receive) -> str:
+        """Let a worker in, or let one that is in be of another generation; its token."""
         token = secrets.token_hex(16)
-        self._expected = {worker: _Expected(generation, token)}
+        known = self._expected.get(worker)
+        if known is not None:
+            known.generation, known.receive = generation, receive
+            known.token_digest = token_digest(token)
+        else:
+            self._expected[worker] = _Expected(generation, token_digest(token), receive)
         return token
+
+    def expect_again(
+        self, worker: WorkerId, generation: Generation, digest: str, receive: Receive
+    ) -> None:
+        """Let in a worker that another controller gave its token."""
+        self._expected[worker] = _Expected(generation, digest, receive)
+
+    def forget(self, worker: WorkerId) -> None:
+        """Hang up; the worker is not let in any more."""
+        expected = self._expected.pop(worker, None)
+        if expected is not None and expected.writer is not None:
+            expected.writer.close()
 
     def is_connected(self, worker: WorkerId) -> bool:
         """Whether the worker has said who it is."""
@@ -80,9 +108,8 @@ class ControlChannel:
         """Stop listening and hang up on everyone."""
         if self._server is not None:
             self._server.close()
-        for expected in self._expected.values():
-            if expected.writer is not None:
-                expected.writer.close()
+        for worker in list(self._expected):
+            self.forget(worker)
         for handler in self._handlers:
             handler.cancel()
         await asyncio.gather(*self._handlers, return_exceptions=True)
@@ -98,25 +125,34 @@ class ControlChannel:
                 if expected is None:
                     expected = self._admit(message)
                     if expected is None:
+                        writer.write(encode(Dismissed()))
+                        await writer.drain()
                         return
+                    if expected.writer is not None:
+                        # The worker lost that connection before we noticed.
+                        expected.writer.close()
                     expected.writer = writer
-                self._receive(message)
+                    expected.closed = asyncio.Event()
+                expected.receive(message)
         except (ConnectionError, ValidationError, ValueError, asyncio.CancelledError):
             # Whoever does not speak our language, or was cut off, is treated as gone.
             return
         finally:
             self._handlers.discard(task)
-            if expected is not None:
+            if expected is not None and expected.writer is writer:
                 expected.closed.set()
-            writer.close()
+                expected.writer = None
+            with contextlib.suppress(RuntimeError):
+                writer.close()
 
     def _admit(self, message: FromWorker) -> _Expected | None:
         expected = self._expected.get(message.worker)
-        if (
-            not isinstance(message, WorkerConnected)
-            or expected is None
-            or expected.writer is not None
-        ):
+        if not isinstance(message, WorkerConnected) or expected is None:
             return None
-        token_fits = hmac.compare_digest(message.token.encode(), expected.token.encode())
-        return expected if token_fits and message.generation == expected.generation else None
+        fits = hmac.compare_digest(token_digest(message.token), expected.token_digest)
+        return expected if fits and message.generation == expected.generation else None
+
+
+def token_digest(token: str) -> str:
+    """A token as it is kept. It is random and long, so a plain digest gives nothing away."""
+    return hashlib.sha256(token.encode()).hexdigest()

@@ -7,16 +7,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from enum import StrEnum
 from pathlib import Path
 
 from resurgence.clock import Clock
 from resurgence.config import Settings
-from resurgence.control.channel import ControlChannel
+from resurgence.control.background import in_thread
 from resurgence.control.events import EventLog
 from resurgence.control.failure import (
     Failure,
@@ -26,11 +24,12 @@ from resurgence.control.failure import (
     timeout_failure,
 )
 from resurgence.control.incident import Incident
+from resurgence.control.job_record import DesiredConfig, StopMode, WorkerRecord, stopped
 from resurgence.control.restart_policy import RestartHistory
 from resurgence.control.running_job_model import RunningJobModel
-from resurgence.control.scheduler import ProcessScheduler, WorkerOrder, WorkerProcess
+from resurgence.control.workforce import Hand, Origin, Workforce
 from resurgence.graph.model import Graph
-from resurgence.ids import JobName, WorkerId
+from resurgence.ids import NO_EPOCH, JobName, WorkerId
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.records import GenerationRecord
@@ -39,20 +38,12 @@ from resurgence.worker.messages import (
     EpochCommitted,
     EpochSealed,
     FromWorker,
+    Message,
     StartExecution,
     StateRestored,
 )
 
 PROGRESS_TICK = timedelta(milliseconds=200)
-
-
-class StopMode(StrEnum):
-    """How a job is stopped: from the most careful to the most brutal."""
-
-    CHECKPOINT = "checkpoint"
-    GRACEFUL = "graceful"
-    IMMEDIATE = "immediate"
-    FORCE = "force"
 
 
 @dataclass(frozen=True)
@@ -65,16 +56,11 @@ class JobDefinition:
     settings: Settings
     compile: Callable[[str], Graph]
     functions_file: Path | None = None
-    log_file: Path = Path("worker.log")
+    log_file: Callable[[WorkerId], Path] = lambda worker: Path(f"{worker}.log")
 
 
-@dataclass
-class DesiredConfig:
-    """What the user wants; the supervisor converges to it."""
-
-    parallelism: int
-    stop: StopMode | None = None
-    restart: bool = False
+async def _nothing() -> None:
+    return
 
 
 @dataclass
@@ -84,37 +70,73 @@ class JobContext:
     definition: JobDefinition
     desired: DesiredConfig
     backend: StateBackend
-    scheduler: ProcessScheduler
+    workforce: Workforce
     events: EventLog
     clock: Clock
     model: RunningJobModel
     jitter: Callable[[], float] = random.random
+    run: int = 0
+    """The run that has been begun; the desired one is ahead when a restart was asked for."""
+    reset_run: int = 0
+    """The last run whose reset has been done."""
     graph: Graph | None = None
     claim: GenerationRecord | None = None
     plan: LoadPlan | None = None
     history: RestartHistory = field(default_factory=RestartHistory)
     incident: Incident | None = None
     damaged: frozenset[str] = frozenset()
-    worker: WorkerId | None = None
-    process: WorkerProcess | None = None
+    hand: Hand | None = None
     running_since: datetime | None = None
-    parallelism: int = 1
+    parallelism: int = 0
+    """Of the run that has been begun."""
     profile: list[EpochCommitted] = field(default_factory=list)
+    save: Callable[[], Awaitable[None]] = _nothing
+    """Writes the status; the supervisor's."""
+    take_up_edits: Callable[[], None] = lambda: None
+    """Calls `define` if the user edited the pipeline."""
 
     def __post_init__(self) -> None:
         self._changed = asyncio.Event()
-        self.channel = ControlChannel(self._receive)
-        self.address: tuple[str, int] | None = None
-        self.parallelism = self.desired.parallelism
+        self._closing: StopMode | None = None
+        self.parallelism = self.parallelism or self.desired.parallelism
 
     # ---------------------------------------------------------------- requests
 
+    def want(self, desired: DesiredConfig) -> None:
+        """What the user wants has changed."""
+        self.desired = desired
+        self._changed.set()
+
     def request_stop(self, mode: StopMode) -> None:
         """Ask for a stop; a harder mode than the one asked for before wins."""
-        order = list(StopMode)
-        if self.desired.stop is None or order.index(mode) > order.index(self.desired.stop):
-            self.desired.stop = mode
+        self.want(stopped(self.desired, mode))
+
+    def define(self, definition: JobDefinition) -> None:
+        """The pipeline was edited: it is compiled anew."""
+        self.definition, self.graph = definition, None
+        pipeline = definition.settings.pipeline
+        self.model.retime(
+            heartbeat_timeout=pipeline.heartbeat_timeout, epoch_timeout=pipeline.epoch_timeout
+        )
+
+    def close(self, mode: StopMode) -> None:
+        """The controller ends: stop, whatever is wanted of the job later."""
+        self._closing = mode
         self._changed.set()
+
+    @property
+    def stop(self) -> StopMode | None:
+        """How to stop, if the job is not to run."""
+        return self._closing or self.desired.stop
+
+    @property
+    def restart_asked(self) -> bool:
+        return self.desired.run > self.run
+
+    def begin_run(self) -> None:
+        """Take up the restart that was asked for. What failed before does not count any more."""
+        self.run = self.desired.run
+        self.history = RestartHistory()
 
     # ---------------------------------------------------------------- watching
 
@@ -173,11 +195,7 @@ class JobContext:
                 self.close_incident(now)
         self._changed.set()
 
-    async def _exited(self, worker: WorkerId, status: int) -> None:
-        # The last words of a worker may still be on their way.
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(1):
-                await self.channel.drained(worker)
+    async def _exited(self, worker: WorkerId, status: int | None) -> None:
         self.model.note_exit(worker, status, self.clock.now())
         self._changed.set()
 
@@ -187,13 +205,25 @@ class JobContext:
         """Claim the next generation, and plan the load from the newest checkpoint that is whole.
 
         The claim comes first: from then on no older generation can seal an epoch behind the plan's
-        back.
+        back. Whatever the user asked for until now is taken up here: another parallelism, an edited
+        pipeline, a restart, a reset.
         """
-        self.parallelism = self.desired.parallelism
-        self.claim = await asyncio.to_thread(self.backend.claim_generation, self.clock.now())
-        self.plan = await asyncio.to_thread(
+        desired = self.desired
+        self.take_up_edits()
+        self.parallelism = desired.parallelism
+        now = self.clock.now()
+        self.claim = await in_thread(self.backend.claim_generation, now)
+        if desired.reset_run > self.reset_run:
+            await in_thread(self.backend.record_rollback, self.claim, NO_EPOCH, now)
+            self.reset_run = desired.reset_run
+            self.damaged = frozenset()
+            await self.save()
+            self.events.emit("reset", run=desired.run)
+            self.claim = await in_thread(self.backend.claim_generation, now)
+        self.plan = await in_thread(
             self.backend.prepare_checkpoint_load, self.claim, self.parallelism, self.damaged
         )
+        self.run = max(self.run, desired.run)
         for fallback in self.plan.fallbacks:
             self.events.emit("fallback", epoch=fallback.epoch, reasons=list(fallback.reasons))
         if self.incident is not None:
@@ -202,29 +232,63 @@ class JobContext:
             self.incident.count_replayed(self.plan)
 
     async def start_worker(self) -> None:
-        """Start a process for the claimed generation and hand it graph and load plan."""
+        """Get a worker for the claimed generation: the one that was kept, a standby, or a new
+        process.
+        """
         assert self.claim is not None
-        self.address = self.address or await self.channel.open()
-        worker = WorkerId(f"worker-{self.claim.generation}-{uuid.uuid4().hex[:6]}")
-        token = self.channel.expect(worker, self.claim.generation)
-        order = WorkerOrder(
-            worker, self.claim.generation, self.address, token, self.definition.log_file
-        )
-        self.process = await self.scheduler.start(order, self._exited)
-        self.worker = worker
-        self.model.expect(worker, self.claim.generation, self.process.pid, self.clock.now())
+        generation = self.claim.generation
+        spark = self.definition.settings.spark
+        if self.hand is not None and (self.hand.ended or self.hand.spark != spark):
+            await self.tear_down()
+        if self.hand is not None:
+            origin = Origin.IN_PLACE
+            self.workforce.retask(self.hand, generation, self._receive, self._exited)
+        else:
+            self.hand, origin = await self.workforce.hire(
+                generation, dict(spark), self.definition.log_file, self._receive, self._exited
+            )
+        self.model.expect(self.hand.worker, generation, self.hand.pid, self.clock.now())
+        await self.save()
+        self.note_worker(origin)
+
+    def note_worker(self, origin: Origin) -> None:
+        """Say that a worker works for the job now."""
+        assert self.hand is not None
         self.events.emit(
-            "worker_started", pid=self.process.pid, generation=self.claim.generation, worker=worker
+            "worker_started",
+            pid=self.hand.pid,
+            generation=self.hand.generation,
+            worker=self.hand.worker,
+            origin=origin,
         )
+
+    def adopt(self, record: WorkerRecord) -> None:
+        """Expect the worker of a controller of before. What is known of it will come from itself."""
+        self.hand = self.workforce.adopt(
+            record,
+            dict(self.definition.settings.spark),
+            self.definition.log_file,
+            self._receive,
+            self._exited,
+        )
+        self.model.expect(record.worker, record.generation, record.pid, self.clock.now())
+
+    @property
+    def is_connected(self) -> bool:
+        return self.hand is not None and self.workforce.channel.is_connected(self.hand.worker)
+
+    async def send(self, message: Message) -> None:
+        """Give the worker an order."""
+        if self.hand is not None:
+            await self.workforce.channel.send(self.hand.worker, message)
 
     async def hand_over(self) -> None:
         """Give the connected worker its order."""
-        assert self.worker is not None
+        assert self.hand is not None
         assert self.plan is not None
         assert self.graph is not None
         functions = self.definition.functions_file
-        await self.channel.send(
-            self.worker,
+        await self.send(
             StartExecution(
                 job=self.definition.name,
                 state_url=self.definition.state_url,
@@ -232,15 +296,16 @@ class JobContext:
                 plan=self.plan,
                 settings=self.definition.settings,
                 functions_file=str(functions) if functions else None,
+                token=self.hand.token,
+                patience=self.workforce.patience,
             ),
         )
 
     async def tear_down(self) -> None:
         """Make sure that no process of this job is left."""
-        if self.process is not None:
-            await self.process.tear_down()
-        self.process = None
-        self.worker = None
+        if self.hand is not None:
+            await self.workforce.end(self.hand)
+        self.hand = None
         self.running_since = None
 
     # ---------------------------------------------------------------- incidents
@@ -255,6 +320,9 @@ class JobContext:
             "retry_hint": failure.retry_hint,
             "error": failure.reason,
             "epoch": failure.epoch,
+            "hint": failure.hint,
+            "position": failure.position,
+            "traceback": failure.traceback,
             "generation": self.claim.generation if self.claim else None,
         }
         self.events.emit("failure", **facts)

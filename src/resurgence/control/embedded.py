@@ -5,18 +5,28 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from datetime import datetime
 
 from resurgence.clock import SystemClock
-from resurgence.control.context import DesiredConfig, JobContext, JobDefinition, StopMode
+from resurgence.control.background import in_thread
+from resurgence.control.context import JobContext, JobDefinition
 from resurgence.control.events import Event, EventLog
-from resurgence.control.failure import controller_failure
+from resurgence.control.job_record import (
+    DesiredConfig,
+    JobRecord,
+    JobStatus,
+    PipelineRecord,
+    StopMode,
+)
 from resurgence.control.metadata import MetadataStore
 from resurgence.control.running_job_model import RunningJobModel
 from resurgence.control.scheduler import ProcessScheduler
 from resurgence.control.states import State
 from resurgence.control.supervisor import Supervisor
-from resurgence.control.transitions import TERMINAL
+from resurgence.control.transitions import TERMINAL, StateName
+from resurgence.control.workforce import Workforce
 from resurgence.errors import StorageError
+from resurgence.ids import WorkerId
 from resurgence.state.backend import StateBackend
 from resurgence.storage.object_store import ObjectStore
 from resurgence.worker.messages import EpochCommitted
@@ -41,45 +51,57 @@ class EmbeddedController:
     async def run(self) -> State:
         """The terminal state."""
         clock = SystemClock()
-        pipeline = self._definition.settings.pipeline
+        definition, settings = self._definition, self._definition.settings
+        workforce = Workforce(
+            ProcessScheduler(),
+            clock,
+            standby=settings.controller.standby,
+            standby_settings=settings,
+            log_folder=definition.log_file(WorkerId("standby")).parent,
+        )
         ctx = JobContext(
-            definition=self._definition,
-            desired=DesiredConfig(parallelism=pipeline.parallelism),
-            backend=StateBackend(self._store, self._definition.name),
-            scheduler=ProcessScheduler(),
+            definition=definition,
+            desired=DesiredConfig(parallelism=settings.pipeline.parallelism),
+            backend=StateBackend(self._store, definition.name),
+            workforce=workforce,
             events=EventLog(clock, [self._record, *self._listeners]),
             clock=clock,
             model=RunningJobModel(
-                heartbeat_timeout=pipeline.heartbeat_timeout, epoch_timeout=pipeline.epoch_timeout
+                heartbeat_timeout=settings.pipeline.heartbeat_timeout,
+                epoch_timeout=settings.pipeline.epoch_timeout,
             ),
             profile=self.profile,
         )
-        left_in = await asyncio.to_thread(self._left_in)
-        if left_in is not None and left_in not in TERMINAL:
-            ctx.note_failure(controller_failure(left_in))
+        left_in = await in_thread(self._put, ctx, clock.now())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, lambda: _interrupt(ctx))
         try:
-            return await Supervisor(ctx, self._metadata).run()
+            return await Supervisor(ctx, self._metadata, left_in=left_in).run()
         finally:
+            await workforce.close()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
-    def _left_in(self) -> str | None:
-        """The state in which a controller of before left the job, as far as is known."""
+    def _put(self, ctx: JobContext, now: datetime) -> StateName | None:
+        """Put the job on record; where a controller of before left it, if that was no end."""
+        definition = self._definition
         try:
-            return self._metadata.state(self._definition.name)
+            before = self._metadata.job(definition.name)
+            status = before.status if before else JobStatus()
+            pipeline = PipelineRecord(definition.sql, definition.state_url)
+            self._metadata.put_job(JobRecord(definition.name, pipeline, ctx.desired, status, now))
         except StorageError:
             return None
+        return status.state if before and status.state not in TERMINAL else None
 
     def _record(self, event: Event) -> None:
         # Without the database the job goes on: it holds nothing that a recovery needs.
         try:
-            self._metadata.record_event(self._definition.name, event)
+            self._metadata.record_events([(self._definition.name, event)])
         except StorageError:
             return
 
 
 def _interrupt(ctx: JobContext) -> None:
-    ctx.request_stop(StopMode.CHECKPOINT if ctx.desired.stop is None else StopMode.FORCE)
+    ctx.request_stop(StopMode.CHECKPOINT if ctx.stop is None else StopMode.FORCE)

@@ -44,6 +44,12 @@ class Failure:
     damaged_path: str | None = None
     line: int | None = None
     column: int | None = None
+    traceback: str = ""
+    """Of the user's own function, if one raised."""
+    position: str = ""
+    """Where in the input."""
+    worker_usable: bool = False
+    """The worker that reported it can take another generation."""
 
     @property
     def fingerprint(self) -> str:
@@ -68,13 +74,19 @@ def task_failure(event: TaskFailedEvent) -> Failure:
         damaged_path=event.damaged_path,
         line=event.line,
         column=event.column,
+        traceback=event.traceback,
+        position=event.position,
+        worker_usable=event.worker_usable,
     )
 
 
 def exit_failure(status: WorkerStatus, epoch: Epoch) -> Failure:
     """The worker's process ended by itself, or was killed."""
-    code = status.exit_status or 0
-    how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+    code = status.exit_status
+    if code is None:
+        how = "is gone"
+    else:
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
     return _worker_failure(
         FailureKind.WORKER_EXITED, f"the worker (pid {status.pid}) {how}", status, epoch
     )
@@ -86,6 +98,14 @@ def timeout_failure(status: WorkerStatus, epoch: Epoch) -> Failure:
     return _worker_failure(FailureKind.WORKER_TIMEDOUT, reason, status, epoch)
 
 
+_WORKER_HINTS = {
+    FailureKind.WORKER_EXITED: "look at the end of the worker's log, and at the kernel's for an "
+    "out-of-memory kill: then lower spark.driver.memory or pipeline.epoch_rows",
+    FailureKind.WORKER_TIMEDOUT: "the machine may be overloaded: give it room, or raise "
+    "pipeline.heartbeat_timeout",
+}
+
+
 def _worker_failure(kind: FailureKind, reason: str, status: WorkerStatus, epoch: Epoch) -> Failure:
     return Failure(
         kind=kind,
@@ -95,6 +115,7 @@ def _worker_failure(kind: FailureKind, reason: str, status: WorkerStatus, epoch:
         epoch=epoch,
         operator=status.operator,
         phase=status.phase,
+        hint=_WORKER_HINTS[kind],
     )
 
 
@@ -109,6 +130,8 @@ def stall_failure(stalled: StalledProgress) -> Failure:
         stalled.epoch,
         operator=stalled.operator,
         phase=stalled.phase,
+        hint="if epochs are that long, raise pipeline.epoch_timeout or lower pipeline.epoch_rows; "
+        "if not, the worker's log says what it waited for",
     )
 
 

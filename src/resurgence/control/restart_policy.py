@@ -2,8 +2,9 @@
 
 A job may be restarted `allowed_restarts` times; running for `healthy_duration` gives all of them
 back. Waits grow exponentially, with jitter. The same failure at the same epoch three times without
-progress is a crash loop: trying again blindly would go on for ever, so the job stops and shows the
-first fault.
+progress is a crash loop: trying again blindly would go on for ever. So it escalates: the first time
+the same worker takes the next generation, if it can; the second time a new worker does; the third
+time the job ends with a diagnosis: the first fault, how often it came, what was tried, what to do.
 
 Two limits of that rule. A failure of the world around the job (storage, a source or a sink that is
 away) is never a crash loop: waiting can help there, so only the restart budget bounds it. And a run
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+
+from pydantic import JsonValue
 
 from resurgence.control.failure import Failure
 from resurgence.control.running_job_model import IDLE
@@ -34,6 +37,8 @@ class RestartHistory:
     first_fault: Failure | None = None
     identical: int = 0
     committed_epoch: Epoch = NO_EPOCH
+    tried: tuple[str, ...] = ()
+    """What was done about the run of identical failures."""
 
 
 @dataclass(frozen=True)
@@ -42,14 +47,50 @@ class RecoverAfter:
 
     at: datetime
     history: RestartHistory
+    in_place: bool
+    """The worker that reported the failure takes the next generation."""
+
+
+_ADVICE = {
+    ErrorDomain.USER: "mend the pipeline or its input, then start the job again",
+    ErrorDomain.EXTERNAL: "see that storage, sources and sinks can be reached, then start again",
+    ErrorDomain.INTERNAL: "look at the worker's log; the state is kept, and a start tries again",
+}
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """Recovery is impossible, or pointless; why."""
+    """Recovery is impossible, or pointless: the diagnosis."""
 
     reason: str
     first_fault: Failure
+    times: int = 1
+    tried: tuple[str, ...] = ()
+
+    @property
+    def advice(self) -> str:
+        """What a user can do."""
+        return self.first_fault.hint or _ADVICE[self.first_fault.domain]
+
+    def facts(self) -> dict[str, JsonValue]:
+        """As it is written to the database."""
+        fault = self.first_fault
+        return {
+            "reason": self.reason,
+            "first_fault": fault.reason,
+            "kind": fault.kind,
+            "code": fault.code,
+            "domain": fault.domain,
+            "retry_hint": fault.retry_hint,
+            "operator_id": fault.operator,
+            "subtask": fault.subtask,
+            "epoch": fault.epoch,
+            "position": fault.position,
+            "traceback": fault.traceback,
+            "times": self.times,
+            "tried": list(self.tried),
+            "what_to_do": self.advice,
+        }
 
 
 def decide(
@@ -84,15 +125,18 @@ def decide(
         first_fault=history.first_fault if same else failure,
         identical=history.identical + 1 if same else 1,
         committed_epoch=committed_epoch,
+        tried=history.tried if same else (),
     )
     first = history.first_fault or failure
     if history.identical >= CRASH_LOOP and failure.domain is not ErrorDomain.EXTERNAL:
-        return GiveUp(
-            f"the same failure came {history.identical} times without progress: {first.reason}",
-            first,
-        )
+        reason = f"the same failure came {history.identical} times without progress: {first.reason}"
+        return GiveUp(reason, first, history.identical, history.tried)
     if history.restarts > allowed_restarts:
-        return GiveUp(f"all {allowed_restarts} restarts are used up: {failure.reason}", first)
+        reason = f"all {allowed_restarts} restarts are used up: {failure.reason}"
+        return GiveUp(reason, first, history.identical, history.tried)
+    in_place = failure.worker_usable and history.identical == 1
+    tried = "restarted in the same worker" if in_place else "restarted with a new worker"
+    history = replace(history, tried=(*history.tried, tried)[-CRASH_LOOP:])
     exponent = min(history.restarts - 1, _LARGEST_EXPONENT)
     wait = min(initial_backoff * 2**exponent, maximal_backoff) * (0.75 + jitter / 2)
-    return RecoverAfter(now + wait, history)
+    return RecoverAfter(now + wait, history, in_place)

@@ -83,6 +83,10 @@ class RunningJobModel:
         self.restored: StateRestored | None = None
         self.finished = False
 
+    def retime(self, *, heartbeat_timeout: timedelta, epoch_timeout: timedelta) -> None:
+        """Other limits hold from now on."""
+        self._heartbeat_timeout, self._epoch_timeout = heartbeat_timeout, epoch_timeout
+
     # ---------------------------------------------------------------- facts
 
     def expect(self, worker: WorkerId, generation: Generation, pid: int, now: datetime) -> None:
@@ -131,7 +135,7 @@ class RunningJobModel:
         self._workers[message.worker] = status
         return True
 
-    def note_exit(self, worker: WorkerId, exit_status: int, now: datetime) -> None:
+    def note_exit(self, worker: WorkerId, exit_status: int | None, now: datetime) -> None:
         """The scheduler saw the process end."""
         status = self._workers.get(worker)
         if status is not None and status.state is not WorkerState.EXITED:

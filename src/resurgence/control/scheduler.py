@@ -8,17 +8,22 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from resurgence.control.background import in_thread
 from resurgence.errors import ResurgenceError
 from resurgence.ids import Generation, WorkerId
 from resurgence.worker.main import LOG_VARIABLE, TOKEN_VARIABLE
 
 _TEAR_DOWN = timedelta(seconds=1)
+_LOOK = timedelta(milliseconds=200)
+
+Exited = Callable[[WorkerId, int | None], Awaitable[None]]
 
 
 class WorkerStartFailed(ResurgenceError):
@@ -45,8 +50,8 @@ class WorkerProcess:
         self._process = process
         self.pid = process.pid
 
-    async def wait(self) -> int:
-        """The exit status, negative for a signal."""
+    async def wait(self) -> int | None:
+        """The exit status, negative for a signal; None if it cannot be known."""
         return await self._process.wait()
 
     async def tear_down(self) -> None:
@@ -55,7 +60,67 @@ class WorkerProcess:
             os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TEAR_DOWN.total_seconds()):
-                await self._process.wait()
+                await self.wait()
+
+
+class AdoptedProcess(WorkerProcess):
+    """A worker that another controller started: not a child, so its exit status is not told."""
+
+    def __init__(self, worker: WorkerId, pid: int) -> None:
+        self._worker = worker
+        self.pid = pid
+
+    async def tear_down(self) -> None:
+        if await in_thread(is_worker, self.pid, self._worker):
+            await super().tear_down()
+
+    async def wait(self) -> None:
+        try:
+            # Tells at once, and of one whose parent does not take its exit status, too.
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
+        except (AttributeError, OSError):
+            while _exists(self.pid):
+                await asyncio.sleep(_LOOK.total_seconds())
+            return
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(descriptor, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def is_worker(pid: int, worker: WorkerId) -> bool:
+    """Whether this process is that worker: numbers of processes are used again."""
+    return str(worker) in _arguments(pid)
+
+
+def _arguments(pid: int) -> list[str]:
+    """The command line of a process."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        pass
+    command = ["ps", "-o", "args=", "-p", str(pid)]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return told.stdout.split()
 
 
 class ProcessScheduler:
@@ -64,12 +129,9 @@ class ProcessScheduler:
     def __init__(self) -> None:
         self._watchers: set[asyncio.Task[None]] = set()
 
-    async def start(
-        self, order: WorkerOrder, exited: Callable[[WorkerId, int], Awaitable[None]]
-    ) -> WorkerProcess:
+    async def start(self, order: WorkerOrder, exited: Exited) -> WorkerProcess:
         """Start a worker; `exited` is called at once when its process ends."""
         host, port = order.address
-        order.log_file.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, TOKEN_VARIABLE: order.token, LOG_VARIABLE: str(order.log_file)}
         command = [
             sys.executable,
@@ -81,6 +143,7 @@ class ProcessScheduler:
             str(order.generation),
         ]
         try:
+            order.log_file.parent.mkdir(parents=True, exist_ok=True)
             with order.log_file.open("ab") as log:
                 process = await asyncio.create_subprocess_exec(
                     *command,
@@ -92,15 +155,19 @@ class ProcessScheduler:
         except OSError as error:
             raise WorkerStartFailed(f"cannot start a worker: {error}") from error
         started = WorkerProcess(process)
-        watcher = asyncio.create_task(self._watch(order.worker, started, exited))
-        self._watchers.add(watcher)
-        watcher.add_done_callback(self._watchers.discard)
+        self.watch(order.worker, started, exited)
         return started
 
-    async def _watch(
-        self,
-        worker: WorkerId,
-        process: WorkerProcess,
-        exited: Callable[[WorkerId, int], Awaitable[None]],
-    ) -> None:
-        await exited(worker, await process.wait())
+    def adopt(self, worker: WorkerId, pid: int, exited: Exited) -> WorkerProcess:
+        """Watch over a worker that another controller started."""
+        adopted = AdoptedProcess(worker, pid)
+        self.watch(worker, adopted, exited)
+        return adopted
+
+    def watch(self, worker: WorkerId, process: WorkerProcess, exited: Exited) -> None:
+        async def run() -> None:
+            await exited(worker, await process.wait())
+
+        watcher = asyncio.create_task(run())
+        self._watchers.add(watcher)
+        watcher.add_done_callback(self._watchers.discard)

@@ -8,17 +8,19 @@ supervisor.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
 from resurgence.connectors.registry import check_connectors
-from resurgence.control.context import JobContext, StopMode
-from resurgence.control.failure import Failure, FailureKind
+from resurgence.control.background import in_thread
+from resurgence.control.context import JobContext
+from resurgence.control.failure import Failure, FailureKind, controller_failure
+from resurgence.control.job_record import StopMode
 from resurgence.control.restart_policy import GiveUp, decide
 from resurgence.control.running_job_model import WorkerState
 from resurgence.control.transitions import StateName
+from resurgence.control.workforce import Origin
 from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.state.edits import require_kept, restore_fates
 from resurgence.worker.messages import StopAfterEpoch
@@ -53,17 +55,48 @@ class State:
 
 @dataclass(frozen=True)
 class Created(State):
-    """Wanted, not yet started: find what is stored."""
+    """Wanted, not yet started: find what is stored. A worker that a controller of before left
+    running is taken over, if it is still of the newest generation.
+    """
 
     name = StateName.CREATED
+    left_in: StateName | None = None
+    """Where a controller of before left the job, if that was no end."""
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return _STEP + ctx.definition.settings.controller.adopt_timeout
 
     async def next(self, ctx: JobContext) -> Transition:
-        if ctx.desired.stop is not None:
+        if ctx.hand is not None and await _taken_over(ctx):
+            cause = f"took over the worker of generation {ctx.hand.generation}"
+            return Transition(Running(), cause)
+        if self.left_in is not None and ctx.incident is None:
+            ctx.note_failure(controller_failure(self.left_in))
+        if ctx.stop is not None:
             return Transition(Stopping(), "a stop was requested")
         await ctx.plan_restore()
         assert ctx.plan is not None
         found = f"resume from epoch {ctx.plan.epoch}" if ctx.plan.epoch else "no checkpoint yet"
         return Transition(Compiling(), found)
+
+
+async def _taken_over(ctx: JobContext) -> bool:
+    """Wait for the worker of before to connect and say where it stands. False: it is gone, silent,
+    or not of the newest generation, and has been ended.
+    """
+    assert ctx.hand is not None
+    give_up_at = ctx.clock.now() + ctx.definition.settings.controller.adopt_timeout
+    claim = await in_thread(ctx.backend.newest_claim)
+    if claim is not None and claim.generation == ctx.hand.generation:
+        while ctx.clock.now() < give_up_at and ctx.model.worker_exited() is None:
+            if ctx.model.restored is not None or ctx.model.task_failed() is not None:
+                ctx.claim = claim
+                ctx.running_since = ctx.clock.now()
+                ctx.note_worker(Origin.ADOPTED)
+                return True
+            await ctx.tick()
+    await ctx.tear_down()
+    return False
 
 
 @dataclass(frozen=True)
@@ -75,14 +108,14 @@ class Compiling(State):
     async def next(self, ctx: JobContext) -> Transition:
         definition = ctx.definition
         if ctx.graph is None:
-            ctx.graph = await asyncio.to_thread(definition.compile, definition.sql)
-        await asyncio.to_thread(check_connectors, ctx.graph, definition.state_url, definition.name)
+            ctx.graph = await in_thread(definition.compile, definition.sql)
+        await in_thread(check_connectors, ctx.graph, definition.state_url, definition.name)
         assert ctx.plan is not None
         # An edit that loses state is refused before a worker is started for it.
         accept_loss = definition.settings.checkpoint.accept_state_loss
         judged = restore_fates(ctx.graph, ctx.plan)
         require_kept(judged, ctx.plan.epoch, accept_loss=accept_loss)
-        if ctx.desired.stop is not None:
+        if ctx.stop is not None:
             return Transition(Stopping(), "a stop was requested")
         if _nothing_left(ctx):
             return Transition(Finishing(), "all input had been read and committed before")
@@ -110,16 +143,15 @@ class Scheduling(State):
 
     async def next(self, ctx: JobContext) -> Transition:
         await ctx.start_worker()
-        assert ctx.worker is not None
         ordered = False
         while True:
             await ctx.tick()
-            if ctx.desired.stop is not None:
+            if ctx.stop is not None:
                 return Transition(Stopping(), "a stop was requested")
             failure = ctx.detect() or _silent_start(ctx)
             if failure is not None:
                 return Transition(Recovering(failure), failure.reason)
-            if not ordered and ctx.channel.is_connected(ctx.worker):
+            if not ordered and ctx.is_connected:
                 await ctx.hand_over()
                 ctx.phase_done("schedule")
                 ordered = True
@@ -168,7 +200,7 @@ class Running(State):
             failure = ctx.detect()
             if failure is not None:
                 return Transition(Recovering(failure), failure.reason)
-            stop = ctx.desired.stop
+            stop = ctx.stop
             if stop in (StopMode.CHECKPOINT, StopMode.GRACEFUL):
                 return Transition(CheckpointStopping(), f"a stop was requested ({stop})")
             if stop is not None:
@@ -177,20 +209,21 @@ class Running(State):
                 return Transition(
                     Rescaling(), f"parallelism {ctx.parallelism} to {ctx.desired.parallelism}"
                 )
-            if ctx.desired.restart:
+            if ctx.restart_asked:
                 return Transition(Restarting(), "a restart was requested")
             await ctx.tick()
 
 
 async def _finish_epoch(ctx: JobContext) -> Failure | None:
     """Tell the worker to stop after its epoch and wait until it has; None if it did."""
-    assert ctx.worker is not None
-    await ctx.channel.send(ctx.worker, StopAfterEpoch())
+    await ctx.send(StopAfterEpoch())
     while not ctx.model.all_stopped():
         failure = ctx.detect()
         if failure is not None:
             return failure
-        if ctx.desired.stop in (StopMode.IMMEDIATE, StopMode.FORCE):
+        if ctx.stop in (StopMode.IMMEDIATE, StopMode.FORCE):
+            return None
+        if ctx.restart_asked and ctx.desired.force:
             return None
         await ctx.tick()
     return None
@@ -284,16 +317,20 @@ class Recovering(State):
         )
         ctx.phase_done("detect")
         if isinstance(decision, GiveUp):
-            return Transition(Failing(decision.first_fault, decision.reason), decision.reason)
+            return Transition(Failing(decision), decision.reason)
         ctx.history = decision.history
-        await ctx.tear_down()
+        ctx.running_since = None
+        if not decision.in_place:
+            await ctx.tear_down()
         ctx.phase_done("tear_down")
         # The wait comes before the plan: should the plan fail because storage is away, then the
-        # next try waits, too.
-        while ctx.desired.stop is None and (now := ctx.clock.now()) < decision.at:
+        # next try waits, too. Whoever asks for a restart need not wait.
+        while ctx.stop is None and not ctx.restart_asked and (now := ctx.clock.now()) < decision.at:
             await ctx.tick(decision.at - now)
-        if ctx.desired.stop is not None:
+        if ctx.stop is not None:
             return Transition(Stopping(), "a stop was requested")
+        if ctx.restart_asked:
+            ctx.begin_run()
         ctx.phase_done("backoff")
         await ctx.plan_restore()
         ctx.phase_done("plan")
@@ -324,22 +361,25 @@ class Restarting(State):
         return ctx.definition.settings.pipeline.stop_timeout
 
     async def next(self, ctx: JobContext) -> Transition:
-        ctx.desired.restart = False
         return await _restart(ctx)
 
 
 async def _restart(ctx: JobContext) -> Transition:
-    failure = await _finish_epoch(ctx)
+    # A forced restart does not ask the worker for anything: it may be past answering.
+    failure = None if ctx.restart_asked and ctx.desired.force else await _finish_epoch(ctx)
     if failure is not None:
         return Transition(Recovering(failure), failure.reason)
-    if ctx.desired.stop is not None:
+    if ctx.stop is not None:
         return Transition(Stopping(), "a stop was requested")
     if ctx.model.finished:
         return Transition(Finishing(), "the input is finished")
     await ctx.tear_down()
+    if ctx.restart_asked:
+        ctx.begin_run()
     await ctx.plan_restore()
+    assert ctx.plan is not None
     return Transition(
-        Compiling(), f"restore epoch {ctx.model.sealed_epoch} at parallelism {ctx.parallelism}"
+        Compiling(), f"restore epoch {ctx.plan.epoch} at parallelism {ctx.parallelism}"
     )
 
 
@@ -348,8 +388,7 @@ class Failing(State):
     """Recovery is impossible: clear up, keep the state."""
 
     name = StateName.FAILING
-    failure: Failure
-    reason: str
+    given_up: GiveUp
 
     def deadline(self, ctx: JobContext) -> timedelta | None:
         return _TEAR_DOWN
@@ -357,7 +396,7 @@ class Failing(State):
     async def next(self, ctx: JobContext) -> Transition:
         await ctx.tear_down()
         ctx.close_incident(None)
-        return Transition(Failed(self.failure, self.reason), self.reason)
+        return Transition(Failed(self.given_up), self.given_up.reason)
 
 
 @dataclass(frozen=True)
@@ -379,5 +418,12 @@ class Failed(State):
     """Over, with the first fault and what to do about it."""
 
     name = StateName.FAILED
-    failure: Failure
-    reason: str
+    given_up: GiveUp
+
+    @property
+    def failure(self) -> Failure:
+        return self.given_up.first_fault
+
+    @property
+    def reason(self) -> str:
+        return self.given_up.reason

@@ -8,9 +8,14 @@ import asyncio
 import logging
 from datetime import timedelta
 
+from pydantic import TypeAdapter
+
+from resurgence.control.background import in_thread
 from resurgence.control.context import JobContext
 from resurgence.control.failure import FailureKind, failure_from
+from resurgence.control.job_record import JobStatus
 from resurgence.control.metadata import MetadataStore
+from resurgence.control.restart_policy import GiveUp, RestartHistory
 from resurgence.control.states import (
     Created,
     Failed,
@@ -22,9 +27,12 @@ from resurgence.control.states import (
 )
 from resurgence.control.transitions import TERMINAL, StateName, require_edge
 from resurgence.errors import ResurgenceError, RetryHint, StorageError
+from resurgence.ids import NO_GENERATION
 
 _TRIES = 3
 _PAUSE = timedelta(milliseconds=200)
+_CATCH_UP = timedelta(seconds=1)
+_HISTORY: TypeAdapter[RestartHistory] = TypeAdapter(RestartHistory)
 _REPEATABLE = frozenset(
     {
         StateName.CREATED,
@@ -50,34 +58,61 @@ class DeadlinePassed(ResurgenceError):
 class Supervisor:
     """Drives one job to a terminal state."""
 
-    def __init__(self, ctx: JobContext, metadata: MetadataStore) -> None:
+    def __init__(
+        self, ctx: JobContext, metadata: MetadataStore, *, left_in: StateName | None = None
+    ) -> None:
+        """`left_in`: where a controller of before left the job, if that was no end."""
         self._ctx = ctx
         self._metadata = metadata
         self._metadata_answers = True
+        self._writing = asyncio.Lock()
+        self._state: State = Created(left_in)
+        self._cause = ""
+        self._changed_at = ctx.clock.now()
+        self._catching_up: asyncio.Task[None] | None = None
+        ctx.save = self._save
+
+    @property
+    def status(self) -> JobStatus:
+        """What the job is, now."""
+        ctx = self._ctx
+        given_up = self._state.given_up if isinstance(self._state, Failing | Failed) else None
+        return JobStatus(
+            state=self._state.name,
+            cause=self._cause,
+            run=ctx.run,
+            reset_run=ctx.reset_run,
+            parallelism=ctx.parallelism,
+            generation=ctx.claim.generation if ctx.claim else NO_GENERATION,
+            identity=ctx.claim.job if ctx.claim else "",
+            worker=ctx.hand.record if ctx.hand else None,
+            failure=given_up.facts() if given_up else None,
+            history=_HISTORY.dump_python(ctx.history, mode="json"),
+            changed_at=self._changed_at,
+        )
 
     async def run(self) -> State:
         """The terminal state that the job ends in."""
-        state: State = Created()
-        await self._persist(state, "")
+        await self._save()
         try:
-            while state.name not in TERMINAL:
-                transition = await self._step(state)
-                require_edge(state.name, transition.target.name)
+            while self._state.name not in TERMINAL:
+                transition = await self._step(self._state)
+                require_edge(self._state.name, transition.target.name)
                 self._ctx.events.emit(
                     "state",
                     **{
-                        "from": state.name,
+                        "from": self._state.name,
                         "to": transition.target.name,
                         "reason": transition.cause,
                     },
                 )
-                await self._persist(transition.target, transition.cause)
-                state = transition.target
-            return state
+                self._state, self._cause = transition.target, transition.cause
+                self._changed_at = self._ctx.clock.now()
+                await self._save()
+            return self._state
         finally:
             # Whatever happens to the controller, no worker stays behind.
             await self._ctx.tear_down()
-            await self._ctx.channel.close()
 
     async def _step(self, state: State) -> Transition:
         """One state's work. A step that fails is tried again, then the job recovers, or fails if
@@ -96,17 +131,17 @@ class Supervisor:
             if error_now.retry_hint is RetryHint.NO_RETRY and not isinstance(state, Failing):
                 failure = failure_from(error_now)
                 self._ctx.note_failure(failure)
-                return Transition(Failing(failure, failure.reason), failure.reason)
+                return Transition(Failing(GiveUp(failure.reason, failure)), failure.reason)
             if isinstance(error_now, DeadlinePassed) or state.name not in _REPEATABLE:
                 break
         if state.name is StateName.CHECKPOINT_STOPPING:
             return Transition(Stopping(), error_now.message)
         if isinstance(state, Failing):
-            return Transition(Failed(state.failure, state.reason), error_now.message)
+            return Transition(Failed(state.given_up), error_now.message)
         if state.name is StateName.STOPPING:
             failure = failure_from(error_now)
             self._ctx.note_failure(failure)
-            return Transition(Failing(failure, failure.reason), failure.reason)
+            return Transition(Failing(GiveUp(failure.reason, failure)), failure.reason)
         kind = (
             FailureKind.START_FAILED
             if state.name is StateName.SCHEDULING
@@ -126,29 +161,34 @@ class Supervisor:
                 f"{state.name} took longer than {limit.total_seconds():.0f} s"
             ) from error
 
-    async def _persist(self, state: State, cause: str) -> None:
-        """Write the new status before the state runs. A database that stays broken does not stop
-        the job: it holds nothing that a recovery needs. Nor does it hold it up: it is not waited
-        for again until it answers.
+    async def _save(self) -> None:
+        """Write the status before the state runs. A database that stays broken does not stop the
+        job: it holds nothing that a recovery needs. Nor does it hold it up: it is written to later,
+        when it answers again.
         """
-        ctx = self._ctx
         for attempt in range(_TRIES if self._metadata_answers else 1):
             if attempt:
                 await asyncio.sleep(_PAUSE.total_seconds() * attempt)
+            if await self._saved():
+                return
+        if self._catching_up is None or self._catching_up.done():
+            self._catching_up = asyncio.create_task(self._catch_up())
+
+    async def _saved(self) -> bool:
+        async with self._writing:
             try:
-                await asyncio.to_thread(
-                    self._metadata.record_state,
-                    ctx.definition.name,
-                    identity=ctx.claim.job if ctx.claim else "",
-                    state=state.name,
-                    cause=cause,
-                    generation=ctx.claim.generation if ctx.claim else 0,
-                    sql=ctx.definition.sql,
-                    now=ctx.clock.now(),
+                await in_thread(
+                    self._metadata.record_status, self._ctx.definition.name, self.status
                 )
             except StorageError as error:
                 log.warning("%s", error.message)
                 self._metadata_answers = False
             else:
                 self._metadata_answers = True
+            return self._metadata_answers
+
+    async def _catch_up(self) -> None:
+        while True:
+            await asyncio.sleep(_CATCH_UP.total_seconds())
+            if await self._saved():
                 return

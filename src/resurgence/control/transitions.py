@@ -33,7 +33,7 @@ TERMINAL = frozenset({StateName.STOPPED, StateName.FINISHED, StateName.FAILED})
 _C = StateName
 
 EDGES: dict[StateName, frozenset[StateName]] = {
-    _C.CREATED: frozenset({_C.COMPILING, _C.STOPPING, _C.RECOVERING, _C.FAILING}),
+    _C.CREATED: frozenset({_C.COMPILING, _C.RUNNING, _C.STOPPING, _C.RECOVERING, _C.FAILING}),
     _C.COMPILING: frozenset({_C.SCHEDULING, _C.FINISHING, _C.STOPPING, _C.RECOVERING, _C.FAILING}),
     _C.SCHEDULING: frozenset({_C.RUNNING, _C.STOPPING, _C.RECOVERING, _C.FAILING}),
     _C.RUNNING: frozenset(
@@ -57,7 +57,7 @@ EDGES: dict[StateName, frozenset[StateName]] = {
     _C.RESTARTING: frozenset({_C.COMPILING, _C.FINISHING, _C.STOPPING, _C.RECOVERING, _C.FAILING}),
     _C.FAILING: frozenset({_C.FAILED}),
     _C.STOPPED: frozenset({_C.CREATED}),
-    _C.FINISHED: frozenset(),
+    _C.FINISHED: frozenset({_C.CREATED}),
     _C.FAILED: frozenset({_C.CREATED}),
 }
 

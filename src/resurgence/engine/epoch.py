@@ -18,12 +18,13 @@ from resurgence.clock import Clock
 from resurgence.config import Settings
 from resurgence.connectors.contract import Source, StagedOutput, merged_output
 from resurgence.engine.compaction import TableCompaction
+from resurgence.engine.failing_input import FailingInput
 from resurgence.engine.operators.window_aggregate import PARTIALS
 from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.profile import EpochProfile
 from resurgence.engine.source_reader import Reading, SourceReader
 from resurgence.engine.time_table import Written
-from resurgence.errors import IncompatibleState
+from resurgence.errors import IncompatibleState, ResurgenceError
 from resurgence.graph.model import SinkOperator, SourceOperator, WindowAggregateOperator
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.backend import StateBackend
@@ -134,6 +135,8 @@ class Engine:
         self.compaction = TableCompaction(pipeline, settings, plan.generation, faults)
         self._exhausted: set[OperatorId] = set()
         self._groups_per_row: dict[OperatorId, float] = {}
+        self._inputs: dict[OperatorId, InputRange] = {}
+        """Of the epoch under way."""
         self._epoch_began_at = datetime.min.replace(tzinfo=clock.now().tzinfo)
         self.finished = False
         self.progress = Progress(plan.epoch, "restore", clock.now())
@@ -241,6 +244,7 @@ class Engine:
         if inputs is None:
             return None
         self._epoch_began_at = began_at
+        self._inputs = inputs
         self._enter("plan", epoch)
         work = _Work(epoch, began_at, inputs, profile)
         started(epoch, sum(each.rows for each in inputs.values()))
@@ -278,6 +282,15 @@ class Engine:
             )
         self._enter("idle", epoch)
         return report
+
+    def locate(self, failure: ResurgenceError, patience: timedelta) -> str:
+        """Where in the input of the epoch under way the record is that it failed on, as far as that
+        can be found in time.
+        """
+        if not self._inputs:
+            return ""
+        looked = FailingInput(self._pipeline, self._inputs, self._plan.parallelism, failure)
+        return looked.position(self._clock.now(), patience)
 
     def _plan_inputs(self, epoch: Epoch, now: datetime) -> dict[OperatorId, InputRange] | None:
         """What each source reads in this epoch; None to wait. An epoch that is known already

@@ -118,6 +118,13 @@ class JvmProcess:
     def pid(self) -> int:
         return self._process.pid
 
+    def exit_status(self, patience: timedelta) -> int | None:
+        """How it ended; None if it still runs when patience ends."""
+        try:
+            return self._process.wait(patience.total_seconds())
+        except subprocess.TimeoutExpired:
+            return None
+
     def is_alive(self) -> bool:
         return self._process.poll() is None
 

@@ -5,39 +5,151 @@ Travels to Python workers, so it imports nothing of Spark.
 
 from __future__ import annotations
 
+import inspect
+import reprlib
 import traceback
+from array import array
 from collections.abc import Callable
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from resurgence.errors import UserError
+import pyarrow as pa
+
+from resurgence.errors import FunctionFailed, OutOfMemory, WrongResult
 from resurgence.udf import FunctionKind, UserFunction
+
+_PYTHON_TYPES: dict[str, type] = {
+    "BIGINT": int,
+    "DOUBLE": float,
+    "BOOLEAN": bool,
+    "BINARY": bytes,
+    "TIMESTAMP": datetime,
+    "DATE": date,
+    "DECIMAL(38,18)": Decimal,
+}
+_CAST_BY_ARROW = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "BOOLEAN": pa.bool_()}
+_LEAST_INT, _MOST_INT = -(2**63), 2**63 - 1
+_DECIMAL_END = Decimal(10) ** 20
+_LONGEST_MESSAGE = 500
+_MOST_FRAMES = 20
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 40
+_SHORT.maxlevel = 2
+_LONGEST_ARGUMENTS = 160
 
 
 def guarded(function: UserFunction) -> Callable[..., Any]:
     """The function as Spark calls it."""
-    name, call, takes_null = function.name, function.call, function.takes_null
+    call, takes_null, result = function.call, function.takes_null, function.result
     is_scalar = function.kind is FunctionKind.SCALAR
 
     def called(*values: Any) -> Any:
-        if is_scalar and any(
-            value is None and not takes for value, takes in zip(values, takes_null, strict=False)
+        if (
+            is_scalar
+            and None in values
+            and any(
+                value is None and not takes
+                for value, takes in zip(values, takes_null, strict=False)
+            )
         ):
             return None
         try:
-            return call(*values)
+            value = call(*values)
+        except (Exception, SystemExit) as error:
+            raise _failure(function, values, error) from error
+        try:
+            return _fitted(value, result)
         except Exception as error:
-            raise UserError(_story(name, call.__code__.co_filename, error)) from error
+            raise WrongResult(
+                f"function {_as_call(function.name, values)} returned {_short(value)}, of type"
+                f" {type(value).__name__}, which is no {result}",
+                hint="return a value of the annotated type, or change the annotation",
+            ) from error
 
     return called
 
 
-def _story(name: str, file: str, error: Exception) -> str:
-    """One line: which function, what, and where in the user's file."""
-    what = f"{type(error).__name__}: {error}".rstrip(": ").split("\n", 1)[0]
+def _fitted(value: Any, result: str) -> Any:
+    """The value, so that Spark's conversion to the SQL type will take it. Raises if it never can:
+    that conversion sees a batch of values at once, and knows neither function nor row.
+    """
+    kind = type(value)
+    if kind is _PYTHON_TYPES.get(result):
+        if kind is int and not _LEAST_INT <= value <= _MOST_INT:
+            raise OverflowError
+        if kind is Decimal and not value.is_nan() and abs(value) >= _DECIMAL_END:
+            raise OverflowError
+        return value
+    if value is None or result == "STRING":  # Spark makes text of anything
+        return value
+    if result.startswith("ARRAY<"):
+        if not isinstance(value, list | tuple | array):
+            raise TypeError
+        return [_fitted(each, result[len("ARRAY<") : -1]) for each in value]
+    if result == "DOUBLE" and kind is int:
+        return float(value)
+    if result in _CAST_BY_ARROW:
+        return pa.array([value]).cast(_CAST_BY_ARROW[result])[0].as_py()
+    if result == "BINARY" and kind is bytearray:
+        return bytes(value)
+    if not isinstance(value, _PYTHON_TYPES[result]):
+        raise TypeError
+    return value
+
+
+def _failure(
+    function: UserFunction, values: tuple[Any, ...], error: BaseException
+) -> FunctionFailed | OutOfMemory:
+    """One line: which function, for which values, what, and where in the user's file; and the
+    frames of that file.
+    """
+    code = getattr(inspect.unwrap(function.call), "__code__", None)
+    file = code.co_filename if code is not None else ""
     frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename == file]
     where = ""
     if frames:
         text = f": {frames[-1].line}" if frames[-1].line else ""
         where = f" ({Path(file).name}, line {frames[-1].lineno}{text})"
-    return f"function {name} failed: {what}{where}"
+    what = _what(error)
+    message = f"function {_as_call(function.name, values)} failed: {what.splitlines()[0]}{where}"
+    listed = "".join(
+        f'  File "{each.filename}", line {each.lineno}, in {each.name}\n    {each.line}\n'
+        for each in frames[-_MOST_FRAMES:]
+    )
+    told = f"Traceback (most recent call last):\n{listed}{what}" if frames else ""
+    if isinstance(error, MemoryError):
+        return OutOfMemory(
+            message,
+            hint="lower pipeline.epoch_rows, or let the function use less memory",
+            traceback=told,
+        )
+    return FunctionFailed(message, hint="mend the function, then run the job again", traceback=told)
+
+
+def _what(error: BaseException) -> str:
+    # Its __str__ is the user's too, and may fail.
+    try:
+        text = str(error)
+    except Exception:
+        text = ""
+    return f"{type(error).__name__}: {text[:_LONGEST_MESSAGE]}".strip(": \n")
+
+
+def _as_call(name: str, values: tuple[Any, ...]) -> str:
+    arguments = ", ".join(map(_short, values))
+    if len(arguments) > _LONGEST_ARGUMENTS:
+        arguments = arguments[: _LONGEST_ARGUMENTS - 3] + "..."
+    return f"{name}({arguments})"
+
+
+def _short(value: Any) -> str:
+    # A datetime is shorter, and easier to read, as its text.
+    if isinstance(value, date):
+        return str(value)
+    try:
+        return _SHORT.repr(value).replace("\n", " ")
+    except Exception:
+        return type(value).__name__

@@ -61,7 +61,11 @@ _SHORT = 4
 
 def is_secret(name: str) -> bool:
     """Whether an option of that name holds a secret."""
-    return any(fnmatchcase(name.lower(), each) for each in SECRET_NAMES)
+    name = name.lower()
+    # Names the class that finds credentials, not the credentials.
+    if name.endswith(".provider"):
+        return False
+    return any(fnmatchcase(name, each) for each in SECRET_NAMES)
 
 
 def shown_value(name: str, value: str) -> str:

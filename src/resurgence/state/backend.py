@@ -115,6 +115,16 @@ class StateBackend:
         if isinstance(outcome, Retire):
             raise _overtaken(generation, outcome)
 
+    def newest_claim(self) -> GenerationRecord | None:
+        """The claim that fences all others out; None if there is none, or it cannot be read."""
+        path = max(self._generation_paths(), default=None)
+        if path is None:
+            return None
+        try:
+            return decode(GenerationRecord, self.store.read(path), path)
+        except DamagedState:
+            return None
+
     def _generation_paths(self) -> tuple[str, ...]:
         return tuple(each.path for each in self.store.list(self.paths.generations))
 

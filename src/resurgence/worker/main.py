@@ -1,8 +1,9 @@
 """The worker process: `python -m resurgence.worker.main HOST PORT WORKER GENERATION`, token in the
 environment.
 
-It starts Spark while it waits for its order, restores, and runs epochs until the input ends, it is
-told to stop, or something fails. It never decides about recovery: it says what happened and exits.
+It waits for an order, starts Spark, restores, and runs epochs until the input ends, it is told to
+stop, or something fails. It never decides about recovery: it says what happened, and waits for the
+next order if Spark is well, or exits. A standby starts and warms Spark before it has a job.
 """
 
 from __future__ import annotations
@@ -20,14 +21,23 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from resurgence.clock import SystemClock
+from resurgence.config import Settings
 from resurgence.engine.epoch import Engine, EpochReport
 from resurgence.engine.jvm import JvmProcess
 from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.session import start_session
-from resurgence.engine.spark_errors import SparkGone, failed_subtask, translate
+from resurgence.engine.spark_errors import SparkGone, failed_subtask, gone, translate
 from resurgence.engine.user_functions import register_functions
-from resurgence.errors import DamagedState, ResurgenceError, Retired, SqlError
-from resurgence.graph.secrets import Concealer, concealer_for
+from resurgence.engine.warm_up import warm_up
+from resurgence.errors import (
+    BadRecord,
+    DamagedState,
+    ErrorDomain,
+    OutOfMemory,
+    ResurgenceError,
+    SqlError,
+)
+from resurgence.graph.secrets import Concealer, concealer_for, open_options
 from resurgence.ids import Epoch, Generation, WorkerId
 from resurgence.state.backend import StateBackend
 from resurgence.state.key_groups import shuffle_partitions
@@ -43,10 +53,13 @@ from resurgence.worker.messages import (
     EpochStarted,
     Heartbeat,
     InputFinished,
+    StandBy,
+    StandbyReady,
     StartExecution,
     StateRestored,
     TaskFailedEvent,
     WorkerConnected,
+    WorkerMessage,
     WorkerStopped,
 )
 from resurgence.worker.upkeep import Upkeep
@@ -55,6 +68,10 @@ TOKEN_VARIABLE = "RESURGENCE_WORKER_TOKEN"
 LOG_VARIABLE = "RESURGENCE_WORKER_LOG"
 _IDLE_POLL = timedelta(milliseconds=50)
 _ORDER_DEADLINE = timedelta(minutes=1)
+_NEXT_ORDER_DEADLINE = timedelta(minutes=5)
+"""Longer than the longest wait of a recovery."""
+_LAST_BREATH = timedelta(seconds=2)
+_LOCATE_WITHIN = timedelta(seconds=20)
 
 log = logging.getLogger("resurgence.worker")
 
@@ -69,7 +86,7 @@ class ConcealingFormatter(logging.Formatter):
 
 
 class Worker:
-    """One job's worker, for one generation."""
+    """A Spark driver that runs one job at a time, one generation after the other."""
 
     def __init__(
         self,
@@ -82,64 +99,105 @@ class Worker:
         self._log_format = log_format
         self._worker = worker
         self._generation = generation
+        self._token = os.environ.pop(TOKEN_VARIABLE, "")
         self._clock = SystemClock()
         self._engine: Engine | None = None
+        self._runs = False
+        self._last_word: WorkerMessage | None = None
         self._phase = "start"
         self._phase_began_at = self._clock.now()
         self._jvm: JvmProcess | None = None
         self._spark: SparkSession | None = None
+        self._beats = False
 
     def run(self) -> int:
-        """Start, restore, run. The exit status is 0 unless something failed."""
-        self._connection.send(
-            WorkerConnected(
-                worker=self._worker,
-                generation=self._generation,
-                token=os.environ.pop(TOKEN_VARIABLE, ""),
-                pid=os.getpid(),
-            )
-        )
+        """Take orders until one ends, or fails in a way that this process does not survive. The
+        exit status is 0 unless something failed.
+        """
+        self._connection.greeting = self._greeting
+        self._connection.send(self._name())
         self._connection.listen()
-        try:
-            order = self._connection.first_order(_ORDER_DEADLINE)
-        except queue.Empty:
-            log.error("no order came; leaving")
-            return 1
-        self._connection.beat(order.settings.pipeline.heartbeat_interval, self._heartbeat)
+        deadline: timedelta | None = _ORDER_DEADLINE
+        while True:
+            try:
+                order = self._connection.next_order(deadline)
+            except queue.Empty:
+                log.error("no order came; leaving")
+                return 1
+            if not self._beats:
+                self._beats = True
+                self._connection.beat(order.settings.pipeline.heartbeat_interval, self._heartbeat)
+            try:
+                if isinstance(order, StandBy):
+                    self._stand_by(order)
+                    deadline = None
+                    continue
+                self._begin(order)
+                self._execute(order)
+            except Exception as error:
+                if not self._report(error):
+                    return 1
+                deadline = _NEXT_ORDER_DEADLINE
+            else:
+                self._connection.wait_until_told()
+                return 0
+
+    def _stand_by(self, order: StandBy) -> None:
+        began = time.monotonic()
+        spark = self._session(order.settings, "standby")
+        started = time.monotonic()
+        warm_up(spark)
+        seconds = {"spark": started - began, "warm_up": time.monotonic() - started}
+        self._enter("standby")
+        self._connection.send(
+            StandbyReady(worker=self._worker, generation=self._generation, seconds=seconds)
+        )
+
+    def _begin(self, order: StartExecution) -> None:
+        """From here on this process is the worker of that generation."""
+        self._engine = None
+        self._runs = False
+        self._last_word = None
+        self._enter("start")
+        self._generation = order.plan.generation
+        self._token = order.token
+        self._connection.patience = order.patience
         sources = (each.options for each in order.graph.sources())
         sinks = (each.options for each in order.graph.sinks())
-        self._log_format.concealer = concealer_for([*sources, *sinks])
-        try:
-            self._execute(order)
-        except Exception as error:
-            self._report(error)
-            return 1
-        return 0
+        self._log_format.concealer = concealer_for([*sources, *sinks, order.settings.spark])
+
+    def _session(self, settings: Settings, name: str) -> SparkSession:
+        """Spark, started at the first order and kept for all later ones."""
+        if self._spark is None:
+            opened = open_options("spark", settings.spark)
+            conf = dict(opened.values)
+            self._spark, self._jvm = start_session(
+                app_name=f"resurgence {name}",
+                master=conf.pop("spark.master", f"local[{max(2, os.cpu_count() or 2)}]"),
+                memory=conf.pop("spark.driver.memory", "2g"),
+                shuffle_partitions=shuffle_partitions(settings.pipeline.parallelism),
+                conf=conf,
+                log_file=Path(os.environ.get(LOG_VARIABLE, os.devnull)),
+            )
+            self._watch_jvm(self._jvm)
+        else:
+            # Jobs of an engine that failed may still be running.
+            self._spark.sparkContext.cancelAllJobs()
+        return self._spark
 
     def _execute(self, order: StartExecution) -> None:
         began = time.monotonic()
         seconds: dict[str, float] = {}
         plan, settings = order.plan, order.settings
         functions = load_functions(Path(order.functions_file) if order.functions_file else None)
-        conf = dict(settings.spark)
-        self._spark, self._jvm = start_session(
-            app_name=f"resurgence {order.job}",
-            master=conf.pop("spark.master", f"local[{max(2, os.cpu_count() or 2)}]"),
-            memory=conf.pop("spark.driver.memory", "2g"),
-            shuffle_partitions=shuffle_partitions(plan.parallelism),
-            conf=conf,
-            log_file=Path(os.environ.get(LOG_VARIABLE, os.devnull)),
-        )
+        spark = self._session(settings, order.job)
         seconds["spark"] = time.monotonic() - began
-        self._watch_jvm(self._jvm)
-        register_functions(self._spark, functions)
+        register_functions(spark, functions)
         store = shared_store(order.state_url)
         backend = StateBackend(store, order.job)
         faults = FaultInjector(parse_faults(settings.faults), store, order.job)
         engine = Engine(
-            pipeline=Pipeline(
-                self._spark, order.graph, order.state_url, backend.paths, plan.parallelism
-            ),
+            pipeline=Pipeline(spark, order.graph, order.state_url, backend.paths, plan.parallelism),
             backend=backend,
             plan=plan,
             settings=settings,
@@ -150,22 +208,15 @@ class Worker:
         self._engine = engine
         engine.restore()
         seconds["restore"] = time.monotonic() - began - seconds["spark"]
-        self._connection.send(
-            StateRestored(
-                worker=self._worker,
-                generation=self._generation,
-                epoch=plan.epoch,
-                committed_pending=plan.commit_pending,
-                seconds=seconds,
-            )
-        )
+        self._runs = True
+        self._connection.send(self._standing(plan.commit_pending, seconds))
         upkeep = Upkeep(
             backend, engine, settings.checkpoint, plan.generation, faults, self._found_damage
         )
         while not engine.finished:
             if self._connection.stop_asked.is_set():
                 upkeep.finish()
-                self._connection.send(
+                self._say_last(
                     WorkerStopped(
                         worker=self._worker, generation=self._generation, epoch=engine.epoch
                     )
@@ -177,15 +228,45 @@ class Worker:
             else:
                 upkeep.after(report.epoch)
         upkeep.finish()
-        self._connection.send(
+        self._say_last(
             InputFinished(worker=self._worker, generation=self._generation, epoch=engine.epoch)
         )
+
+    # ---------------------------------------------------------------- who and where I am
+
+    def _name(self) -> WorkerConnected:
+        return WorkerConnected(
+            worker=self._worker, generation=self._generation, token=self._token, pid=os.getpid()
+        )
+
+    def _standing(self, committed_pending: bool, seconds: dict[str, float]) -> StateRestored:
+        assert self._engine is not None
+        return StateRestored(
+            worker=self._worker,
+            generation=self._generation,
+            epoch=self._engine.epoch,
+            committed_pending=committed_pending,
+            seconds=seconds,
+        )
+
+    def _greeting(self) -> tuple[WorkerConnected, list[WorkerMessage]]:
+        standing: list[WorkerMessage] = [self._standing(False, {})] if self._runs else []
+        return self._name(), standing + ([self._last_word] if self._last_word else [])
+
+    def _say_last(self, message: WorkerMessage) -> None:
+        self._last_word = message
+        self._connection.send(message)
+
+    def _enter(self, phase: str) -> None:
+        self._phase = phase
+        self._phase_began_at = self._clock.now()
 
     # ---------------------------------------------------------------- reports
 
     def _heartbeat(self) -> Heartbeat:
         now = self._clock.now()
-        if self._engine is None:
+        engine = self._engine
+        if engine is None:
             return Heartbeat(
                 worker=self._worker,
                 generation=self._generation,
@@ -193,7 +274,7 @@ class Worker:
                 phase=self._phase,
                 phase_seconds=(now - self._phase_began_at).total_seconds(),
             )
-        progress = self._engine.progress
+        progress = engine.progress
         return Heartbeat(
             worker=self._worker,
             generation=self._generation,
@@ -244,19 +325,28 @@ class Worker:
             )
         )
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: Exception) -> bool:
+        """Say what failed; whether this worker can take another order."""
         failure: ResurgenceError = translate(error)
-        if self._jvm is not None and not self._jvm.is_alive():
-            failure = SparkGone("the JVM that runs Spark is gone")
+        if self._jvm is not None and (
+            isinstance(failure, SparkGone) or not self._jvm.is_alive() or self._is_stopped()
+        ):
+            failure = gone(self._jvm.exit_status(_LAST_BREATH))
+        usable = self._is_usable(failure)
         log.error("failed: %s", failure.message, exc_info=error)
         conceal = self._log_format.concealer.text
         progress = self._engine.progress if self._engine else None
-        self._connection.send(
+        subtask = failed_subtask(self._spark) if self._spark else None
+        position = failure.position or self._located(failure)
+        self._engine = None
+        self._runs = False
+        self._enter("failed")
+        self._say_last(
             TaskFailedEvent(
                 worker=self._worker,
                 generation=self._generation,
                 operator=progress.operator if progress else None,
-                subtask=failed_subtask(self._spark) if self._spark else None,
+                subtask=subtask,
                 epoch=progress.epoch if progress else Epoch(0),
                 error=conceal(failure.message),
                 hint=conceal(failure.hint),
@@ -266,10 +356,31 @@ class Worker:
                 damaged_path=failure.path if isinstance(failure, DamagedState) else None,
                 line=failure.line if isinstance(failure, SqlError) else None,
                 column=failure.column if isinstance(failure, SqlError) else None,
+                traceback=conceal(failure.traceback),
+                position=conceal(position),
+                worker_usable=usable,
             )
         )
-        if isinstance(failure, Retired):
-            log.error("retired: touching nothing more")
+        return usable
+
+    def _located(self, failure: ResurgenceError) -> str:
+        """Where in the input the record is that the user's code or expression failed on."""
+        engine = self._engine
+        if engine is None or failure.domain is not ErrorDomain.USER or self._is_stopped():
+            return ""
+        if engine.progress.phase != "execute" or isinstance(failure, BadRecord):
+            return ""
+        return engine.locate(failure, _LOCATE_WITHIN)
+
+    def _is_usable(self, failure: ResurgenceError) -> bool:
+        """Whether Spark survived the failure well. What took up memory may go on doing so."""
+        return not isinstance(failure, SparkGone | OutOfMemory) and not self._is_stopped()
+
+    def _is_stopped(self) -> bool:
+        try:
+            return self._spark is None or bool(self._spark.sparkContext._jsc.sc().isStopped())
+        except Exception:
+            return True
 
     def _watch_jvm(self, jvm: JvmProcess) -> None:
         """Report at once when the JVM dies under a call that might wait for it."""
@@ -277,7 +388,7 @@ class Worker:
         def watch() -> None:
             while jvm.is_alive():
                 time.sleep(0.1)
-            self._report(SparkGone("the JVM that runs Spark is gone"))
+            self._report(gone(jvm.exit_status(timedelta(0))))
             os._exit(1)
 
         threading.Thread(target=watch, name="jvm", daemon=True).start()

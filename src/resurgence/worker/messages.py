@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from resurgence.config import Settings
+from resurgence.config import Duration, Settings
 from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
@@ -33,11 +33,20 @@ class WorkerMessage(Message):
 
 
 class WorkerConnected(WorkerMessage):
-    """The first word: who I am, and the token that I was started with."""
+    """The first word: who I am, and the token of my generation. After a lost connection it is said
+    again, and then where I stand.
+    """
 
     type: Literal["worker_connected"] = "worker_connected"
     token: str
     pid: int
+
+
+class StandbyReady(WorkerMessage):
+    """Spark is started and warm; any job's order will do."""
+
+    type: Literal["standby_ready"] = "standby_ready"
+    seconds: dict[str, float]
 
 
 class Heartbeat(WorkerMessage):
@@ -51,7 +60,9 @@ class Heartbeat(WorkerMessage):
 
 
 class StateRestored(WorkerMessage):
-    """State is restored and pending commits are done: the job runs."""
+    """State is restored and pending commits are done: the job runs. Said anew after a lost
+    connection, with the epoch that it has come to.
+    """
 
     type: Literal["state_restored"] = "state_restored"
     epoch: Epoch
@@ -99,7 +110,9 @@ class CheckpointDamaged(WorkerMessage):
 
 
 class TaskFailedEvent(WorkerMessage):
-    """Something that the worker ran failed for good. After it, the worker exits."""
+    """Something that the worker ran failed for good. The worker waits for another order if it can
+    take one, and exits if not.
+    """
 
     type: Literal["task_failed"] = "task_failed"
     operator: OperatorId | None
@@ -113,6 +126,12 @@ class TaskFailedEvent(WorkerMessage):
     damaged_path: str | None = None
     line: int | None = None
     column: int | None = None
+    traceback: str = ""
+    """Of the user's own function, if one raised."""
+    position: str = ""
+    """Where in the input."""
+    worker_usable: bool = False
+    """Spark is well: the worker can take another generation."""
 
 
 class InputFinished(WorkerMessage):
@@ -129,8 +148,15 @@ class WorkerStopped(WorkerMessage):
     epoch: Epoch
 
 
+class StandBy(Message):
+    """Start Spark with these settings, warm it, and wait."""
+
+    type: Literal["stand_by"] = "stand_by"
+    settings: Settings
+
+
 class StartExecution(Message):
-    """Run this graph from this load plan."""
+    """Run this graph from this load plan, as the plan's generation."""
 
     type: Literal["start_execution"] = "start_execution"
     job: JobName
@@ -139,6 +165,10 @@ class StartExecution(Message):
     plan: LoadPlan
     settings: Settings
     functions_file: str | None
+    token: str
+    """What to show when the connection was lost."""
+    patience: Duration
+    """How long to go on without a controller."""
 
 
 class StopAfterEpoch(Message):
@@ -147,8 +177,15 @@ class StopAfterEpoch(Message):
     type: Literal["stop_after_epoch"] = "stop_after_epoch"
 
 
+class Dismissed(Message):
+    """Nobody expects you: leave, and touch nothing more."""
+
+    type: Literal["dismissed"] = "dismissed"
+
+
 FromWorker = Annotated[
     WorkerConnected
+    | StandbyReady
     | Heartbeat
     | StateRestored
     | EpochStarted
@@ -160,7 +197,9 @@ FromWorker = Annotated[
     | WorkerStopped,
     Field(discriminator="type"),
 ]
-ToWorker = Annotated[StartExecution | StopAfterEpoch, Field(discriminator="type")]
+ToWorker = Annotated[
+    StandBy | StartExecution | StopAfterEpoch | Dismissed, Field(discriminator="type")
+]
 
 FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)
 # An order that does not fit is not quoted: its graph may hold secrets.

@@ -11,7 +11,9 @@ from tests.unit.state.real_state import NOW, RealJob
 from resurgence.cli import pipeline_file, rollback
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.connectors.terminal import BlackholeSink
+from resurgence.control.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
 from resurgence.control.metadata import MetadataStore
+from resurgence.control.transitions import StateName
 from resurgence.graph.connector_spec import ConnectorSpec, OptionSpec, Role, RoleSpec
 from resurgence.ids import JobName
 
@@ -41,14 +43,14 @@ def recorded(
             "INSERT INTO o SELECT a FROM t;"
         )
         store = MetadataStore(state_dir / "resurgence.db")
-        store.record_state(
-            JobName("rides"),
-            identity="i",
-            state="Finished",
-            cause="",
-            generation=1,
-            sql=sql,
-            now=NOW,
+        store.put_job(
+            JobRecord(
+                name=JobName("rides"),
+                pipeline=PipelineRecord(sql, str(state_dir)),
+                desired=DesiredConfig(parallelism=1),
+                status=JobStatus(state=StateName.FINISHED),
+                created_at=NOW,
+            )
         )
         store.close()
         (tmp_path / "rides.sql").write_text(sql)

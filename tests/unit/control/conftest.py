@@ -10,18 +10,21 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.unit.control.service_harness import Service, staged
 
 from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.control.context import DesiredConfig, JobContext, JobDefinition
+from resurgence.control.context import JobContext, JobDefinition
 from resurgence.control.events import Event, EventLog
+from resurgence.control.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
 from resurgence.control.metadata import MetadataStore
 from resurgence.control.running_job_model import RunningJobModel
-from resurgence.control.scheduler import ProcessScheduler, WorkerOrder, WorkerProcess
+from resurgence.control.scheduler import Exited, ProcessScheduler, WorkerOrder, WorkerProcess
 from resurgence.control.states import State
 from resurgence.control.supervisor import Supervisor
 from resurgence.control.transitions import EDGES, StateName
+from resurgence.control.workforce import Workforce
 from resurgence.errors import ErrorDomain, ResurgenceError, RetryHint, StorageError
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
@@ -251,16 +254,12 @@ class PlayedScheduler(ProcessScheduler):
         self.workers: list[PlayedWorker] = []
         self.refusals: list[ResurgenceError] = []
 
-    async def start(
-        self, order: WorkerOrder, exited: Callable[[WorkerId, int], Awaitable[None]]
-    ) -> WorkerProcess:
+    async def start(self, order: WorkerOrder, exited: Exited) -> WorkerProcess:
         worker = PlayedWorker(order, 1000 + len(self.workers))
         script = self._scripts[min(len(self.workers), len(self._scripts) - 1)]
         self.workers.append(worker)
         process = PlayedProcess(worker, script, self.refusals)
-        watcher = asyncio.create_task(self._watch(order.worker, process, exited))
-        self._watchers.add(watcher)
-        watcher.add_done_callback(self._watchers.discard)
+        self.watch(order.worker, process, exited)
         return process
 
 
@@ -312,6 +311,10 @@ class Supervised:
     def __post_init__(self) -> None:
         self.store = FailingStore(str(self.folder / "state"))
         self.metadata = MetadataStore(self.folder / "metadata.db")
+        pipeline = PipelineRecord(SQL, self.store.url)
+        self.metadata.put_job(
+            JobRecord(JOB, pipeline, DesiredConfig(2), JobStatus(), SystemClock().now())
+        )
 
     def run(self, *scripts: Script, before: Wish = lambda _ctx: None) -> Run:
         return asyncio.run(self._run(scripts, before))
@@ -321,11 +324,12 @@ class Supervised:
         events: list[Event] = []
         scheduler = PlayedScheduler(*scripts)
         scheduler.refusals = self.refusals
+        workforce = Workforce(scheduler, clock)
         ctx = JobContext(
             definition=JobDefinition(JOB, SQL, self.store.url, settings, self.compiler),
             desired=DesiredConfig(parallelism=2),
             backend=StateBackend(self.store, JOB),
-            scheduler=scheduler,
+            workforce=workforce,
             events=EventLog(clock, [events.append]),
             clock=clock,
             model=RunningJobModel(
@@ -348,6 +352,7 @@ class Supervised:
         began_at = clock.now()
         async with asyncio.timeout(10):
             state = await Supervisor(ctx, self.metadata).run()
+        await workforce.close()
         took = clock.now() - began_at
         await asyncio.gather(*scheduler._watchers)
         for each in events:
@@ -361,3 +366,8 @@ def job(tmp_path: Path) -> Iterator[Supervised]:
     supervised = Supervised(tmp_path)
     yield supervised
     supervised.metadata.close()
+
+
+@pytest.fixture
+def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Service:
+    return staged(tmp_path, monkeypatch)

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from resurgence.control.channel import ControlChannel
+from resurgence.control.channel import ControlChannel, token_digest
 from resurgence.ids import Epoch, Generation, WorkerId
 from resurgence.worker.messages import (
     TO_WORKER,
+    Dismissed,
     FromWorker,
     Heartbeat,
     StopAfterEpoch,
@@ -36,9 +37,12 @@ class Door:
 
     def __init__(self) -> None:
         self.received: list[FromWorker] = []
-        self.channel = ControlChannel(self.received.append)
+        self.channel = ControlChannel()
         self.address = ("", 0)
         self._writers: list[asyncio.StreamWriter] = []
+
+    def expect(self, worker: WorkerId, generation: int) -> str:
+        return self.channel.expect(worker, Generation(generation), self.received.append)
 
     async def knock(self, *lines: bytes) -> Streams:
         reader, writer = await asyncio.open_connection(*self.address)
@@ -74,7 +78,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 def test_an_expected_worker_is_heard_and_gets_orders() -> None:
     async def scene(door: Door) -> None:
-        token = door.channel.expect(ONE, Generation(1))
+        token = door.expect(ONE, 1)
         assert not door.channel.is_connected(ONE)
         reader, _ = await door.knock(connected(token), encode(HEARTBEAT))
         await until(lambda: len(door.received) == 2)
@@ -109,41 +113,82 @@ def test_an_expected_worker_is_heard_and_gets_orders() -> None:
 )
 def test_a_stranger_is_hung_up_on_and_not_heard(first_words: Callable[[str], bytes]) -> None:
     async def scene(door: Door) -> None:
-        token = door.channel.expect(ONE, Generation(1))
+        token = door.expect(ONE, 1)
         reader, _ = await door.knock(first_words(token), encode(HEARTBEAT))
-        assert await reader.read() == b""
+        assert await reader.read() in (b"", encode(Dismissed()))
         assert door.received == []
         assert not door.channel.is_connected(ONE)
 
     with_door(scene)
 
 
-def test_a_worker_cannot_connect_twice() -> None:
+def test_a_worker_that_lost_its_connection_comes_back_with_its_token() -> None:
     async def scene(door: Door) -> None:
-        token = door.channel.expect(ONE, Generation(1))
-        await door.knock(connected(token))
+        token = door.expect(ONE, 1)
+        first, _ = await door.knock(connected(token))
         await until(lambda: door.channel.is_connected(ONE))
-        reader, _ = await door.knock(connected(token))
-        assert await reader.read() == b""
-        assert len(door.received) == 1
+        second, _ = await door.knock(connected(token), encode(HEARTBEAT))
+        assert await first.read() == b""
+        await until(lambda: len(door.received) == 3)
+        await door.channel.send(ONE, StopAfterEpoch())
+        assert TO_WORKER.validate_json(await second.readline()) == StopAfterEpoch()
 
     with_door(scene)
 
 
-def test_a_worker_of_before_is_not_let_in_once_another_is_expected() -> None:
+def test_a_worker_that_nobody_expects_any_more_is_dismissed() -> None:
     async def scene(door: Door) -> None:
-        token = door.channel.expect(ONE, Generation(1))
-        door.channel.expect(WorkerId("worker-2"), Generation(2))
+        token = door.expect(ONE, 1)
+        door.channel.forget(ONE)
         reader, _ = await door.knock(connected(token))
-        assert await reader.read() == b""
+        assert TO_WORKER.validate_json(await reader.readline()) == Dismissed()
         assert door.received == []
+
+    with_door(scene)
+
+
+def test_a_worker_of_another_generation_needs_the_token_of_that() -> None:
+    async def scene(door: Door) -> None:
+        old = door.expect(ONE, 1)
+        await door.knock(connected(old))
+        await until(lambda: door.channel.is_connected(ONE))
+        new = door.expect(ONE, 2)
+        assert door.channel.is_connected(ONE)
+        for words in (connected(old), connected(old, generation=2), connected(new)):
+            reader, _ = await door.knock(words)
+            assert TO_WORKER.validate_json(await reader.readline()) == Dismissed()
+        await door.knock(connected(new, generation=2))
+        await until(lambda: len(door.received) == 2)
+
+    with_door(scene)
+
+
+def test_another_controller_lets_a_worker_in_by_the_digest_of_its_token() -> None:
+    async def scene(door: Door) -> None:
+        token = "of another controller"
+        digest = token_digest(token)
+        door.channel.expect_again(ONE, Generation(1), digest, door.received.append)
+        reader, _ = await door.knock(connected(digest))
+        assert TO_WORKER.validate_json(await reader.readline()) == Dismissed()
+        await door.knock(connected(token))
+        await until(lambda: door.channel.is_connected(ONE))
+
+    with_door(scene)
+
+
+def test_a_port_that_is_taken_is_not_insisted_on() -> None:
+    async def scene(door: Door) -> None:
+        other = ControlChannel()
+        address = await other.open(door.address[1])
+        assert address[1] != door.address[1]
+        await other.close()
 
     with_door(scene)
 
 
 def test_drained_waits_for_the_last_words_of_a_worker() -> None:
     async def scene(door: Door) -> None:
-        token = door.channel.expect(ONE, Generation(1))
+        token = door.expect(ONE, 1)
         _, writer = await door.knock(connected(token))
         await until(lambda: door.channel.is_connected(ONE))
         waiting = asyncio.create_task(door.channel.drained(ONE))
@@ -159,7 +204,7 @@ def test_drained_waits_for_the_last_words_of_a_worker() -> None:
 
 def test_drained_does_not_wait_for_one_who_never_came() -> None:
     async def scene(door: Door) -> None:
-        door.channel.expect(ONE, Generation(1))
+        door.expect(ONE, 1)
         await door.channel.drained(ONE)
         await door.channel.drained(WorkerId("nobody"))
 
@@ -168,7 +213,7 @@ def test_drained_does_not_wait_for_one_who_never_came() -> None:
 
 def test_an_order_to_a_worker_that_is_gone_is_not_an_error() -> None:
     async def scene(door: Door) -> None:
-        token = door.channel.expect(ONE, Generation(1))
+        token = door.expect(ONE, 1)
         _, writer = await door.knock(connected(token))
         await until(lambda: door.channel.is_connected(ONE))
         writer.close()

@@ -224,3 +224,48 @@ def test_failures_that_differ_in_numbers_and_unique_names_are_the_same(
 )
 def test_failures_that_differ_in_more_than_numbers_are_not_the_same(other: Failure) -> None:
     assert other.fingerprint != FAILURE.fingerprint
+
+
+# ---------------------------------------------------------------- escalation
+
+
+def test_a_worker_that_can_go_on_does_so_once_then_a_new_one_then_none() -> None:
+    first, second, last = run_of(10, replace(FAILURE, worker_usable=True))
+    assert (recovered(first).in_place, recovered(second).in_place) == (True, False)
+    assert given_up(last).tried == ("restarted in the same worker", "restarted with a new worker")
+    assert given_up(last).times == 3
+
+
+def test_a_worker_that_cannot_go_on_is_never_kept() -> None:
+    first, second, last = run_of(10)
+    assert not recovered(first).in_place
+    assert not recovered(second).in_place
+    assert given_up(last).tried == ("restarted with a new worker",) * 2
+
+
+def test_after_progress_the_same_worker_may_go_on_again() -> None:
+    usable = replace(FAILURE, worker_usable=True)
+    second = recovered(run_of(2, usable)[-1])
+    assert recovered(ask(usable, second.history, committed=5)).in_place
+
+
+def test_what_was_tried_is_bounded_in_a_long_outage() -> None:
+    away = replace(FAILURE, domain=ErrorDomain.EXTERNAL)
+    last = given_up(run_of(ALLOWED + 1, away)[-1])
+    assert last.times == ALLOWED + 1
+    assert len(last.tried) == CRASH_LOOP
+
+
+@pytest.mark.parametrize("domain", list(ErrorDomain))
+def test_a_diagnosis_says_what_to_do(domain: ErrorDomain) -> None:
+    fault = replace(FAILURE, domain=domain, retry_hint=RetryHint.NO_RETRY)
+    assert given_up(ask(fault)).advice
+    assert given_up(ask(replace(fault, hint="mend line 3"))).advice == "mend line 3"
+
+
+def test_a_diagnosis_is_written_with_its_first_fault() -> None:
+    fault = replace(FAILURE, operator=OperatorId("source-1"), subtask=1, code="task")
+    facts = given_up(run_of(10, fault)[-1]).facts()
+    assert facts["first_fault"] == "the worker (pid 100) was killed by signal 9"
+    assert (facts["operator_id"], facts["subtask"], facts["code"]) == ("source-1", 1, "task")
+    assert (facts["times"], facts["domain"]) == (3, "internal")

@@ -1,15 +1,25 @@
-"""Worker processes: torn down with all their children, and not waited for when dead."""
+"""Worker processes: torn down with all their children, not waited for when dead, and watched over
+though another controller started them.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from resurgence.control.scheduler import WorkerProcess
+from resurgence.control.scheduler import (
+    ProcessScheduler,
+    WorkerOrder,
+    WorkerProcess,
+    WorkerStartFailed,
+)
+from resurgence.ids import Generation, WorkerId
 
 PARENT = """
 import subprocess, sys, time
@@ -62,3 +72,94 @@ def test_a_worker_that_is_dead_is_not_waited_for() -> None:
         assert time.monotonic() - began < 0.5
 
     asyncio.run(scene())
+
+
+def test_a_worker_whose_log_cannot_be_written_is_not_started(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    order = WorkerOrder(
+        WorkerId("worker-1"), Generation(1), ("127.0.0.1", 1), "t", tmp_path / "file" / "log"
+    )
+
+    async def exited(_worker: WorkerId, _status: int | None) -> None: ...
+
+    with pytest.raises(WorkerStartFailed):
+        asyncio.run(ProcessScheduler().start(order, exited))
+
+
+# ---------------------------------------------------------------- adopted workers
+
+LEFT = WorkerId("worker-left")
+
+
+@pytest.fixture
+def left() -> Iterator[subprocess.Popen[bytes]]:
+    """A worker that the controller under test did not start."""
+    command = [sys.executable, "-c", "import time; time.sleep(60)", LEFT]
+    process = subprocess.Popen(command, start_new_session=True)
+    yield process
+    process.kill()
+    process.wait()
+
+
+class Adoption:
+    """Takes over a worker, and hears of its end."""
+
+    def __init__(self, worker: WorkerId, pid: int) -> None:
+        self.told: list[tuple[WorkerId, int | None]] = []
+        self._ended = asyncio.Event()
+        self.process = ProcessScheduler().adopt(worker, pid, self._exited)
+
+    async def _exited(self, worker: WorkerId, status: int | None) -> None:
+        self.told.append((worker, status))
+        self._ended.set()
+
+    async def ended(self) -> None:
+        async with asyncio.timeout(5):
+            await self._ended.wait()
+
+
+def test_the_end_of_an_adopted_worker_is_told_at_once(left: subprocess.Popen[bytes]) -> None:
+    async def scene() -> None:
+        adoption = Adoption(LEFT, left.pid)
+        await asyncio.sleep(0.1)
+        assert adoption.told == []
+        began = time.monotonic()
+        left.kill()
+        await adoption.ended()
+        assert time.monotonic() - began < 1
+        assert adoption.told == [(LEFT, None)]
+
+    asyncio.run(scene())
+
+
+def test_a_worker_that_is_gone_already_is_told(left: subprocess.Popen[bytes]) -> None:
+    left.kill()
+    left.wait()
+
+    async def scene() -> None:
+        adoption = Adoption(LEFT, left.pid)
+        await adoption.ended()
+        await adoption.process.tear_down()
+
+    asyncio.run(scene())
+
+
+def test_an_adopted_worker_is_torn_down(left: subprocess.Popen[bytes]) -> None:
+    async def scene() -> None:
+        adoption = Adoption(LEFT, left.pid)
+        await adoption.process.tear_down()
+        await adoption.ended()
+
+    asyncio.run(scene())
+    assert left.wait(5) == -9
+
+
+def test_a_process_that_got_the_number_of_a_worker_is_not_torn_down(
+    left: subprocess.Popen[bytes],
+) -> None:
+    async def scene() -> None:
+        adoption = Adoption(WorkerId("worker-other"), left.pid)
+        await adoption.process.tear_down()
+
+    asyncio.run(scene())
+    assert left.poll() is None

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from resurgence.control.context import JobContext, StopMode
+from resurgence.control.context import JobContext
 from resurgence.control.failure import Failure, FailureKind
+from resurgence.control.job_record import StopMode, rescaled, restarted
 from resurgence.control.states import Failed, Recovering
 from resurgence.control.transitions import StateName
 from resurgence.errors import ConfigError, ErrorDomain, ResurgenceError, RetryHint, SqlError
@@ -125,7 +126,9 @@ def test_the_worker_gets_graph_plan_and_settings(job: Supervised) -> None:
 
 def test_the_last_state_stands_in_the_database(job: Supervised) -> None:
     job.run(finishes)
-    assert job.metadata.state(JOB) == "Finished"
+    record = job.metadata.job(JOB)
+    assert record is not None
+    assert (record.status.state, record.status.generation) == ("Finished", 1)
 
 
 # ---------------------------------------------------------------- failures
@@ -282,7 +285,7 @@ def test_a_short_outage_at_the_start_is_passed_over(job: Supervised) -> None:
 
 def test_a_broken_database_neither_stops_the_job_nor_holds_it_up(job: Supervised) -> None:
     with closing(sqlite3.connect(job.folder / "metadata.db")) as connection:
-        connection.execute("DROP TABLE jobs")
+        connection.execute("DROP TABLE statuses")
     run = job.run(dies_while_running, finishes)
     assert run.visited == [*START_UP, *RECOVERY, *END]
     assert run.took < timedelta(seconds=3)
@@ -296,11 +299,11 @@ def stop(mode: StopMode) -> Callable[[JobContext], None]:
 
 
 def rescale(ctx: JobContext) -> None:
-    ctx.desired.parallelism = 3
+    ctx.want(rescaled(ctx.desired, 3))
 
 
 def restart(ctx: JobContext) -> None:
-    ctx.desired.restart = True
+    ctx.want(restarted(ctx.desired, force=False, without_state=False))
 
 
 @pytest.mark.parametrize("mode", list(StopMode))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 from pydantic import ValidationError
 
@@ -15,12 +17,15 @@ from resurgence.worker.messages import (
     FROM_WORKER,
     TO_WORKER,
     CheckpointDamaged,
+    Dismissed,
     EpochCommitted,
     EpochSealed,
     EpochStarted,
     FromWorker,
     Heartbeat,
     InputFinished,
+    StandBy,
+    StandbyReady,
     StartExecution,
     StateRestored,
     StopAfterEpoch,
@@ -36,6 +41,7 @@ ONE, FIRST, EPOCH = WorkerId("worker-1"), Generation(1), Epoch(3)
 
 SAID: list[FromWorker] = [
     WorkerConnected(worker=ONE, generation=FIRST, token="t", pid=17),
+    StandbyReady(worker=ONE, generation=FIRST, seconds={"spark": 2.5}),
     Heartbeat(worker=ONE, generation=FIRST, epoch=EPOCH, phase="execute", phase_seconds=0.5),
     StateRestored(worker=ONE, generation=FIRST, epoch=EPOCH, seconds={"restore": 0.1}),
     EpochStarted(worker=ONE, generation=FIRST, epoch=EPOCH, rows=10),
@@ -71,6 +77,8 @@ SAID: list[FromWorker] = [
 ]
 ORDERS: list[ToWorker] = [
     StopAfterEpoch(),
+    Dismissed(),
+    StandBy(settings=settings_from({"pipeline.heartbeat_interval": "2s"})),
     StartExecution(
         job=JobName("rides"),
         state_url="file:///state",
@@ -78,6 +86,8 @@ ORDERS: list[ToWorker] = [
         plan=LoadPlan(job=JobIdentity("j"), generation=FIRST, parallelism=2),
         settings=settings_from({"pipeline.epoch_timeout": "36h", "spark.master": "local[2]"}),
         functions_file=None,
+        token="t",
+        patience=timedelta(seconds=30),
     ),
 ]
 

@@ -35,6 +35,8 @@ ORDER = StartExecution(
     plan=LoadPlan(job=JobIdentity("j"), generation=Generation(1), parallelism=2),
     settings=settings_from({}),
     functions_file=None,
+    token="t",
+    patience=timedelta(seconds=30),
 )
 
 
@@ -51,7 +53,7 @@ class PlayedConnection:
 
     def beat(self, interval: timedelta, heartbeat: object) -> None: ...
 
-    def first_order(self, deadline: timedelta) -> StartExecution:
+    def next_order(self, deadline: timedelta | None) -> StartExecution:
         return ORDER
 
 

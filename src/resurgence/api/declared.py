@@ -1,0 +1,41 @@
+"""Which errors a path may answer with, for the description of the API."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resurgence.api.models import ErrorAnswer
+
+PLAIN_TEXT = {"text/plain": {"schema": {"type": "string"}}}
+Declared = dict[int | str, dict[str, Any]]
+
+
+def _declared(texts: dict[int, str]) -> Declared:
+    return {status: {"model": ErrorAnswer, "description": text} for status, text in texts.items()}
+
+
+OPEN_ERRORS = _declared(
+    {
+        403: "Another host or origin than the service's own.",
+        429: "Too many requests.",
+        500: "An error of the service.",
+    }
+)
+READ_ERRORS = OPEN_ERRORS | _declared(
+    {
+        401: "An API key is needed.",
+        403: "The key may not do this, or another host or origin than the service's own.",
+        404: "There is no such job.",
+        422: "The request is not valid.",
+        503: "The database or the object store fails.",
+    }
+)
+CHANGE_ERRORS = READ_ERRORS | _declared(
+    {
+        400: "The body cannot be read.",
+        408: "The body came too slowly.",
+        409: "The name is taken, or the job is being deleted.",
+        413: "The body is too large.",
+        422: "The request is not valid, or its SQL is wrong.",
+    }
+)

@@ -1,0 +1,118 @@
+"""Every error answer has one shape: `{"error": {"code", "message", "hint", "domain", ...}}`.
+
+Errors of ours become answers by one table; nobody ever sees a stack trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from resurgence.api.models import ErrorAnswer, ErrorDetail
+from resurgence.errors import ErrorDomain, ResurgenceError, SqlError, UserError
+
+STATUS_OF_CODE = {
+    "job.unknown": 404,
+    "job.exists": 409,
+    "job.being_deleted": 409,
+}
+"""Errors of users that are not simply 422."""
+
+RETRY_AFTER_SECONDS = 2
+"""For what may be over soon: the database or the object store fails."""
+
+_HTTP_CODES = {404: "http.not_found", 405: "http.method"}
+
+
+class Refusal(Exception):
+    """A request that is answered without being looked into any further."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        message: str,
+        *,
+        hint: str = "",
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.detail = ErrorDetail(code=code, message=message, hint=hint, domain=ErrorDomain.USER)
+        self.headers = dict(headers or {})
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error answer that has not been sent yet."""
+
+    status: int
+    detail: ErrorDetail
+    headers: dict[str, str] = field(default_factory=dict)
+
+    def response(self) -> JSONResponse:
+        body = ErrorAnswer(error=self.detail).model_dump(mode="json", exclude_none=True)
+        return JSONResponse(body, self.status, self.headers)
+
+
+def failure_of(error: Exception) -> Failure:
+    """What a client is told about an error. What we did not foresee is told without its text."""
+    match error:
+        case Refusal():
+            return Failure(error.status, error.detail, error.headers)
+        case ResurgenceError():
+            return _own(error)
+        case RequestValidationError():
+            return Failure(422, _invalid(error))
+        case HTTPException():
+            detail = ErrorDetail(
+                code=_HTTP_CODES.get(error.status_code, "http"),
+                message=str(error.detail),
+                domain=ErrorDomain.USER,
+            )
+            return Failure(error.status_code, detail, dict(error.headers or {}))
+    return Failure(
+        500,
+        ErrorDetail(
+            code="internal",
+            message="the service met an error of its own",
+            hint="its log has the details",
+            domain=ErrorDomain.INTERNAL,
+        ),
+    )
+
+
+def _own(error: ResurgenceError) -> Failure:
+    place = (error.line, error.column) if isinstance(error, SqlError) else (None, None)
+    detail = ErrorDetail(
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+        domain=error.domain,
+        line=place[0],
+        column=place[1],
+    )
+    if isinstance(error, UserError) or error.domain is ErrorDomain.USER:
+        return Failure(STATUS_OF_CODE.get(error.code, 422), detail)
+    if error.domain is ErrorDomain.EXTERNAL:
+        return Failure(503, detail, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+    return Failure(500, detail)
+
+
+def _invalid(error: RequestValidationError) -> ErrorDetail:
+    """The first thing that is wrong with a request. Its value is not repeated: it may be secret."""
+    first = error.errors()[0]
+    place, *rest = first["loc"] or ("request",)
+    where = ".".join(str(part) for part in rest if not isinstance(part, int)) or str(place)
+    return ErrorDetail(
+        code="request.invalid",
+        message=f"{place}: {where}: {first['msg']}"
+        if where != place
+        else f"{place}: {first['msg']}",
+        hint="/docs shows what this request takes",
+        domain=ErrorDomain.USER,
+    )

@@ -1,0 +1,74 @@
+"""From what the controller knows to what an answer shows. Secrets are masked here."""
+
+from __future__ import annotations
+
+from resurgence.api.models import (
+    Desired,
+    Job,
+    JobDetail,
+    JobEvent,
+    Pipeline,
+    Status,
+    Worker,
+)
+from resurgence.control.controller import JobView, WorkerView
+from resurgence.control.metadata import StoredEvent
+from resurgence.graph.secrets import shown_value
+from resurgence.sql.masking import masked_sql
+
+
+def job_answer(view: JobView) -> Job:
+    """A job without its pipeline."""
+    record = view.record
+    status, desired = record.status, record.desired
+    return Job(
+        name=record.name,
+        desired=Desired(
+            wanted=desired.wanted,
+            stop_mode=desired.stop_mode,
+            parallelism=desired.parallelism,
+            run=desired.run,
+        ),
+        status=Status(
+            state=status.state,
+            cause=status.cause,
+            parallelism=status.parallelism,
+            run=status.run,
+            generation=status.generation,
+            identity=status.identity,
+            worker_pid=status.worker.pid if status.worker else None,
+            failure=status.failure,
+            changed_at=status.changed_at,
+        ),
+        progress=view.progress,
+        created_at=record.created_at,
+    )
+
+
+def job_detail_answer(view: JobView) -> JobDetail:
+    """A job with its pipeline. Reading a long text takes a while: not on the event loop."""
+    pipeline = view.record.pipeline
+    shown = Pipeline(
+        sql=masked_sql(pipeline.sql),
+        functions=pipeline.functions,
+        settings={key: shown_value(key, value) for key, value in pipeline.settings.items()},
+        state_url=shown_value("", pipeline.state_url),
+    )
+    return JobDetail(**job_answer(view).model_dump(), pipeline=shown)
+
+
+def event_answer(stored: StoredEvent) -> JobEvent:
+    return JobEvent.model_validate({**stored.event, "id": stored.id})
+
+
+def worker_answer(view: WorkerView) -> Worker:
+    return Worker(
+        worker=view.worker.worker,
+        generation=view.worker.generation,
+        pid=view.worker.pid,
+        job=view.job,
+        state=view.state,
+        phase=view.phase,
+        started_at=view.started_at,
+        last_heard_at=view.last_heard_at,
+    )

@@ -1,0 +1,54 @@
+"""The paths about the service as a whole: workers, incidents, metrics, health."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from fastapi.responses import PlainTextResponse
+
+from resurgence import __version__
+from resurgence.api.declared import OPEN_ERRORS, PLAIN_TEXT, READ_ERRORS
+from resurgence.api.job_answer import worker_answer
+from resurgence.api.key_ring import KeyRing
+from resurgence.api.models import Health, Incidents, Workers
+from resurgence.control.controller import Controller
+
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+def service_routes(controller: Controller) -> APIRouter:
+    """What takes a key, if keys are in use."""
+    routes = APIRouter(tags=["service"], responses=READ_ERRORS)
+
+    @routes.get("/v1/workers")
+    async def workers() -> Workers:
+        """All worker processes, active or standing by."""
+        return Workers(workers=[worker_answer(each) for each in await controller.workers()])
+
+    @routes.get("/v1/incidents")
+    async def incidents(
+        limit: Annotated[int, Query(ge=1, le=1000, description="Most entries.")] = 100,
+    ) -> Incidents:
+        """The newest incidents of all jobs, oldest first."""
+        return Incidents(incidents=await controller.incidents(None, limit))
+
+    @routes.get("/metrics", response_class=Response, responses={200: {"content": PLAIN_TEXT}})
+    async def metrics() -> PlainTextResponse:
+        """Metrics of all jobs, for Prometheus."""
+        return PlainTextResponse(await controller.metrics(), media_type=_METRICS_TYPE)
+
+    return routes
+
+
+def open_routes(ring: KeyRing) -> APIRouter:
+    """What never takes a key."""
+    routes = APIRouter(tags=["service"], responses=OPEN_ERRORS)
+
+    @routes.get("/health")
+    async def health() -> Health:
+        """Whether the service lives, and whether its database answers."""
+        answers = await ring.database_answers()
+        return Health(status="ok", version=__version__, database="ok" if answers else "failing")
+
+    return routes

@@ -1,0 +1,68 @@
+"""What the commands that speak to a service share: their flags, and how they end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from resurgence.cli import console
+from resurgence.cli.service_client import ServiceClient
+from resurgence.errors import ConfigError, ResurgenceError, UserError
+from resurgence.ids import job_name
+
+Server = Annotated[
+    str, typer.Option(metavar="URL", envvar="RESURGENCE_SERVER", help="Where the service is.")
+]
+KeyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--api-key-file",
+        metavar="FILE",
+        help="Has the API key; by default RESURGENCE_API_KEY, if it is set.",
+    ),
+]
+JobArgument = Annotated[str, typer.Argument(metavar="NAME", help="The job.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show stack traces.")]
+
+KEY_VARIABLE = "RESURGENCE_API_KEY"
+
+
+def ask(
+    server: str,
+    key_file: Path | None,
+    debug: bool,
+    command: Callable[[ServiceClient], int],
+    *,
+    name: str | None = None,
+    file: Path | None = None,
+) -> None:
+    """Run a command with a client; an error is one message. Exit 2: the user can mend it. 1: the
+    service failed. Ctrl-C ends a command as if it were done.
+    """
+    try:
+        if name is not None:
+            job_name(name)
+        with ServiceClient(server, _key(key_file)) as client:
+            status = command(client)
+    except KeyboardInterrupt:
+        status = 0
+    except ResurgenceError as error:
+        if debug:
+            raise
+        console.complain(error, file)
+        status = 2 if isinstance(error, UserError) else 1
+    raise typer.Exit(status)
+
+
+def _key(file: Path | None) -> str | None:
+    if file is None:
+        return os.environ.get(KEY_VARIABLE, "").strip() or None
+    try:
+        return file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read the API key from {file}: {error}") from error

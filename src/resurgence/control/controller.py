@@ -1,0 +1,315 @@
+"""The controller of a service: many jobs, one supervisor each.
+
+A request is checked, stored, and answered; the job's keeper converges to it. Jobs share nothing that
+one of them could hold up: each call that may hang has a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from resurgence.clock import Clock
+from resurgence.control.background import in_thread
+from resurgence.control.event_recorder import EventRecorder
+from resurgence.control.events import Event
+from resurgence.control.job_keeper import JobKeeper
+from resurgence.control.job_record import (
+    DesiredConfig,
+    JobRecord,
+    JobStatus,
+    PipelineRecord,
+    StopMode,
+    Wanted,
+    WorkerRecord,
+    deleted,
+    rescaled,
+    restarted,
+    started,
+    stopped,
+)
+from resurgence.control.metadata import MetadataStore, NoSuchJob, StoredEvent
+from resurgence.control.prometheus import exposition
+from resurgence.control.surroundings import Surroundings
+from resurgence.control.transitions import StateName
+from resurgence.control.webhooks import Webhooks
+from resurgence.control.workforce import Workforce
+from resurgence.ids import JobName
+
+_CONTROL_PORT = "control_port"
+_SPREAD = timedelta(milliseconds=300)
+"""Between the starts of jobs when a controller comes up."""
+_LAST_EVENTS = timedelta(seconds=5)
+
+log = logging.getLogger("resurgence.control")
+
+
+@dataclass(frozen=True)
+class NewJob:
+    """What `create` takes."""
+
+    name: JobName
+    sql: str
+    functions: str | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+    state_url: str | None = None
+    """None: the service's own."""
+    start: bool = True
+
+
+@dataclass(frozen=True)
+class JobView:
+    """A job as people see it: the record, and what its supervisor knows at this moment."""
+
+    record: JobRecord
+    progress: dict[str, JsonValue]
+
+
+@dataclass(frozen=True)
+class WorkerView:
+    """A worker process, active or standing by."""
+
+    worker: WorkerRecord
+    job: JobName | None
+    state: str
+    phase: str
+    started_at: datetime
+    last_heard_at: datetime | None
+    log_file: Path
+
+
+class Controller:
+    """What the API calls. Every method answers at once; none waits for a job."""
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        workforce: Workforce,
+        surroundings: Surroundings,
+        clock: Clock,
+        webhooks: Webhooks | None = None,
+    ) -> None:
+        self._metadata = metadata
+        self._workforce = workforce
+        self._surroundings = surroundings
+        self._clock = clock
+        self._webhooks = webhooks
+        self._recorder = EventRecorder(metadata)
+        self._keepers: dict[JobName, JobKeeper] = {}
+        self._beside: list[asyncio.Task[None]] = []
+
+    # ---------------------------------------------------------------- life
+
+    async def open(self) -> None:
+        """Take up all jobs on record. Workers of before are expected before anyone can knock."""
+        records = await in_thread(self._metadata.jobs)
+        left = 0
+        for record in records:
+            keeper = self._keep(record)
+            if not keeper.adopt():
+                keeper.delay = _SPREAD * left
+                left += 1
+        port = await in_thread(self._metadata.value, _CONTROL_PORT)
+        self._workforce.port = int(port or 0)
+        await self._workforce.open()
+        assert self._workforce.address is not None
+        await in_thread(self._metadata.put_value, _CONTROL_PORT, str(self._workforce.address[1]))
+        self._beside.append(asyncio.create_task(self._recorder.run()))
+        if self._webhooks is not None:
+            self._beside.append(asyncio.create_task(self._webhooks.run()))
+        for keeper in self._keepers.values():
+            keeper.begin()
+
+    async def close(self, mode: StopMode = StopMode.CHECKPOINT) -> None:
+        """Stop every job's worker at a checkpoint. What is wanted of the jobs stays as it is, so
+        that the next controller goes on with them.
+        """
+        await asyncio.gather(*(each.close(mode) for each in self._keepers.values()))
+        await self._workforce.close()
+        await self._recorder.flush(_LAST_EVENTS)
+        if self._webhooks is not None:
+            await self._webhooks.close(_LAST_EVENTS)
+        for task in self._beside:
+            task.cancel()
+        await asyncio.gather(*self._beside, return_exceptions=True)
+
+    def hurry(self) -> None:
+        """Do not wait for checkpoints any longer."""
+        for keeper in self._keepers.values():
+            keeper.hurry()
+
+    def _keep(self, record: JobRecord) -> JobKeeper:
+        keeper = JobKeeper(
+            record, self._metadata, self._workforce, self._surroundings, self._clock, self._note
+        )
+        keeper.on_gone = self._gone
+        self._keepers[record.name] = keeper
+        return keeper
+
+    def _gone(self, name: JobName) -> None:
+        self._keepers.pop(name, None)
+
+    def _note(self, job: JobName, event: Event) -> None:
+        self._recorder.note(job, event)
+        if self._webhooks is not None:
+            self._webhooks.note(job, event)
+
+    # ---------------------------------------------------------------- requests
+
+    async def create(self, new: NewJob) -> JobView:
+        """Keep a new job, if its pipeline compiles; it starts at once."""
+        pipeline = PipelineRecord(
+            sql=new.sql,
+            state_url=new.state_url or self._surroundings.state_url,
+            functions=new.functions,
+            settings=new.settings,
+        )
+        settings = await self._checked(new.name, pipeline)
+        now = self._clock.now()
+        status = JobStatus(changed_at=now)
+        if not new.start:
+            status = replace(status, state=StateName.STOPPED, cause="created, not started")
+        record = JobRecord(
+            name=new.name,
+            pipeline=pipeline,
+            desired=DesiredConfig(
+                parallelism=settings, wanted=Wanted.RUNNING if new.start else Wanted.STOPPED
+            ),
+            status=status,
+            created_at=now,
+        )
+        await in_thread(self._metadata.create_job, record)
+        keeper = self._keep(record)
+        keeper.begin()
+        return _view(keeper)
+
+    async def edit(
+        self, name: JobName, sql: str, functions: str | None, settings: dict[str, str]
+    ) -> JobView:
+        """Another pipeline for a job: what still fits keeps its state. A job that runs goes on with
+        it after a checkpoint.
+        """
+        before = (await self._keeper(name)).record
+        pipeline = PipelineRecord(sql, before.pipeline.state_url, functions, settings)
+        parallelism = await self._checked(name, pipeline)
+        given = "pipeline.parallelism" in settings
+
+        def change(record: JobRecord) -> DesiredConfig:
+            desired = record.desired
+            if given:
+                desired = rescaled(desired, parallelism)
+            if desired.wanted is Wanted.STOPPED:
+                return desired
+            return restarted(desired, force=False, without_state=False)
+
+        return await self._change(name, change, pipeline)
+
+    async def stop(self, name: JobName, mode: StopMode) -> JobView:
+        return await self._change(name, lambda record: stopped(record.desired, mode))
+
+    async def start(self, name: JobName) -> JobView:
+        state = (await self._keeper(name)).status.state
+        return await self._change(name, lambda record: started(record.desired, state))
+
+    async def restart(self, name: JobName, *, force: bool, without_state: bool) -> JobView:
+        return await self._change(
+            name,
+            lambda record: restarted(record.desired, force=force, without_state=without_state),
+        )
+
+    async def rescale(self, name: JobName, parallelism: int) -> JobView:
+        return await self._change(name, lambda record: rescaled(record.desired, parallelism))
+
+    async def delete(self, name: JobName, *, with_state: bool) -> JobView:
+        return await self._change(
+            name, lambda record: deleted(record.desired, with_state=with_state)
+        )
+
+    async def _change(
+        self,
+        name: JobName,
+        change: Callable[[JobRecord], DesiredConfig],
+        pipeline: PipelineRecord | None = None,
+    ) -> JobView:
+        """Store, then tell the keeper, in the order of the requests."""
+        keeper = await self._keeper(name)
+        async with keeper.changing:
+            record = await in_thread(
+                self._metadata.change_desired, name, change, self._clock.now(), pipeline
+            )
+            keeper.want(record)
+            return _view(keeper)
+
+    async def _checked(self, name: JobName, pipeline: PipelineRecord) -> int:
+        """Refuse what cannot run; the parallelism that the settings ask for."""
+        definition = self._surroundings.define(name, pipeline)
+        await in_thread(definition.compile, pipeline.sql)
+        return definition.settings.pipeline.parallelism
+
+    async def _keeper(self, name: JobName) -> JobKeeper:
+        keeper = self._keepers.get(name)
+        if keeper is None:
+            known = ", ".join(sorted(self._keepers)[:12])
+            raise NoSuchJob(f"there is no job '{name}'", hint=f"known: {known}" if known else "")
+        return keeper
+
+    # ---------------------------------------------------------------- views
+
+    async def jobs(self) -> list[JobView]:
+        """All jobs, by name."""
+        return [_view(keeper) for _, keeper in sorted(self._keepers.items())]
+
+    async def job(self, name: JobName) -> JobView:
+        return _view(await self._keeper(name))
+
+    async def events(self, name: JobName, after: int, limit: int) -> list[StoredEvent]:
+        await self._keeper(name)
+        return await in_thread(self._metadata.events, name, after=after, limit=limit)
+
+    async def incidents(self, name: JobName | None, limit: int) -> list[dict[str, JsonValue]]:
+        if name is not None:
+            await self._keeper(name)
+        return await in_thread(self._metadata.incidents, name, limit)
+
+    async def workers(self) -> list[WorkerView]:
+        """All worker processes, of jobs and standing by."""
+        owners = {
+            keeper.hand.worker: (keeper.name, keeper.worker_state)
+            for keeper in self._keepers.values()
+            if keeper.hand is not None
+        }
+        views = []
+        for hand in self._workforce.hands:
+            job, state = owners.get(hand.worker, (None, "standby" if hand.ready else "warming"))
+            views.append(
+                WorkerView(
+                    worker=hand.record,
+                    job=job,
+                    state=state,
+                    phase=hand.phase,
+                    started_at=hand.started_at,
+                    last_heard_at=hand.last_heard_at,
+                    log_file=hand.log_file,
+                )
+            )
+        return views
+
+    async def log_files(self, name: JobName) -> list[Path]:
+        """The logs of the job's workers, the newest last."""
+        await self._keeper(name)
+        return await in_thread(self._surroundings.log_files, name)
+
+    async def metrics(self) -> bytes:
+        """All jobs, for Prometheus."""
+        samples = [keeper.sample() for keeper in self._keepers.values()]
+        return exposition(samples, self._clock.now())
+
+
+def _view(keeper: JobKeeper) -> JobView:
+    return JobView(keeper.current(), keeper.progress())

@@ -1,0 +1,77 @@
+"""A controller with all that it needs, for as long as a service runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+from resurgence.clock import SystemClock
+from resurgence.config import settings_from
+from resurgence.control.background import in_thread
+from resurgence.control.controller import Controller
+from resurgence.control.metadata import MetadataStore
+from resurgence.control.scheduler import ProcessScheduler
+from resurgence.control.surroundings import Surroundings
+from resurgence.control.webhooks import Webhooks
+from resurgence.control.workforce import Workforce
+from resurgence.errors import ConfigError
+from resurgence.graph.secrets import open_options
+
+_TAKE_OVER = timedelta(seconds=3)
+
+
+@asynccontextmanager
+async def open_service(
+    metadata: MetadataStore, *, state_url: str, folder: Path, values: Mapping[str, str]
+) -> AsyncIterator[Controller]:
+    """The controller of a service: takes up the jobs on record, and stops them at a checkpoint when
+    it ends. `folder` is for logs; `values` are settings that hold for all jobs, by dotted key.
+    """
+    settings = settings_from(values)
+    clock = SystemClock()
+    workforce = Workforce(
+        ProcessScheduler(),
+        clock,
+        patience=settings.controller.adopt_timeout,
+        standby=settings.controller.standby,
+        standby_settings=settings,
+        log_folder=folder / "logs",
+    )
+    surroundings = Surroundings(state_url=state_url, folder=folder, settings=dict(values))
+    controller = Controller(
+        metadata,
+        workforce,
+        surroundings,
+        clock,
+        _webhooks(settings.controller.webhook_url, settings.controller.webhook_secret),
+    )
+    await _hold(metadata)
+    await controller.open()
+    try:
+        yield controller
+    finally:
+        await controller.close()
+
+
+async def _hold(metadata: MetadataStore) -> None:
+    """Two services would fence out each other's jobs. One that was just killed may need a moment to
+    be gone.
+    """
+    give_up_at = asyncio.get_running_loop().time() + _TAKE_OVER.total_seconds()
+    while not await in_thread(metadata.hold):
+        if asyncio.get_running_loop().time() > give_up_at:
+            raise ConfigError(
+                "another service runs with this metadata database",
+                hint="stop it, or give this one another --state-dir or --database",
+            )
+        await asyncio.sleep(0.1)
+
+
+def _webhooks(url: str, secret: str) -> Webhooks | None:
+    if not url:
+        return None
+    opened = open_options("controller", {"webhook_url": url, "webhook_secret": secret}).values
+    return Webhooks(opened["webhook_url"], opened["webhook_secret"] or None)

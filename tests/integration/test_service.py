@@ -1,0 +1,217 @@
+"""A service with real workers: its jobs survive it, and it does what it is asked to."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from resurgence.control.transitions import EDGES, StateName
+from tests.integration.conftest import QUICK, SQL, Project, rows_of, settings
+
+DEADLINE_SECONDS = 180.0
+HEARTBEATS = ("pipeline.heartbeat_interval=200ms", "pipeline.heartbeat_timeout=8s")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Service:
+    """`resurgence serve` as a user starts it, and requests to it."""
+
+    folder: Path
+    arguments: tuple[str, ...] = ()
+    port: int = field(default_factory=free_port)
+    process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        log = (self.folder / "serve.log").open("ab")
+        command = [sys.executable, "-m", "resurgence", "serve", "--port", str(self.port)]
+        self.process = subprocess.Popen(
+            [*command, *self.arguments], cwd=self.folder, stdout=log, stderr=log
+        )
+        log.close()
+        self.until(lambda: self.answers(), "the service answers")
+
+    def answers(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/health").is_success
+        except httpx.TransportError:
+            return False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def cli(self, *words: str) -> str:
+        """A command against this service."""
+        done = subprocess.run(
+            [sys.executable, "-m", "resurgence", *words, "--server", self.url],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def get(self, path: str) -> Any:
+        return httpx.get(f"{self.url}{path}").raise_for_status().json()
+
+    def job(self, name: str) -> Any:
+        return self.get(f"/v1/jobs/{name}")
+
+    def state(self, name: str) -> str:
+        return str(self.job(name)["status"]["state"])
+
+    def epoch(self, name: str) -> int:
+        return int(self.job(name)["progress"]["committed_epoch"])
+
+    def events(self, name: str, kind: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        after = 0
+        while page := self.get(f"/v1/jobs/{name}/events?after={after}&limit=1000")["events"]:
+            found += page
+            after = page[-1]["id"]
+        return [each for each in found if each["event"] == kind]
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                log = (self.folder / "serve.log").read_text()
+                pytest.fail(f"it did not come to this: {what}\n{log}")
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait(10)
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.kill()
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str) -> Iterator[Service]:
+    service = Service(folder, arguments)
+    service.start()
+    try:
+        yield service
+    finally:
+        service.close()
+
+
+def write_pipeline(project: Project, job: str) -> None:
+    """The same pipeline, with an output of its own."""
+    text = SQL.replace("out/", f"out/{job}/")
+    (project.folder / f"{job}.sql").write_text(text)
+
+
+def assert_exactly_once(project: Project, job: str) -> None:
+    rides = f"(SELECT \"at\"::TIMESTAMP AS moment, driver, kind FROM read_json('{project.folder}/rides.json'))"
+    assert rows_of(
+        f"SELECT start::TIMESTAMPTZ::TIMESTAMP, kind, rides, mean FROM '{project.folder}/out/{job}/by_minute/*.parquet' ORDER BY ALL"
+    ) == rows_of(
+        f"""SELECT time_bucket(INTERVAL 10 MINUTE, moment) AS start, kind, count(*), avg(driver)
+            FROM {rides} GROUP BY ALL ORDER BY ALL"""
+    )
+    lines = (project.folder / "out" / job / "by_day.json").read_text().splitlines()
+    rows = sorted((row["start"], row["driver"], row["rides"]) for row in map(json.loads, lines))
+    assert rows == rows_of(
+        f"""SELECT strftime(time_bucket(INTERVAL 1 DAY, moment), '%Y-%m-%dT%H:%M:%S'), driver, count(*)
+            FROM {rides} GROUP BY ALL ORDER BY ALL"""
+    )
+
+
+@pytest.mark.timeout(500)
+def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres_url: str) -> None:
+    """Three jobs: one worker goes on and is taken over, one is killed while nobody watches, one is
+    frozen then.
+    """
+    project.write_input(1500)
+    jobs = ("goes-on", "killed", "frozen")
+    common = settings(*QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.adopt_timeout=8s")
+    with serving(project.folder, "--database", postgres_url, *common) as service:
+        for job in jobs:
+            write_pipeline(project, job)
+            service.cli("create", f"{job}.sql")
+        service.until(lambda: all(service.epoch(job) >= 2 for job in jobs), "all jobs run")
+        pids = {job: int(service.job(job)["status"]["worker_pid"]) for job in jobs}
+        service.kill()
+        os.kill(pids["killed"], signal.SIGKILL)
+        os.kill(pids["frozen"], signal.SIGSTOP)
+        service.start()
+        service.until(lambda: all(service.state(job) == "Finished" for job in jobs), "all finish")
+        for job in jobs:
+            assert_exactly_once(project, job)
+            for event in service.events(job, "state"):
+                assert StateName(event["to"]) in EDGES[StateName(event["from"])]
+        started = {job: service.events(job, "worker_started") for job in jobs}
+        assert [each["origin"] for each in started["goes-on"]] == ["started", "adopted"]
+        assert {each["pid"] for each in started["goes-on"]} == {pids["goes-on"]}
+        for job in ("killed", "frozen"):
+            assert [each["generation"] for each in started[job]] == [1, 2]
+            (incident,) = service.events(job, "incident")
+            assert incident["kind"] == "controller_lost"
+            assert incident["resumed_at"]
+
+
+@pytest.mark.timeout(500)
+def test_a_job_does_what_its_user_asks_for(project: Project) -> None:
+    project.write_input(2000)
+    write_pipeline(project, "rides")
+    common = settings(*QUICK, "pipeline.epoch_rows=100", "controller.standby=1")
+    with serving(project.folder, *common) as service:
+        service.cli("create", "rides.sql", "--parallelism", "1")
+        service.until(lambda: service.epoch("rides") >= 1, "the job runs")
+        service.until(
+            lambda: any(
+                each["state"] == "standby" for each in service.get("/v1/workers")["workers"]
+            ),
+            "a standby is ready",
+        )
+        os.kill(int(service.job("rides")["status"]["worker_pid"]), signal.SIGKILL)
+        service.until(lambda: bool(service.events("rides", "incident")), "it has come back")
+        assert [each["origin"] for each in service.events("rides", "worker_started")] == [
+            "started",
+            "standby",
+        ]
+
+        service.cli("rescale", "rides", "3")
+        service.until(lambda: service.job("rides")["status"]["parallelism"] == 3, "rescaled")
+        service.cli("stop", "rides", "--mode", "checkpoint")
+        service.until(lambda: service.state("rides") == "Stopped", "stopped")
+        stopped_at = service.epoch("rides")
+        service.cli("restart", "rides", "--without-state")
+        service.until(lambda: bool(service.events("rides", "reset")), "the state is left behind")
+        service.until(lambda: service.state("rides") == "Finished", "it has finished")
+        assert service.epoch("rides") > stopped_at
+        assert_exactly_once(project, "rides")
+        assert "Finished" in service.cli("list")
+
+        service.cli("delete", "rides", "--with-state", "--yes")
+        service.until(lambda: service.get("/v1/jobs")["jobs"] == [], "the job is gone")
+        assert not list((project.folder / ".resurgence" / "rides").rglob("*.json"))

@@ -1,0 +1,93 @@
+"""The API keeps to its own description, whatever is sent to it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import hypothesis
+import pytest
+import schemathesis
+from schemathesis.checks import (
+    content_type_conformance,
+    not_a_server_error,
+    response_schema_conformance,
+    status_code_conformance,
+)
+from tests.unit.api.played_service import SQL, KeyBox, PlayedController, served
+
+from resurgence.api.app import make_app
+from resurgence.api.guard import Guard
+from resurgence.api.key_ring import KeyRing
+from resurgence.api.long_polls import LONGEST_WAIT
+from resurgence.cli.serve import BuildController
+from resurgence.control.metadata import Role
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    response_schema_conformance,
+    content_type_conformance,
+]
+
+
+# The description does not depend on what is served.
+schema = schemathesis.openapi.from_dict(
+    make_app(PlayedController(Path()), Guard(), KeyRing(list)).openapi()
+)
+
+
+@dataclass(frozen=True)
+class Keyed:
+    """A service and the headers that open it."""
+
+    url: str
+    headers: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def service(build: BuildController) -> Iterator[Keyed]:
+    keys = KeyBox([])
+    text = keys.add("writer", Role.WRITE)
+    with served(build, keys) as url:
+        yield Keyed(url, {"Authorization": f"Bearer {text}"})
+
+
+@pytest.fixture
+def job(service: Keyed) -> str:
+    """One that exists."""
+    name = f"rides-{uuid.uuid4().hex[:8]}"
+    made = httpx.post(
+        f"{service.url}/v1/jobs",
+        json={"name": name, "sql": SQL, "start": False},
+        headers=service.headers,
+        trust_env=False,
+    )
+    assert made.status_code == 201, made.text
+    return name
+
+
+@schema.parametrize()
+@hypothesis.settings(
+    max_examples=25,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(hypothesis.HealthCheck),
+)
+def test_answers_are_as_described(case: Any, service: Keyed, job: str) -> None:
+    # Half of the jobs asked for exist, and no one waits for long.
+    if len(str(case.path_parameters.get("name", ""))) % 2:
+        case.path_parameters["name"] = job
+    if isinstance(wait := case.query.get("wait"), int | float) and 0.1 < wait <= LONGEST_WAIT:
+        case.query["wait"] = 0.1
+    case.call_and_validate(
+        base_url=service.url,
+        checks=CHECKS,
+        headers=service.headers,
+        timeout=20,
+    )

@@ -1,0 +1,112 @@
+"""Nothing waits for ever: long polls, slow bodies, a database that hangs."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from datetime import timedelta
+
+import pytest
+from starlette.types import Message, Receive, Scope, Send
+from tests.unit.api.played_service import NOW
+
+from resurgence.api.api_keys import new_key
+from resurgence.api.error_answer import Refusal
+from resurgence.api.gate import Gate
+from resurgence.api.guard import Guard
+from resurgence.api.key_ring import KeyRing
+from resurgence.api.long_polls import LongPolls
+from resurgence.control.metadata import ApiKey, Role
+from resurgence.errors import StorageError
+
+
+async def nothing() -> list[int]:
+    return []
+
+
+async def never() -> bool:
+    return False
+
+
+async def always() -> bool:
+    return True
+
+
+def test_only_so_many_requests_wait_at_the_same_time() -> None:
+    async def scenario() -> None:
+        polls = LongPolls(most=2)
+        waiting = [asyncio.create_task(polls.wait_for(nothing, 30, never)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Refusal) as caught:
+            await polls.wait_for(nothing, 30, never)
+        assert caught.value.status == 429
+        assert await polls.wait_for(nothing, 0, never) == [], "who does not wait is not counted"
+        polls.close()
+        assert await asyncio.gather(*waiting) == [[], []]
+        assert await polls.wait_for(nothing, 30, never) == [], "there is room again, but no wait"
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+def test_who_has_gone_is_not_waited_for() -> None:
+    began = time.monotonic()
+    assert asyncio.run(LongPolls().wait_for(nothing, 30, always)) == []
+    assert time.monotonic() - began < 5
+
+
+def test_a_body_that_comes_too_slowly_is_refused() -> None:
+    sent: list[Message] = []
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        raise AssertionError("it is not reached")
+
+    async def receive() -> Message:
+        await asyncio.sleep(0.02)
+        return {"type": "http.request", "body": b"x", "more_body": True}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    gate = Gate(application, Guard(), KeyRing(list), body_deadline=timedelta(milliseconds=100))
+    scope: Scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/jobs",
+        "headers": [(b"host", b"localhost")],
+        "client": ("127.0.0.1", 1),
+    }
+    asyncio.run(asyncio.wait_for(gate(scope, receive, send), 10))
+    assert sent[0]["status"] == 408
+    assert b"limit.time" in sent[1]["body"]
+
+
+def test_a_database_that_hangs_delays_no_one_for_long() -> None:
+    key = new_key("reader", Role.READ, NOW)[1]
+    hang, calls = threading.Event(), 0
+
+    def read() -> list[ApiKey]:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            hang.wait(20)
+        return [key]
+
+    async def scenario() -> None:
+        ring = KeyRing(read, freshness=timedelta(0), patience=timedelta(milliseconds=50))
+        assert list(await ring.keys()) == [key]
+        assert await ring.database_answers() is False
+        for _ in range(5):
+            assert list(await ring.keys()) == [key]
+        assert calls == 2, "one reader at a time"
+        hang.set()
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
+
+
+def test_keys_that_were_never_read_let_no_one_in() -> None:
+    def read() -> list[ApiKey]:
+        raise StorageError("away")
+
+    with pytest.raises(StorageError):
+        asyncio.run(KeyRing(read).keys())

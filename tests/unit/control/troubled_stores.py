@@ -1,0 +1,162 @@
+"""The real object store and the real metadata database, behind trouble: calls fail, hang or are held
+when a test says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import sqlalchemy as sa
+
+from resurgence.control.database import Database
+from resurgence.control.events import Event
+from resurgence.control.job_record import JobStatus
+from resurgence.control.metadata import MetadataStore
+from resurgence.control.transitions import StateName
+from resurgence.errors import StorageError
+from resurgence.ids import JobName
+from resurgence.storage.object_store import ObjectStore, StoredObject
+
+LONGEST_SCENE = timedelta(seconds=20)
+LOOK_SECONDS = 0.005
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait until it is true; the scene has a deadline."""
+    while not true():
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+class Trouble:
+    """What is wrong with a store: its next calls fail, or those under a name hang."""
+
+    def __init__(self) -> None:
+        self.failing_calls = 0
+        self.severed = False
+        self.hangs_for: JobName | None = None
+        self.hanging = 0
+        self._lock = threading.Lock()
+        self._mended = threading.Event()
+
+    def strike(self, call: str) -> None:
+        if self.hangs_for is not None and self.hangs_for in call:
+            with self._lock:
+                self.hanging += 1
+            self._mended.wait(LONGEST_SCENE.total_seconds())
+        with self._lock:
+            if self.severed:
+                raise StorageError(f"{call}: the caller is dead")
+            if self.failing_calls > 0:
+                self.failing_calls -= 1
+                raise StorageError(f"{call}: connection refused")
+
+    def mend(self) -> None:
+        self.hangs_for = None
+        self._mended.set()
+
+
+class TroubledStore(ObjectStore):
+    """A real object store, behind trouble."""
+
+    def __init__(self, trouble: Trouble, url: str) -> None:
+        super().__init__(url)
+        self._trouble = trouble
+
+    def create(self, path: str, data: bytes) -> bool:
+        self._trouble.strike(f"create {path}")
+        return super().create(path, data)
+
+    def read(self, path: str) -> bytes:
+        self._trouble.strike(f"read {path}")
+        return super().read(path)
+
+    def size(self, path: str) -> int | None:
+        self._trouble.strike(f"size {path}")
+        return super().size(path)
+
+    def list(self, prefix: str) -> tuple[StoredObject, ...]:
+        self._trouble.strike(f"list {prefix}")
+        return super().list(prefix)
+
+    def delete(self, paths: Iterable[str]) -> None:
+        self._trouble.strike("delete")
+        super().delete(paths)
+
+
+class TroubledDatabase(Database):
+    """A real database, behind trouble."""
+
+    def __init__(self, path: Path, trouble: Trouble) -> None:
+        super().__init__(path)
+        self._trouble = trouble
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        self._trouble.strike("read")
+        with super().reading() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        self._trouble.strike("write")
+        with super().writing() as connection:
+            yield connection
+
+
+class Hold:
+    """Keeps a job at the door of a state: entered, not yet on record, its work not yet begun."""
+
+    def __init__(self, job: JobName, state: StateName) -> None:
+        self.job = job
+        self.state = state
+        self._reached = threading.Event()
+        self._released = threading.Event()
+
+    def wait(self) -> None:
+        if not self._reached.is_set():
+            self._reached.set()
+            self._released.wait(LONGEST_SCENE.total_seconds())
+
+    async def reached(self) -> None:
+        await until(self._reached.is_set)
+
+    def release(self) -> None:
+        self._released.set()
+
+
+class HeldMetadata(MetadataStore):
+    """The real metadata store of one controller."""
+
+    def __init__(self, path: Path, trouble: Trouble, holds: list[Hold]) -> None:
+        self._database = TroubledDatabase(path, trouble)
+        self._holds = holds
+        self._delete_answered = threading.Event()
+        self._delete_answered.set()
+        self.may_take_events = threading.Event()
+        self.may_take_events.set()
+
+    def record_events(self, events: Sequence[tuple[JobName, Event]]) -> None:
+        self.may_take_events.wait(LONGEST_SCENE.total_seconds())
+        super().record_events(events)
+
+    def hold_after_delete(self) -> None:
+        """Let the next delete be done, and not yet answered."""
+        self._delete_answered.clear()
+
+    def release_delete(self) -> None:
+        self._delete_answered.set()
+
+    def delete_job(self, name: JobName) -> None:
+        super().delete_job(name)
+        self._delete_answered.wait(LONGEST_SCENE.total_seconds())
+
+    def record_status(self, name: JobName, status: JobStatus) -> None:
+        for hold in self._holds:
+            if (hold.job, hold.state) == (name, status.state):
+                hold.wait()
+        super().record_status(name, status)
