@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
+
+_BEGAN_AT, _BEGAN = datetime.now(UTC), time.monotonic()
 
 
 class Clock(Protocol):
@@ -15,10 +18,12 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The machine's clock as it was when the process began, and time as it passes since. It does not
+    jump when someone sets the clock: a step of half a minute must not look like a dead worker.
+    """
 
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return _BEGAN_AT + timedelta(seconds=time.monotonic() - _BEGAN)
 
 
 def seconds(span: timedelta) -> float:

@@ -106,7 +106,7 @@ class Guard:
                 "this service answers to the names of this machine only",
                 hint="ask for it as localhost or 127.0.0.1",
             )
-        if asking.origin is not None and urlsplit(asking.origin).netloc != asking.host:
+        if asking.origin is not None and _origin_host(asking.origin) != asking.host:
             raise Refusal(
                 403, "auth.origin", "pages of another origin may not ask anything of this service"
             )
@@ -155,3 +155,10 @@ def _network(address: str) -> str:
     if parsed.version == 4:
         return address
     return str(ipaddress.ip_network((parsed, 64), strict=False))
+
+
+def _origin_host(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -27,7 +28,14 @@ def local_folder(state_url: str, job: str) -> Path:
     if scheme == "file":
         return Path(path)
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    return cache / "resurgence" / job
+    place = hashlib.sha256(state_url.encode()).hexdigest()[:12]
+    return cache / "resurgence" / place / job
+
+
+def service_folder(state_url: str) -> Path:
+    """Where a service keeps its database and logs: beside its jobs, under a name that no job has."""
+    scheme, path = split_url(state_url)
+    return (Path(path) if scheme == "file" else local_folder(state_url, "")) / ".service"
 
 
 def settings_for(

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from resurgence.cli.pipeline_file import local_folder, values_for
+from resurgence.cli.pipeline_file import service_folder, values_for
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, StateDir, answer
 from resurgence.config import settings_from
 from resurgence.control.metadata import MetadataStore
@@ -91,7 +91,7 @@ def serve_command(
         settings_from(values)
         url = storage_url(state_dir)
         with opened_metadata(state_dir, database) as metadata:
-            service = Service(metadata, url, local_folder(url, "service"), values)
+            service = Service(metadata, url, service_folder(url), values)
             return serve(host, port, service)
 
     answer(debug, command)
@@ -112,7 +112,7 @@ def build_controller(service: Service) -> AbstractAsyncContextManager[Controller
 @contextlib.contextmanager
 def opened_metadata(state_dir: str, database: str | None) -> Iterator[MetadataStore]:
     """The service's database: the one named, else a file beside the jobs' state."""
-    folder = local_folder(storage_url(state_dir), "service")
+    folder = service_folder(storage_url(state_dir))
     metadata = MetadataStore(database or folder / "service.db")
     try:
         yield metadata

@@ -13,19 +13,23 @@ import hmac
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 
 from pydantic import ValidationError
 
 from resurgence.ids import Generation, WorkerId
 from resurgence.worker.messages import (
     FROM_WORKER,
-    LONGEST_MESSAGE,
     Dismissed,
     FromWorker,
     Message,
     WorkerConnected,
     encode,
 )
+
+_LONGEST_REPORT = 4 * 1024 * 1024
+"""What a worker says is short; load plans go the other way."""
+_FIRST_WORD = timedelta(seconds=10)
 
 Receive = Callable[[FromWorker], None]
 
@@ -57,7 +61,7 @@ class ControlChannel:
         return str(host), int(bound)
 
     async def _listen(self, port: int) -> asyncio.Server:
-        return await asyncio.start_server(self._handle, "127.0.0.1", port, limit=LONGEST_MESSAGE)
+        return await asyncio.start_server(self._handle, "127.0.0.1", port, limit=_LONGEST_REPORT)
 
     def expect(self, worker: WorkerId, generation: Generation, receive: Receive) -> str:
         """Let a worker in, or let one that is in be of another generation; its token."""
@@ -120,7 +124,7 @@ class ControlChannel:
         self._handlers.add(task)
         expected: _Expected | None = None
         try:
-            while line := await reader.readline():
+            while line := await self._line(reader, expected is None):
                 message = FROM_WORKER.validate_json(line)
                 if expected is None:
                     expected = self._admit(message)
@@ -134,7 +138,7 @@ class ControlChannel:
                     expected.writer = writer
                     expected.closed = asyncio.Event()
                 expected.receive(message)
-        except (ConnectionError, ValidationError, ValueError, asyncio.CancelledError):
+        except (ConnectionError, TimeoutError, ValidationError, ValueError, asyncio.CancelledError):
             # Whoever does not speak our language, or was cut off, is treated as gone.
             return
         finally:
@@ -144,6 +148,13 @@ class ControlChannel:
                 expected.writer = None
             with contextlib.suppress(RuntimeError):
                 writer.close()
+
+    async def _line(self, reader: asyncio.StreamReader, is_first: bool) -> bytes:
+        """What is said next; strangers are not listened to for long."""
+        if not is_first:
+            return await reader.readline()
+        async with asyncio.timeout(_FIRST_WORD.total_seconds()):
+            return await reader.readline()
 
     def _admit(self, message: FromWorker) -> _Expected | None:
         expected = self._expected.get(message.worker)

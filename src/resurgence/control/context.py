@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -89,7 +90,8 @@ class JobContext:
     running_since: datetime | None = None
     parallelism: int = 0
     """Of the run that has been begun."""
-    profile: list[EpochCommitted] = field(default_factory=list)
+    profile: list[EpochCommitted] | None = None
+    """Where to keep what each epoch cost, if that is wanted."""
     save: Callable[[], Awaitable[None]] = _nothing
     """Writes the status; the supervisor's."""
     take_up_edits: Callable[[], None] = lambda: None
@@ -183,7 +185,8 @@ class JobContext:
                 )
             case EpochCommitted():
                 self.events.emit("committed", epoch=message.epoch)
-                self.profile.append(message)
+                if self.profile is not None:
+                    self.profile.append(message)
                 self.close_incident(now)
             case CheckpointDamaged():
                 self.events.emit(
@@ -212,14 +215,14 @@ class JobContext:
         self.take_up_edits()
         self.parallelism = desired.parallelism
         now = self.clock.now()
-        self.claim = await in_thread(self.backend.claim_generation, now)
+        self.claim = await self._claimed(now)
         if desired.reset_run > self.reset_run:
             await in_thread(self.backend.record_rollback, self.claim, NO_EPOCH, now)
             self.reset_run = desired.reset_run
             self.damaged = frozenset()
             await self.save()
             self.events.emit("reset", run=desired.run)
-            self.claim = await in_thread(self.backend.claim_generation, now)
+            self.claim = await self._claimed(now)
         self.plan = await in_thread(
             self.backend.prepare_checkpoint_load, self.claim, self.parallelism, self.damaged
         )
@@ -230,6 +233,15 @@ class JobContext:
             self.incident.restored_epoch = self.plan.epoch
             self.incident.fallbacks = self.plan.fallbacks
             self.incident.count_replayed(self.plan)
+
+    async def _claimed(self, now: datetime) -> GenerationRecord:
+        abandoned = threading.Event()
+        try:
+            return await in_thread(self.backend.claim_generation, now, abandoned.is_set)
+        except asyncio.CancelledError:
+            # The call may hang in its thread, and would claim when storage answers again.
+            abandoned.set()
+            raise
 
     async def start_worker(self) -> None:
         """Get a worker for the claimed generation: the one that was kept, a standby, or a new

@@ -103,6 +103,7 @@ class Controller:
         self._recorder = EventRecorder(metadata)
         self._keepers: dict[JobName, JobKeeper] = {}
         self._beside: list[asyncio.Task[None]] = []
+        self._hurried = False
 
     # ---------------------------------------------------------------- life
 
@@ -130,6 +131,8 @@ class Controller:
         """Stop every job's worker at a checkpoint. What is wanted of the jobs stays as it is, so
         that the next controller goes on with them.
         """
+        if self._hurried:
+            mode = StopMode.FORCE
         await asyncio.gather(*(each.close(mode) for each in self._keepers.values()))
         await self._workforce.close()
         await self._recorder.flush(_LAST_EVENTS)
@@ -141,6 +144,7 @@ class Controller:
 
     def hurry(self) -> None:
         """Do not wait for checkpoints any longer."""
+        self._hurried = True
         for keeper in self._keepers.values():
             keeper.hurry()
 
@@ -149,11 +153,14 @@ class Controller:
             record, self._metadata, self._workforce, self._surroundings, self._clock, self._note
         )
         keeper.on_gone = self._gone
+        keeper.forget_events = self._recorder.forget
         self._keepers[record.name] = keeper
         return keeper
 
-    def _gone(self, name: JobName) -> None:
-        self._keepers.pop(name, None)
+    def _gone(self, keeper: JobKeeper) -> None:
+        # The name may have been given to another job already.
+        if self._keepers.get(keeper.name) is keeper:
+            del self._keepers[keeper.name]
 
     def _note(self, job: JobName, event: Event) -> None:
         self._recorder.note(job, event)
@@ -214,8 +221,8 @@ class Controller:
         return await self._change(name, lambda record: stopped(record.desired, mode))
 
     async def start(self, name: JobName) -> JobView:
-        state = (await self._keeper(name)).status.state
-        return await self._change(name, lambda record: started(record.desired, state))
+        keeper = await self._keeper(name)
+        return await self._change(name, lambda record: started(record.desired, keeper.status.state))
 
     async def restart(self, name: JobName, *, force: bool, without_state: bool) -> JobView:
         return await self._change(
@@ -243,6 +250,7 @@ class Controller:
             record = await in_thread(
                 self._metadata.change_desired, name, change, self._clock.now(), pipeline
             )
+            keeper = self._keepers.get(name, keeper)
             keeper.want(record)
             return _view(keeper)
 

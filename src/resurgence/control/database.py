@@ -8,6 +8,7 @@ statement are in its text.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import sqlite3
@@ -79,6 +80,20 @@ class Database:
         with self._translated("the metadata database fails"):
             self._held = self._connection_held() if self._postgres else self._file_held()
         return self._held is not None
+
+    def still_holds(self) -> bool:
+        """Whether it is still the one service, or is so again: a server that was restarted has
+        forgotten it.
+        """
+        if not isinstance(self._held, sa.Connection):
+            return self._held is not None
+        try:
+            self._held.execute(sa.text("SELECT 1"))
+        except sa.exc.SQLAlchemyError:
+            with contextlib.suppress(sa.exc.SQLAlchemyError):
+                self._held.close()
+            return self.hold()
+        return True
 
     def _connection_held(self) -> sa.Connection | None:
         connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")

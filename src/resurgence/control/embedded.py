@@ -52,19 +52,23 @@ class EmbeddedController:
         """The terminal state."""
         clock = SystemClock()
         definition, settings = self._definition, self._definition.settings
+        events = EventLog(clock, [self._record, *self._listeners])
         workforce = Workforce(
             ProcessScheduler(),
             clock,
             standby=settings.controller.standby,
             standby_settings=settings,
             log_folder=definition.log_file(WorkerId("standby")).parent,
+            standby_ready=lambda hand, spent: events.emit(
+                "standby_ready", worker=hand.worker, pid=hand.pid, seconds=dict(spent)
+            ),
         )
         ctx = JobContext(
             definition=definition,
             desired=DesiredConfig(parallelism=settings.pipeline.parallelism),
             backend=StateBackend(self._store, definition.name),
             workforce=workforce,
-            events=EventLog(clock, [self._record, *self._listeners]),
+            events=events,
             clock=clock,
             model=RunningJobModel(
                 heartbeat_timeout=settings.pipeline.heartbeat_timeout,

@@ -14,7 +14,7 @@ from datetime import timedelta
 from resurgence.control.background import in_thread
 from resurgence.control.events import Event
 from resurgence.control.metadata import MetadataStore
-from resurgence.errors import StorageError
+from resurgence.errors import StorageError, UserError
 from resurgence.ids import JobName
 
 _WAITING = 10_000
@@ -35,6 +35,7 @@ class EventRecorder:
         self._arrived = asyncio.Event()
         self._writing = asyncio.Lock()
         self._written = 0
+        self._largest = _BATCH
         self.dropped = 0
 
     def note(self, job: JobName, event: Event) -> None:
@@ -63,18 +64,30 @@ class EventRecorder:
                 while self._waiting and await self._write_batch():
                     pass
 
+    async def forget(self, job: JobName) -> None:
+        """Events of this job that wait are not written any more."""
+        async with self._writing:
+            self._waiting = deque(each for each in self._waiting if each[0] != job)
+
     async def _write_batch(self) -> bool:
         # A flush must not write again what is being written.
         async with self._writing:
             return await self._write()
 
     async def _write(self) -> bool:
-        batch = list(itertools.islice(self._waiting, _BATCH))
+        batch = list(itertools.islice(self._waiting, self._largest))
         try:
             await in_thread(self._metadata.record_events, batch)
         except StorageError as error:
             log.warning("events wait: %s", error.message)
             return False
+        except UserError as error:
+            # One of them cannot be written: alone, it is found and left out.
+            if len(batch) > 1:
+                self._largest = 1
+                return True
+            log.error("an event of %s is lost: %s", batch[0][0], error.message)
+            self._largest = _BATCH
         for written in batch:
             # One that was dropped meanwhile is not at the front any more.
             if self._waiting and self._waiting[0] is written:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -62,7 +62,8 @@ class JobKeeper:
         """Requests to this job take turns."""
         self.delay = timedelta(0)
         """Before the first start."""
-        self.on_gone: Callable[[JobName], None] = lambda _name: None
+        self.on_gone: Callable[[JobKeeper], None] = lambda _keeper: None
+        self.forget_events: Callable[[JobName], Awaitable[None]] | None = None
         self._last_status = record.status
         self._metadata = metadata
         self._workforce = workforce
@@ -72,6 +73,7 @@ class JobKeeper:
         self._events = EventLog(clock, [self._metrics.note, lambda event: note(self.name, event)])
         self._ctx: JobContext | None = None
         self._supervisor: Supervisor | None = None
+        self._previous: Supervisor | None = None
         self._changed = asyncio.Event()
         self._closing: StopMode | None = None
         self._task: asyncio.Task[None] | None = None
@@ -111,6 +113,9 @@ class JobKeeper:
             self._ctx.close(mode)
         self._changed.set()
         if self._task is not None:
+            if self._ctx is None:
+                # Nothing runs: it waits, or deletes, which the next controller goes on with.
+                self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def hurry(self) -> None:
@@ -127,7 +132,7 @@ class JobKeeper:
                 await self._run()
             elif self.record.desired.wanted is Wanted.DELETED:
                 if await self._deleted():
-                    self.on_gone(self.name)
+                    self.on_gone(self)
                     return
                 await self._wait(_PAUSE)
             else:
@@ -163,12 +168,16 @@ class JobKeeper:
         before = self.status
         await in_thread(self._surroundings.tidy_logs, self.name)
         left_in = before.state if before.state not in TERMINAL and before.run else None
+        if left_in is StateName.FAILING and before.run >= self.record.desired.run:
+            await self._end_given_up(before)
+            return
         try:
             if self._ctx is None:
                 self._ctx = self._context(run=self.record.desired.run)
                 self._ctx.history = _history(before) if left_in else RestartHistory()
             if self._closing is not None:
                 self._ctx.close(self._closing)
+            await self._retire_previous()
             self._supervisor = Supervisor(self._ctx, self._metadata, left_in=left_in)
             await self._supervisor.run()
             self._last_status = self._supervisor.status
@@ -178,7 +187,26 @@ class JobKeeper:
             await self._fail(error)
         finally:
             self._ctx = None
-            self._supervisor = None
+            self._previous, self._supervisor = self._supervisor, None
+
+    async def _end_given_up(self, before: JobStatus) -> None:
+        """A controller of before had given the job up, and did not come to its end."""
+        if self._ctx is not None:
+            await self._ctx.tear_down()
+            self._ctx = None
+        self._last_status = replace(before, state=StateName.FAILED, worker=None)
+        facts: dict[str, JsonValue] = {"from": StateName.FAILING, "to": StateName.FAILED}
+        self._events.emit("state", **facts, reason=before.cause)
+        try:
+            await in_thread(self._metadata.record_status, self.name, self._last_status)
+        except ResurgenceError as failure:
+            log.warning("%s: %s", self.name, failure.message)
+
+    async def _retire_previous(self) -> None:
+        """The supervisor of the run before may still wait for the database."""
+        if self._previous is not None:
+            await self._previous.retire()
+            self._previous = None
 
     async def _fail(self, error: Exception) -> None:
         message = error.message if isinstance(error, ResurgenceError) else f"a defect: {error!r}"
@@ -231,10 +259,13 @@ class JobKeeper:
 
     async def _deleted(self) -> bool:
         """Remove all that is to go; the record last, so that a later controller can go on here."""
+        await self._retire_previous()
         try:
             if self.record.desired.delete_state:
                 await in_thread(_delete_state, self.record)
             await in_thread(self._surroundings.forget, self.name)
+            if self.forget_events is not None:
+                await self.forget_events(self.name)
             await in_thread(self._metadata.delete_job, self.name)
         except ResurgenceError as error:
             log.warning("%s cannot be deleted yet: %s", self.name, error.message)

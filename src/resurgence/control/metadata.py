@@ -100,6 +100,10 @@ class MetadataStore:
         """
         return self._database.hold()
 
+    def still_holds(self) -> bool:
+        """Whether it is still the one service of this database; StorageError if it cannot tell."""
+        return self._database.still_holds()
+
     def create_job(self, record: JobRecord) -> None:
         """Keep a new job. Its SQL is kept as it is: the job is started from here."""
         with self._database.writing() as connection:

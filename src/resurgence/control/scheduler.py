@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
 from resurgence.control.background import in_thread
 from resurgence.errors import ResurgenceError
 from resurgence.ids import Generation, WorkerId
-from resurgence.worker.main import LOG_VARIABLE, TOKEN_VARIABLE
+from resurgence.worker.process import LOG_VARIABLE, SPARK_VARIABLE, TOKEN_VARIABLE
 
 _TEAR_DOWN = timedelta(seconds=1)
 _LOOK = timedelta(milliseconds=200)
@@ -41,10 +42,15 @@ class WorkerOrder:
     address: tuple[str, int]
     token: str
     log_file: Path
+    spark: dict[str, str] = field(default_factory=dict)
+    """What Spark is started with, before the first order comes."""
 
 
 class WorkerProcess:
     """A running child."""
+
+    swept = False
+    """It has ended, and nothing of its group is left."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -56,11 +62,18 @@ class WorkerProcess:
 
     async def tear_down(self) -> None:
         """Kill the whole group and wait until it is gone. The dead are not waited for."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+        self.sweep()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TEAR_DOWN.total_seconds()):
                 await self.wait()
+
+    def sweep(self) -> None:
+        """Kill what is left of the group. Not again once the leader is gone: its number may be
+        another's by then.
+        """
+        if not self.swept:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
 
 
 class AdoptedProcess(WorkerProcess):
@@ -132,11 +145,16 @@ class ProcessScheduler:
     async def start(self, order: WorkerOrder, exited: Exited) -> WorkerProcess:
         """Start a worker; `exited` is called at once when its process ends."""
         host, port = order.address
-        environment = {**os.environ, TOKEN_VARIABLE: order.token, LOG_VARIABLE: str(order.log_file)}
+        environment = {
+            **os.environ,
+            TOKEN_VARIABLE: order.token,
+            LOG_VARIABLE: str(order.log_file),
+            SPARK_VARIABLE: json.dumps(order.spark),
+        }
         command = [
             sys.executable,
             "-m",
-            "resurgence.worker.main",
+            "resurgence.worker.process",
             host,
             str(port),
             order.worker,
@@ -166,7 +184,10 @@ class ProcessScheduler:
 
     def watch(self, worker: WorkerId, process: WorkerProcess, exited: Exited) -> None:
         async def run() -> None:
-            await exited(worker, await process.wait())
+            status = await process.wait()
+            process.sweep()
+            process.swept = True
+            await exited(worker, status)
 
         watcher = asyncio.create_task(run())
         self._watchers.add(watcher)

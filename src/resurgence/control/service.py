@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import signal
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -17,10 +19,13 @@ from resurgence.control.scheduler import ProcessScheduler
 from resurgence.control.surroundings import Surroundings
 from resurgence.control.webhooks import Webhooks
 from resurgence.control.workforce import Workforce
-from resurgence.errors import ConfigError
+from resurgence.errors import ConfigError, StorageError
 from resurgence.graph.secrets import open_options
 
 _TAKE_OVER = timedelta(seconds=3)
+_LOOK = timedelta(seconds=5)
+
+log = logging.getLogger("resurgence.control")
 
 
 @asynccontextmanager
@@ -50,9 +55,11 @@ async def open_service(
     )
     await _hold(metadata)
     await controller.open()
+    watch = asyncio.create_task(_watch_hold(metadata))
     try:
         yield controller
     finally:
+        watch.cancel()
         await controller.close()
 
 
@@ -68,6 +75,21 @@ async def _hold(metadata: MetadataStore) -> None:
                 hint="stop it, or give this one another --state-dir or --database",
             )
         await asyncio.sleep(0.1)
+
+
+async def _watch_hold(metadata: MetadataStore) -> None:
+    """End this service if another one has its database: that one runs its jobs now."""
+    while True:
+        await asyncio.sleep(_LOOK.total_seconds())
+        try:
+            if await in_thread(metadata.still_holds):
+                continue
+        except StorageError as error:
+            log.warning("%s", error.message)
+            continue
+        log.error("another service has taken over the metadata database; this one ends")
+        signal.raise_signal(signal.SIGTERM)
+        return
 
 
 def _webhooks(url: str, secret: str) -> Webhooks | None:

@@ -21,12 +21,14 @@ from resurgence.control.restart_policy import GiveUp, decide
 from resurgence.control.running_job_model import WorkerState
 from resurgence.control.transitions import StateName
 from resurgence.control.workforce import Origin
-from resurgence.errors import ErrorDomain, RetryHint
+from resurgence.errors import ErrorDomain, RetryHint, StorageError
 from resurgence.state.edits import require_kept, restore_fates
 from resurgence.worker.messages import StopAfterEpoch
 
 _STEP = timedelta(seconds=60)
 _TEAR_DOWN = timedelta(seconds=15)
+_HARD = (StopMode.IMMEDIATE, StopMode.FORCE)
+"""These do not wait for a worker."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,21 @@ async def _taken_over(ctx: JobContext) -> bool:
     """
     assert ctx.hand is not None
     give_up_at = ctx.clock.now() + ctx.definition.settings.controller.adopt_timeout
-    claim = await in_thread(ctx.backend.newest_claim)
+    claim = None
+    while claim is None and ctx.stop not in _HARD and ctx.clock.now() < give_up_at:
+        try:
+            claim = await in_thread(ctx.backend.newest_claim)
+        except StorageError:
+            # A healthy worker is not given up because storage cannot be asked about it just now.
+            await ctx.tick()
+        else:
+            break
     if claim is not None and claim.generation == ctx.hand.generation:
-        while ctx.clock.now() < give_up_at and ctx.model.worker_exited() is None:
+        while (
+            ctx.clock.now() < give_up_at
+            and ctx.model.worker_exited() is None
+            and ctx.stop not in _HARD
+        ):
             if ctx.model.restored is not None or ctx.model.task_failed() is not None:
                 ctx.claim = claim
                 ctx.running_since = ctx.clock.now()
@@ -145,7 +159,6 @@ class Scheduling(State):
         await ctx.start_worker()
         ordered = False
         while True:
-            await ctx.tick()
             if ctx.stop is not None:
                 return Transition(Stopping(), "a stop was requested")
             failure = ctx.detect() or _silent_start(ctx)
@@ -161,6 +174,7 @@ class Scheduling(State):
                 return Transition(
                     Running(), f"state of epoch {ctx.model.restored.epoch} is restored"
                 )
+            await ctx.tick()
 
 
 def _silent_start(ctx: JobContext) -> Failure | None:
@@ -211,6 +225,9 @@ class Running(State):
                 )
             if ctx.restart_asked:
                 return Transition(Restarting(), "a restart was requested")
+            if ctx.model.all_stopped():
+                # By the order of a controller of before, which did not live to see it.
+                return Transition(Restarting(), "the worker had been told to stop")
             await ctx.tick()
 
 
@@ -221,7 +238,7 @@ async def _finish_epoch(ctx: JobContext) -> Failure | None:
         failure = ctx.detect()
         if failure is not None:
             return failure
-        if ctx.stop in (StopMode.IMMEDIATE, StopMode.FORCE):
+        if ctx.stop in _HARD:
             return None
         if ctx.restart_asked and ctx.desired.force:
             return None

@@ -26,12 +26,13 @@ from resurgence.control.states import (
     Transition,
 )
 from resurgence.control.transitions import TERMINAL, StateName, require_edge
-from resurgence.errors import ResurgenceError, RetryHint, StorageError
+from resurgence.errors import ErrorDomain, ResurgenceError, RetryHint, StorageError
 from resurgence.ids import NO_GENERATION
 
 _TRIES = 3
 _PAUSE = timedelta(milliseconds=200)
-_CATCH_UP = timedelta(seconds=1)
+_CATCH_UP = timedelta(milliseconds=500)
+_SAVE_WITHIN = timedelta(seconds=2)
 _HISTORY: TypeAdapter[RestartHistory] = TypeAdapter(RestartHistory)
 _REPEATABLE = frozenset(
     {
@@ -45,6 +46,9 @@ _REPEATABLE = frozenset(
 """The states whose step can be tried again as it is. The others have a worker, or count a failure;
 they go to Recovering, which waits.
 """
+
+_WAIT_FOR_STORAGE = frozenset({StateName.CREATED, StateName.COMPILING, StateName.RECOVERING})
+"""What these wait for is storage and connectors; if they hang, it is no fault of ours."""
 
 log = logging.getLogger("resurgence.control")
 
@@ -65,11 +69,12 @@ class Supervisor:
         self._ctx = ctx
         self._metadata = metadata
         self._metadata_answers = True
-        self._writing = asyncio.Lock()
         self._state: State = Created(left_in)
         self._cause = ""
         self._changed_at = ctx.clock.now()
-        self._catching_up: asyncio.Task[None] | None = None
+        self._unsaved = False
+        self._retired = False
+        self._writer: asyncio.Task[None] | None = None
         ctx.save = self._save
 
     @property
@@ -157,25 +162,35 @@ class Supervisor:
             async with asyncio.timeout(limit.total_seconds()):
                 return await state.next(self._ctx)
         except TimeoutError as error:
-            raise DeadlinePassed(
-                f"{state.name} took longer than {limit.total_seconds():.0f} s"
-            ) from error
+            passed = DeadlinePassed(f"{state.name} took longer than {limit.total_seconds():.0f} s")
+            if state.name in _WAIT_FOR_STORAGE:
+                passed.domain = ErrorDomain.EXTERNAL
+            raise passed from error
+
+    async def retire(self) -> None:
+        """Write nothing any more: another supervisor has the job. What is being written is waited
+        for, so that it cannot come later than what that one writes.
+        """
+        self._unsaved = False
+        if self._writer is not None:
+            self._retired = True
+            await asyncio.wait({self._writer}, timeout=_SAVE_WITHIN.total_seconds())
 
     async def _save(self) -> None:
         """Write the status before the state runs. A database that stays broken does not stop the
-        job: it holds nothing that a recovery needs. Nor does it hold it up: it is written to later,
-        when it answers again.
+        job: it holds nothing that a recovery needs. Nor does it hold it up: it is waited for
+        briefly, and written to when it answers.
         """
-        for attempt in range(_TRIES if self._metadata_answers else 1):
-            if attempt:
-                await asyncio.sleep(_PAUSE.total_seconds() * attempt)
-            if await self._saved():
-                return
-        if self._catching_up is None or self._catching_up.done():
-            self._catching_up = asyncio.create_task(self._catch_up())
+        self._unsaved = True
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write())
+        patience = _SAVE_WITHIN if self._metadata_answers else timedelta(0)
+        await asyncio.wait({self._writer}, timeout=patience.total_seconds())
 
-    async def _saved(self) -> bool:
-        async with self._writing:
+    async def _write(self) -> None:
+        """One write at a time, so that the newest status is the last."""
+        while self._unsaved and not self._retired:
+            self._unsaved = False
             try:
                 await in_thread(
                     self._metadata.record_status, self._ctx.definition.name, self.status
@@ -183,12 +198,7 @@ class Supervisor:
             except StorageError as error:
                 log.warning("%s", error.message)
                 self._metadata_answers = False
+                self._unsaved = True
+                await asyncio.sleep(_CATCH_UP.total_seconds())
             else:
                 self._metadata_answers = True
-            return self._metadata_answers
-
-    async def _catch_up(self) -> None:
-        while True:
-            await asyncio.sleep(_CATCH_UP.total_seconds())
-            if await self._saved():
-                return

@@ -42,8 +42,7 @@ class Surroundings:
         def compile_text(sql: str) -> Graph:
             if module is None:
                 return compile_pipeline(sql, CONNECTORS)
-            module.parent.mkdir(parents=True, exist_ok=True)
-            module.write_text(pipeline.functions or "", encoding="utf-8")
+            _written_once(module, pipeline.functions or "")
             kinds = function_kinds(module, module.with_suffix(f".{uuid.uuid4().hex[:8]}"))
             return compile_pipeline(sql, CONNECTORS, kinds)
 
@@ -98,3 +97,12 @@ def _remove(file: Path) -> None:
         if file.is_symlink():
             file.resolve().unlink(missing_ok=True)
         file.unlink()
+
+
+def _written_once(module: Path, text: str) -> None:
+    """A worker may be reading it: it appears whole, and does not change."""
+    if not module.exists():
+        module.parent.mkdir(parents=True, exist_ok=True)
+        fresh = module.with_suffix(f".{uuid.uuid4().hex[:8]}")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(module)

@@ -13,7 +13,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
@@ -31,9 +31,13 @@ _BENCH_LOOK = timedelta(milliseconds=200)
 _STANDBY_DEADLINE = timedelta(minutes=3)
 """A standby that is not ready by then is ended, and another one started."""
 _STANDBY_PAUSE = timedelta(seconds=5)
-"""Between two starts of a standby: a job that just took one needs the machine more."""
+"""From the last hire to the start of a standby, and between two starts: a job that just got a worker
+needs the machine more.
+"""
 
 LogFile = Callable[[WorkerId], Path]
+
+_LONGEST_STANDBY_PAUSE = timedelta(minutes=5)
 
 log = logging.getLogger("resurgence.control")
 
@@ -90,11 +94,14 @@ class Workforce:
     standby_settings: Settings = field(default_factory=Settings)
     log_folder: Path = Path()
     port: int = 0
+    standby_ready: Callable[[Hand, dict[str, float]], None] = lambda _hand, _seconds: None
+    """Called when a standby is started and warm, with what that took."""
 
     def __post_init__(self) -> None:
         self.address: tuple[str, int] | None = None
         self._hands: dict[WorkerId, Hand] = {}
         self._bench: list[Hand] = []
+        self._hired_at = datetime.min.replace(tzinfo=UTC)
         self._bench_task: asyncio.Task[None] | None = None
 
     @property
@@ -131,6 +138,7 @@ class Workforce:
         exited: Exited,
     ) -> tuple[Hand, Origin]:
         """A worker for a generation: a standby if there is one that fits, else a new process."""
+        self._hired_at = self.clock.now()
         fits = [each for each in self._bench if self._is_well(each) and each.spark == spark]
         if fits:
             hand = fits[0]
@@ -177,6 +185,8 @@ class Workforce:
         self._hands.pop(hand.worker, None)
         if hand in self._bench:
             self._bench.remove(hand)
+            # It never had a job that its log could be asked for.
+            hand.log_file.unlink(missing_ok=True)
 
     async def _start(
         self,
@@ -193,7 +203,7 @@ class Workforce:
         digest = token_digest(token)
         hand = self._register(worker, generation, digest, spark, log_file, receive, exited)
         hand.token = token
-        order = WorkerOrder(worker, generation, self.address, token, hand.log_file)
+        order = WorkerOrder(worker, generation, self.address, token, hand.log_file, spark)
         try:
             hand.process = await self.scheduler.start(order, self._exited)
         except BaseException:
@@ -250,17 +260,23 @@ class Workforce:
         """Keep as many standbys as are wanted; one that dies, falls silent or does not get ready is
         replaced.
         """
+        pause = _STANDBY_PAUSE
         while True:
+            if any(each.ready for each in self._bench):
+                pause = _STANDBY_PAUSE
             for hand in [each for each in self._bench if not self._is_well(each)]:
                 if hand.ready or self.clock.now() - hand.started_at > _STANDBY_DEADLINE:
                     log.warning("the standby %s is not well; it is replaced", hand.worker)
                     await self.end(hand)
-            if len(self._bench) < self.standby:
+            rested = self.clock.now() - self._hired_at >= _STANDBY_PAUSE
+            if rested and len(self._bench) < self.standby:
                 try:
                     await self._bench_one()
                 except ResurgenceError as error:
                     log.warning("no standby: %s", error.message)
-                await asyncio.sleep(_STANDBY_PAUSE.total_seconds())
+                await asyncio.sleep(pause.total_seconds())
+                # Until one gets ready, whatever keeps them from it is not made worse.
+                pause = min(pause * 2, _LONGEST_STANDBY_PAUSE)
             await asyncio.sleep(_BENCH_LOOK.total_seconds())
 
     async def _bench_one(self) -> None:
@@ -269,6 +285,7 @@ class Workforce:
         def receive(message: FromWorker) -> None:
             if isinstance(message, StandbyReady):
                 hand.ready = True
+                self.standby_ready(hand, message.seconds)
 
         async def exited(_worker: WorkerId, _status: int | None) -> None:
             log.warning("the standby %s ended", worker)

@@ -78,19 +78,50 @@ def start_session(
     goes to the end of `log_file`. `conf` wins over our settings; where that would give wrong
     results it is refused.
     """
+    jvm = launch(
+        app_name=app_name,
+        master=master,
+        memory=memory,
+        conf=conf,
+        log_file=log_file,
+        shuffle_partitions=shuffle_partitions,
+        class_data_archive=class_data_archive,
+        java_options=java_options,
+    )
+    return attach(jvm), jvm
+
+
+def launch(
+    *,
+    app_name: str,
+    master: str,
+    memory: str,
+    conf: Mapping[str, str],
+    log_file: Path,
+    shuffle_partitions: int = 2,
+    class_data_archive: bool = True,
+    java_options: Sequence[str] = (),
+) -> JvmProcess:
+    """The first half of a start: the JVM, with all settings of the session to come. How many
+    partitions a shuffle has can be set later.
+    """
     settings = session_conf(
         app_name=app_name, master=master, shuffle_partitions=shuffle_partitions, conf=conf
     )
     _set_environment(is_local=is_local(master))
-    jvm = start_jvm(
+    return start_jvm(
         memory=memory,
         conf=settings,
         log_file=log_file,
         class_data_archive=class_data_archive,
         java_options=java_options,
     )
+
+
+def attach(jvm: JvmProcess) -> SparkSession:
+    """The second half: the session in a JVM that was launched."""
     try:
-        return _connect(jvm), jvm
+        return _connect(jvm)
     except BaseException:
         jvm.close(patience=timedelta(0))
         raise

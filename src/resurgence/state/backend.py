@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
 from resurgence.errors import (
@@ -91,8 +91,14 @@ class StateBackend:
 
     # ---------------------------------------------------------------- generations
 
-    def claim_generation(self, now: datetime) -> GenerationRecord:
-        """Claim the next generation. From here on, every older one is fenced out."""
+    def claim_generation(
+        self, now: datetime, abandoned: Callable[[], bool] = lambda: False
+    ) -> GenerationRecord:
+        """Claim the next generation. From here on, every older one is fenced out.
+
+        `abandoned` says that whoever asked does not wait any more: a claim that comes too late must
+        not fence out the one that was made instead.
+        """
         while True:
             paths = self._generation_paths()
             epochs = self._epochs()
@@ -106,6 +112,8 @@ class StateBackend:
                 claimed_by=_claimant(),
                 rollback=rollback,
             )
+            if abandoned():
+                raise Retired("whoever asked for this generation waits no longer")
             if self.store.create(self.paths.generation(record.generation), record.encode()):
                 return record
 

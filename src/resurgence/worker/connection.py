@@ -35,6 +35,7 @@ from resurgence.worker.messages import (
 CONTROLLER_LOST = 3
 """Exit status of a worker whose controller went away."""
 _PAUSE_SECONDS = 0.2
+_LASTING_SECONDS = 1.0
 _KEPT_MESSAGES = 10_000
 
 
@@ -46,9 +47,12 @@ class ControlConnection:
         self._socket = _connected(address)
         self._sending = threading.Lock()
         self._is_up = True
+        self._up_at = self._lost_at = time.monotonic()
         self._kept: deque[Message] = deque(maxlen=_KEPT_MESSAGES)
         self._orders: queue.Queue[StandBy | StartExecution] = queue.Queue()
         self.stop_asked = threading.Event()
+        self._beat_seconds: float | None = None
+        self._pause = threading.Event()
         self.patience = timedelta(0)
         self.greeting: Callable[[], tuple[Message, Sequence[Message]]]
         """What to say when connected anew: who I am; and, after what was kept, where I stand."""
@@ -70,14 +74,20 @@ class ControlConnection:
         return self._orders.get(timeout=deadline.total_seconds() if deadline else None)
 
     def beat(self, interval: timedelta, heartbeat: Callable[[], Message]) -> None:
-        """Begin to send heartbeats."""
+        """Begin to send heartbeats, or go on with another interval."""
+        begun = self._beat_seconds is not None
+        self._beat_seconds = interval.total_seconds()
+        self._pause.set()
+        if not begun:
+            threading.Thread(
+                target=self._beat, args=(heartbeat,), name="heartbeat", daemon=True
+            ).start()
 
-        def run() -> None:
-            pause = threading.Event()
-            while not pause.wait(interval.total_seconds()):
-                self.send(heartbeat())
-
-        threading.Thread(target=run, name="heartbeat", daemon=True).start()
+    def _beat(self, heartbeat: Callable[[], Message]) -> None:
+        while True:
+            self._pause.clear()
+            self.send(heartbeat())
+            self._pause.wait(self._beat_seconds)
 
     def wait_until_told(self) -> None:
         """Wait until all that was kept is said; the thread that listens keeps the deadline."""
@@ -100,12 +110,18 @@ class ControlConnection:
 
     def _listen(self) -> None:
         while True:
+            self._up_at = time.monotonic()
             try:
                 for line in self._socket.makefile("rb"):
                     self._take(TO_WORKER.validate_json(line))
-            except OSError:
+            except (OSError, ValueError):
+                # Cut off, perhaps in the middle of an order; or by someone who is no controller.
                 pass
-            self._connect_anew()
+            try:
+                self._connect_anew()
+            except Exception:
+                # Without this thread nobody would notice that the controller is gone.
+                os._exit(CONTROLLER_LOST)
 
     def _take(self, order: Message) -> None:
         match order:
@@ -121,7 +137,13 @@ class ControlConnection:
         with self._sending:
             self._is_up = False
             self._socket.close()
-        give_up_at = time.monotonic() + self.patience.total_seconds()
+        now = time.monotonic()
+        if now - self._up_at > _LASTING_SECONDS:
+            # Whoever hangs up at once is no controller: that does not renew the patience.
+            self._lost_at = now
+        else:
+            time.sleep(_PAUSE_SECONDS)
+        give_up_at = self._lost_at + self.patience.total_seconds()
         while time.monotonic() < give_up_at:
             try:
                 fresh = _connected(self._address)

@@ -1,5 +1,4 @@
-"""The worker process: `python -m resurgence.worker.main HOST PORT WORKER GENERATION`, token in the
-environment.
+"""What a worker does, in the process that `process` has begun.
 
 It waits for an order, starts Spark, restores, and runs epochs until the input ends, it is told to
 stop, or something fails. It never decides about recovery: it says what happened, and waits for the
@@ -11,10 +10,9 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import signal
-import sys
 import threading
 import time
+from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,7 +23,7 @@ from resurgence.config import Settings
 from resurgence.engine.epoch import Engine, EpochReport
 from resurgence.engine.jvm import JvmProcess
 from resurgence.engine.pipeline import Pipeline
-from resurgence.engine.session import start_session
+from resurgence.engine.session import attach
 from resurgence.engine.spark_errors import SparkGone, failed_subtask, gone, translate
 from resurgence.engine.user_functions import register_functions
 from resurgence.engine.warm_up import warm_up
@@ -37,10 +35,9 @@ from resurgence.errors import (
     ResurgenceError,
     SqlError,
 )
-from resurgence.graph.secrets import Concealer, concealer_for, open_options
+from resurgence.graph.secrets import Concealer, concealer_for
 from resurgence.ids import Epoch, Generation, WorkerId
 from resurgence.state.backend import StateBackend
-from resurgence.state.key_groups import shuffle_partitions
 from resurgence.state.verification import Verification
 from resurgence.storage.object_store import shared_store
 from resurgence.testing.faults import FaultInjector, parse_faults
@@ -62,16 +59,18 @@ from resurgence.worker.messages import (
     WorkerMessage,
     WorkerStopped,
 )
+from resurgence.worker.process import TOKEN_VARIABLE, begin_jvm
 from resurgence.worker.upkeep import Upkeep
 
-TOKEN_VARIABLE = "RESURGENCE_WORKER_TOKEN"
-LOG_VARIABLE = "RESURGENCE_WORKER_LOG"
 _IDLE_POLL = timedelta(milliseconds=50)
 _ORDER_DEADLINE = timedelta(minutes=1)
 _NEXT_ORDER_DEADLINE = timedelta(minutes=5)
 """Longer than the longest wait of a recovery."""
+_MOST_REASONS = 100
 _LAST_BREATH = timedelta(seconds=2)
+_JVM_DEADLINE = timedelta(seconds=90)
 _LOCATE_WITHIN = timedelta(seconds=20)
+_LONGEST_TEXT = 20_000
 
 log = logging.getLogger("resurgence.worker")
 
@@ -94,7 +93,10 @@ class Worker:
         worker: WorkerId,
         generation: Generation,
         log_format: ConcealingFormatter,
+        jvm: Future[JvmProcess] | None = None,
     ) -> None:
+        """`jvm` is one that has been begun with the Spark settings of the first order."""
+        self._begun = jvm
         self._connection = connection
         self._log_format = log_format
         self._worker = worker
@@ -108,7 +110,6 @@ class Worker:
         self._phase_began_at = self._clock.now()
         self._jvm: JvmProcess | None = None
         self._spark: SparkSession | None = None
-        self._beats = False
 
     def run(self) -> int:
         """Take orders until one ends, or fails in a way that this process does not survive. The
@@ -124,9 +125,7 @@ class Worker:
             except queue.Empty:
                 log.error("no order came; leaving")
                 return 1
-            if not self._beats:
-                self._beats = True
-                self._connection.beat(order.settings.pipeline.heartbeat_interval, self._heartbeat)
+            self._connection.beat(order.settings.pipeline.heartbeat_interval, self._heartbeat)
             try:
                 if isinstance(order, StandBy):
                     self._stand_by(order)
@@ -155,8 +154,8 @@ class Worker:
 
     def _begin(self, order: StartExecution) -> None:
         """From here on this process is the worker of that generation."""
-        self._engine = None
         self._runs = False
+        self._engine = None
         self._last_word = None
         self._enter("start")
         self._generation = order.plan.generation
@@ -169,16 +168,12 @@ class Worker:
     def _session(self, settings: Settings, name: str) -> SparkSession:
         """Spark, started at the first order and kept for all later ones."""
         if self._spark is None:
-            opened = open_options("spark", settings.spark)
-            conf = dict(opened.values)
-            self._spark, self._jvm = start_session(
-                app_name=f"resurgence {name}",
-                master=conf.pop("spark.master", f"local[{max(2, os.cpu_count() or 2)}]"),
-                memory=conf.pop("spark.driver.memory", "2g"),
-                shuffle_partitions=shuffle_partitions(settings.pipeline.parallelism),
-                conf=conf,
-                log_file=Path(os.environ.get(LOG_VARIABLE, os.devnull)),
+            self._jvm = (
+                self._begun.result(_JVM_DEADLINE.total_seconds())
+                if self._begun is not None
+                else begin_jvm(settings.spark, name)
             )
+            self._spark = attach(self._jvm)
             self._watch_jvm(self._jvm)
         else:
             # Jobs of an engine that failed may still be running.
@@ -321,7 +316,7 @@ class Worker:
                 worker=self._worker,
                 generation=self._generation,
                 epoch=found.epoch,
-                reasons=found.faults,
+                reasons=found.faults[:_MOST_REASONS],
             )
         )
 
@@ -334,12 +329,16 @@ class Worker:
             failure = gone(self._jvm.exit_status(_LAST_BREATH))
         usable = self._is_usable(failure)
         log.error("failed: %s", failure.message, exc_info=error)
-        conceal = self._log_format.concealer.text
+
+        def conceal(text: str) -> str:
+            shown = self._log_format.concealer.text(text)
+            return shown[:_LONGEST_TEXT].encode(errors="replace").decode()
+
         progress = self._engine.progress if self._engine else None
         subtask = failed_subtask(self._spark) if self._spark else None
         position = failure.position or self._located(failure)
-        self._engine = None
         self._runs = False
+        self._engine = None
         self._enter("failed")
         self._say_last(
             TaskFailedEvent(
@@ -370,7 +369,11 @@ class Worker:
             return ""
         if engine.progress.phase != "execute" or isinstance(failure, BadRecord):
             return ""
-        return engine.locate(failure, _LOCATE_WITHIN)
+        try:
+            return engine.locate(failure, _LOCATE_WITHIN)
+        except Exception:
+            log.exception("the failing record could not be looked for")
+            return ""
 
     def _is_usable(self, failure: ResurgenceError) -> bool:
         """Whether Spark survived the failure well. What took up memory may go on doing so."""
@@ -394,22 +397,13 @@ class Worker:
         threading.Thread(target=watch, name="jvm", daemon=True).start()
 
 
-def main() -> None:
-    """Entry point of the process."""
-    host, port, worker, generation = sys.argv[1:5]
-    # Ctrl-C at a terminal goes to the whole process group; stopping is the controller's to order.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def run(
+    address: tuple[str, int], worker: str, generation: int, jvm: Future[JvmProcess] | None
+) -> int:
+    """Work until there is no more to do; the exit status."""
     log_format = ConcealingFormatter("%(asctime)s %(name)s %(levelname)s %(message)s")
     handler = logging.StreamHandler()
     handler.setFormatter(log_format)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])
-    connection = ControlConnection((host, int(port)))
-    status = Worker(connection, WorkerId(worker), Generation(int(generation)), log_format).run()
-    sys.stdout.flush()
-    # Threads may stand still for ever; they must not hold up the end. The JVM ends with its
-    # standard input.
-    os._exit(status)
-
-
-if __name__ == "__main__":
-    main()
+    connection = ControlConnection(address)
+    return Worker(connection, WorkerId(worker), Generation(generation), log_format, jvm).run()

@@ -33,7 +33,7 @@ def test_a_key_is_printed_once_and_kept_as_a_digest(cli: Cli, state_dir: Path) -
     made = cli("keys", "create", "ci", "--role", "write")
     text = made.out.strip()
     assert (made.status, text.startswith("rsg_ci_")) == (0, True)
-    store = MetadataStore(state_dir / "service.db")
+    store = MetadataStore(state_dir / ".service" / "service.db")
     (key,) = store.keys()
     store.close()
     assert (key.name, key.role, key.digest) == ("ci", Role.WRITE, digest(text))

@@ -257,7 +257,6 @@ async def test_a_worker_whose_job_was_deleted_is_ended(service: Service) -> None
 # ---------------------------------------------------------------- what was decided before
 
 
-@pytest.mark.xfail(strict=True, reason="Created waits for the worker of before, deaf to a stop")
 @played
 async def test_a_forced_stop_does_not_wait_for_a_worker_of_before(service: Service) -> None:
     service.settings["controller.adopt_timeout"] = "3s"
@@ -270,7 +269,6 @@ async def test_a_forced_stop_does_not_wait_for_a_worker_of_before(service: Servi
     assert time.monotonic() - began < 2
 
 
-@pytest.mark.xfail(strict=True, reason="a job left in Failing is started again")
 @played
 async def test_a_job_that_was_given_up_is_not_brought_back_by_the_next_controller(
     service: Service,

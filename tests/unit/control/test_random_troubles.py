@@ -14,7 +14,7 @@ from resurgence.control.transitions import StateName
 from resurgence.errors import StorageError
 
 STEPS = 12
-SEEDS = range(8)
+SEEDS = range(6)
 
 
 async def ask(service: Service, dice: random.Random) -> None:

@@ -107,7 +107,8 @@ class Adoption:
     def __init__(self, worker: WorkerId, pid: int) -> None:
         self.told: list[tuple[WorkerId, int | None]] = []
         self._ended = asyncio.Event()
-        self.process = ProcessScheduler().adopt(worker, pid, self._exited)
+        self._scheduler = ProcessScheduler()
+        self.process = self._scheduler.adopt(worker, pid, self._exited)
 
     async def _exited(self, worker: WorkerId, status: int | None) -> None:
         self.told.append((worker, status))

@@ -156,7 +156,7 @@ class HeldMetadata(MetadataStore):
         self._delete_answered.wait(LONGEST_SCENE.total_seconds())
 
     def record_status(self, name: JobName, status: JobStatus) -> None:
-        for hold in self._holds:
+        for hold in list(self._holds):
             if (hold.job, hold.state) == (name, status.state):
                 hold.wait()
         super().record_status(name, status)

@@ -260,7 +260,6 @@ def test_a_worker_leaves_when_its_patience_is_over(controller: Controller) -> No
         assert 0.9 < time.monotonic() - began < 5
 
 
-@pytest.mark.xfail(strict=True, reason="half an order ends the thread that listens")
 def test_an_order_that_was_cut_off_is_a_lost_connection(controller: Controller) -> None:
     with connected(controller, patience=0) as worker:
         controller.write(encode(StopAfterEpoch())[:-5])
@@ -268,7 +267,6 @@ def test_an_order_that_was_cut_off_is_a_lost_connection(controller: Controller) 
         assert worker.exit_status(within=2) == CONTROLLER_LOST
 
 
-@pytest.mark.xfail(strict=True, reason="every connection that is accepted renews the patience")
 def test_whoever_accepts_and_hangs_up_does_not_renew_the_patience(controller: Controller) -> None:
     """Another program may have got the port."""
     with connected(controller, patience=0.5) as worker:
