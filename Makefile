@@ -34,11 +34,12 @@ check: venv
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/check_docs.py
 
+# Two processes, each with a Spark session of its own: much of the time goes into waiting.
 test: venv
-	@$(BIN)/python -m pytest -m "not long"
+	@$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile
 
 test-all: venv
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 bench: venv
 	@set -e; for benchmark in benchmarks/*.py; do echo "$$benchmark"; $(BIN)/python "$$benchmark"; done
