@@ -47,6 +47,15 @@ def parse(lines: DataFrame, columns: Sequence[Column]) -> DataFrame:
     )
 
 
+def parse_unstructured(lines: DataFrame, column: Column) -> DataFrame:
+    """Columns `position` and `text` to the one declared column, the text of each line as it is, and
+    BAD_POSITION.
+    """
+    return lines.where(_NOT_BLANK).selectExpr(
+        f"text AS `{column.name}`", f"IF(text IS NULL, position, NULL) AS `{BAD_POSITION}`"
+    )
+
+
 def render(rows: DataFrame) -> DataFrame:
     """Rows as one column of text, each ending in a newline."""
     fields = ", ".join(

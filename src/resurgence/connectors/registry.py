@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from resurgence.connectors import impulse
+from resurgence.connectors import impulse, nexmark
 from resurgence.connectors.contract import Sink, Source
 from resurgence.connectors.filesystem import FilesystemSink
 from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
@@ -35,6 +35,23 @@ CONNECTORS: dict[str, ConnectorSpec] = {
             )
         },
     ),
+    "nexmark": ConnectorSpec(
+        name="nexmark",
+        roles={
+            Role.SOURCE: RoleSpec(
+                options={
+                    "event_rate": OptionSpec(),
+                    "runtime": OptionSpec(),
+                    "message_count": OptionSpec(),
+                    "event_time_interval": OptionSpec(),
+                    "start_time": OptionSpec(),
+                },
+                fixed_columns=nexmark.COLUMNS,
+                event_time="timestamp",
+                needs_columns=False,
+            )
+        },
+    ),
     "single_file": ConnectorSpec(
         name="single_file",
         roles={
@@ -43,6 +60,7 @@ CONNECTORS: dict[str, ConnectorSpec] = {
                     "path": OptionSpec(required=True),
                     "format": _JSON,
                     "bad_data": OptionSpec(choices=("fail", "drop"), default="fail"),
+                    "json.unstructured": OptionSpec(choices=("true", "false")),
                 }
             ),
             Role.SINK: RoleSpec(
@@ -90,8 +108,11 @@ def make_source(operator: SourceOperator) -> Source:
 
 
 def _source(operator: SourceOperator, options: Mapping[str, str]) -> Source:
+    operator = operator.model_copy(update={"columns": operator.read_columns})
     if operator.connector == "impulse":
         return impulse.ImpulseSource(options, operator.columns)
+    if operator.connector == "nexmark":
+        return nexmark.NexmarkSource(options, operator.columns)
     if operator.connector == "single_file":
         return SingleFileSource(options, operator.columns)
     raise ConfigError(f"'{operator.connector}' is not a source")

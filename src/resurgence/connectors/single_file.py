@@ -28,7 +28,7 @@ from resurgence.connectors import json_lines
 from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.contract import StagedOutput
 from resurgence.connectors.staging import FileFormat, stage_files
-from resurgence.connectors.tasks import ArrowFunction, current_subtask
+from resurgence.connectors.tasks import ArrowFunction
 from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGone, UserError
 from resurgence.graph.model import Column
 from resurgence.ids import Epoch, Generation, JobIdentity
@@ -57,6 +57,7 @@ class SingleFileSource:
     def __init__(self, options: Mapping[str, str], columns: Sequence[Column]) -> None:
         self._path = Path(options["path"]).expanduser().absolute()
         self._columns = tuple(columns)
+        self._is_unstructured = options.get("json.unstructured") == "true"
         self.drops_bad_records = options.get("bad_data") == "drop"
 
     def check(self) -> None:
@@ -97,6 +98,8 @@ class SingleFileSource:
         lines = spark.range(0, len(spans), 1, len(spans)).mapInArrow(
             _line_reader(str(self._path), spans), "position BIGINT, text STRING"
         )
+        if self._is_unstructured:
+            return json_lines.parse_unstructured(lines, self._columns[0])
         return json_lines.parse(lines, self._columns)
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
@@ -166,29 +169,33 @@ def _count_newlines(file: BinaryIO, length: int) -> int:
 
 def _line_reader(path: str, spans: tuple[_Span, ...]) -> ArrowFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:
-            pass
-        span = spans[current_subtask()]
-        with Path(path).open("rb") as file:
-            file.seek(span.start)
-            line, left, carry = span.line, span.end - span.start, b""
-            while left > 0 or carry:
-                block = file.read(min(_BLOCK, left)) if left > 0 else b""
-                left -= len(block)
-                if left > 0 and block:
-                    whole, newline, rest = (carry + block).rpartition(b"\n")
-                    if not newline:
-                        carry += block
-                        continue
-                    carry = rest
-                else:
-                    whole, carry, left = (carry + block).removesuffix(b"\n"), b"", 0
-                texts = pc.split_pattern(pa.array([whole], pa.binary()), b"\n").flatten()
-                positions = pa.array(range(line, line + len(texts)), pa.int64())
-                yield pa.RecordBatch.from_arrays([positions, _text(texts)], ["position", "text"])
-                line += len(texts)
+        # The row says which span is meant: a task's number does not, where inputs are united.
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from _read_span(path, spans[number])
 
     return read
+
+
+def _read_span(path: str, span: _Span) -> Iterator[pa.RecordBatch]:
+    with Path(path).open("rb") as file:
+        file.seek(span.start)
+        line, left, carry = span.line, span.end - span.start, b""
+        while left > 0 or carry:
+            block = file.read(min(_BLOCK, left)) if left > 0 else b""
+            left -= len(block)
+            if left > 0 and block:
+                whole, newline, rest = (carry + block).rpartition(b"\n")
+                if not newline:
+                    carry += block
+                    continue
+                carry = rest
+            else:
+                whole, carry, left = (carry + block).removesuffix(b"\n"), b"", 0
+            texts = pc.split_pattern(pa.array([whole], pa.binary()), b"\n").flatten()
+            positions = pa.array(range(line, line + len(texts)), pa.int64())
+            yield pa.RecordBatch.from_arrays([positions, _text(texts)], ["position", "text"])
+            line += len(texts)
 
 
 def _text(lines: pa.Array) -> pa.Array:

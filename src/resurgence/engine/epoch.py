@@ -278,7 +278,7 @@ class Engine:
         else:
             self.compaction.begin(
                 self._plan.after(epoch),
-                lambda each: _lowest(map(self._watermarks.get, self._graph.sources_of(each))),
+                lambda each: self._watermark(each, self._watermarks),
             )
         self._enter("idle", epoch)
         return report
@@ -334,8 +334,14 @@ class Engine:
         windows = self._graph.window_aggregates()
         if not windows:
             self._faults.hit(FaultPoint.STATE_PARTIAL, work.epoch)
+        # Windows over sources come first: the watermark is known when all of them have read.
+        over_sources = [each for each in windows if not self._is_over_windows(each)]
+        for window in over_sources:
+            self._append(work, window)
         for window in windows:
-            self._aggregate(work, window)
+            if window not in over_sources:
+                self._append(work, window)
+            self._close(work, window)
         self._faults.hit(FaultPoint.STATE_WRITTEN, work.epoch)
         for sink in self._graph.sinks():
             self._stage(work, sink)
@@ -370,14 +376,29 @@ class Engine:
                 mark = seen.watermark if mark is None else max(seen.watermark, mark)
         work.watermarks[operator_id] = END_OF_TIME if input_range.final else mark
 
-    def _aggregate(self, work: _Work, operator: WindowAggregateOperator) -> None:
-        """Append an epoch's partials, then give the rows of the windows that the watermark has
-        passed.
+    def _is_over_windows(self, operator: WindowAggregateOperator) -> bool:
+        return any(
+            isinstance(each, WindowAggregateOperator) for each in self._graph.upstream(operator.id)
+        )
+
+    def _watermark(
+        self, operator_id: OperatorId, marks: Mapping[OperatorId, int | None]
+    ) -> int | None:
+        """The watermark that an operator follows: the lowest of its sources. A session closes when
+        that is beyond its end, and not at it, so whatever reads sessions, or meets what does, is a
+        microsecond behind.
         """
+        lowest = _lowest(marks.get(each) for each in self._graph.sources_of(operator_id))
+        if lowest is None or lowest == END_OF_TIME:
+            return lowest
+        return lowest - self._graph.sessions_before(operator_id)
+
+    def _append(self, work: _Work, operator: WindowAggregateOperator) -> None:
+        """Add an epoch's partials to what the windows have."""
         self._enter("execute", work.epoch, operator.id)
         window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
         sources = self._graph.sources_of(operator.id)
-        before = _lowest(self._watermarks[each] for each in sources)
+        before = self._watermark(operator.id, self._watermarks)
         rows = self._pipeline.derive(operator.input, work.rows)
         open_from = window.open_from(before)
         timers = self._timers.get(operator.id, ())
@@ -385,7 +406,7 @@ class Engine:
         if rows is not None:
             with work.profile.measure("spark"):
                 spread = self._groups_per_row.get(operator.id, 0.0) > SPREAD_ABOVE
-                partials = window.partials(rows, count_rows=True, spread=spread)
+                partials = window.partials(rows, before, count_rows=True, spread=spread)
                 written = table.write(
                     table.dealt(partials),
                     work.epoch,
@@ -396,20 +417,38 @@ class Engine:
             work.late_rows[operator.id] = written.late_rows
             work.kept_rows[operator.id] = written.kept_rows
             rows_read = sum(work.inputs[each].rows for each in sources)
-            self._groups_per_row[operator.id] = sum(each.rows for each in written.files) / rows_read
+            self._groups_per_row[operator.id] = sum(each.rows for each in written.files) / max(
+                1, rows_read
+            )
             work.bytes_written += written.bytes
             # The table is the engine's, but a failure throws the engine away: nothing sees this
             # before the seal.
             table.append(written.files)
             timers += window.timers(written.files, open_from)
+        work.timers[operator.id] = timers
+
+    def _close(self, work: _Work, operator: WindowAggregateOperator) -> None:
+        """Give the rows of the windows that the watermark has passed."""
+        self._enter("execute", work.epoch, operator.id)
+        window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
+        sources = self._graph.sources_of(operator.id)
+        open_from = window.open_from(self._watermark(operator.id, self._watermarks))
         for each in sources:
             self._observe(work, each)
-        after = _lowest(work.watermarks[each] for each in sources)
+        after = self._watermark(operator.id, work.watermarks)
+        timers = work.timers[operator.id]
         work.rows[operator.id] = None
         still_open_from = window.open_from(after)
         if after is not None and any(timer <= after for timer in timers):
-            closing = table.read(self._pipeline.spark, open_from, still_open_from)
-            work.rows[operator.id] = window.results(window.merged(closing))
+            bins = window.bins_to_close(open_from, still_open_from)
+            closing = table.read(self._pipeline.spark, *bins)
+            work.rows[operator.id] = window.closed(closing, open_from, still_open_from)
+            carried = window.carried(closing, still_open_from)
+            if carried is not None:
+                with work.profile.measure("spark"):
+                    written = table.write(carried, work.epoch, self._plan.generation)
+                work.bytes_written += written.bytes
+                table.append(written.files)
         table.drop_before(still_open_from)
         work.timers[operator.id] = window.timers(table.files, still_open_from)
 
@@ -478,7 +517,7 @@ class Engine:
             )
             input_range: InputRange | None = None
             timers: tuple[int, ...] = ()
-            place = None if isinstance(operator, WindowAggregateOperator) else operator.place
+            place = operator.place if isinstance(operator, SourceOperator | SinkOperator) else None
             if isinstance(operator, SourceOperator):
                 input_range = work.inputs[operator.id]
                 tables = {OFFSETS: TableCheckpoint(kind=TableKind.GLOBAL, values=input_range.end)}

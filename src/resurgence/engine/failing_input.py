@@ -67,7 +67,7 @@ class FailingInput:
     ) -> InputRange | None:
         """The smallest piece that is known to fail by itself; None if not even the whole does."""
         failing = self.inputs[source.id]
-        if not self._fails(source, failing):
+        if not has_time() or not self._fails(source, failing):
             return None
         while failing.rows > 1 and has_time():
             first = self._first_half(source, failing, now)
@@ -76,7 +76,7 @@ class FailingInput:
             second = InputRange(start=first.end, end=failing.end, rows=failing.rows - first.rows)
             if self._fails(source, first):
                 failing = first
-            elif self._fails(source, second):
+            elif has_time() and self._fails(source, second):
                 failing = second
             else:
                 break

@@ -4,7 +4,9 @@ by epoch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
@@ -12,21 +14,27 @@ from pyspark.sql import DataFrame, SparkSession
 from resurgence.connectors.contract import Sink, Source
 from resurgence.connectors.registry import make_sink, make_source
 from resurgence.engine.operators.window_aggregate import PARTIALS, WindowAggregate
+from resurgence.engine.operators.windows import compile_window
 from resurgence.engine.spark_errors import translate
 from resurgence.engine.time_table import TimeTable
 from resurgence.errors import ResurgenceError, SqlError
 from resurgence.graph.model import (
     EVENT_TIME,
     AggregateCall,
+    ClosedQueryOperator,
     Expression,
     Graph,
     QueryOperator,
     SinkOperator,
     SourceOperator,
+    StatelessOperator,
+    UnionOperator,
     WatermarkSpec,
     WindowAggregateOperator,
+    inputs_of,
 )
 from resurgence.ids import OperatorId
+from resurgence.sql.call_parts import batch_sql
 from resurgence.state.key_groups import shuffle_partitions
 from resurgence.state.paths import JobPaths
 
@@ -44,7 +52,9 @@ class Pipeline:
         self.sinks: dict[OperatorId, Sink] = {}
         self.windows: dict[OperatorId, WindowAggregate] = {}
         self.tables: dict[OperatorId, TimeTable] = {}
-        shapes: dict[OperatorId, DataFrame] = {}
+        self._shapes: dict[OperatorId, DataFrame] = {}
+        """No rows of each operator, with its columns."""
+        shapes = self._shapes
         for operator in graph.operators:
             if isinstance(operator, SourceOperator):
                 self.sources[operator.id] = make_source(operator)
@@ -65,11 +75,16 @@ class Pipeline:
                     url=state_url,
                     folder=paths.table(operator.id, PARTIALS),
                     schema=window.schema,
-                    keys=window.keys,
+                    keys=window.hashed,
                     parallelism=parallelism,
                 )
                 shapes[operator.id] = window.results(spark.createDataFrame([], window.schema))
-            else:
+            elif isinstance(operator, UnionOperator):
+                shapes[operator.id] = _united([shapes[each] for each in operator.inputs])
+            elif isinstance(operator, ClosedQueryOperator):
+                inputs = [shapes[each] for each in operator.inputs]
+                shapes[operator.id] = _checked_closed_query(spark, operator, inputs)
+            elif isinstance(operator, SinkOperator):
                 self.sinks[operator.id] = make_sink(operator, state_url, paths.job)
 
     def sink_tables(self) -> list[tuple[OperatorId, ...]]:
@@ -90,11 +105,26 @@ class Pipeline:
         if operator_id in given:
             return given[operator_id]
         operator = self.graph.operator(operator_id)
-        assert isinstance(operator, QueryOperator | SinkOperator), f"{operator_id} has not run yet"
-        rows = self.derive(operator.input, given)
-        if rows is None or isinstance(operator, SinkOperator):
-            return rows
-        return apply_query(rows, operator)
+        assert isinstance(operator, StatelessOperator | SinkOperator), (
+            f"{operator_id} has not run yet"
+        )
+        inputs = inputs_of(operator)
+        found = [self.derive(each, given) for each in inputs]
+        if all(each is None for each in found):
+            return None
+        rows = [
+            self._shapes[name] if each is None else each
+            for name, each in zip(inputs, found, strict=True)
+        ]
+        match operator:
+            case QueryOperator():
+                return apply_query(rows[0], operator)
+            case UnionOperator():
+                return _united(rows)
+            case ClosedQueryOperator():
+                return apply_closed_query(self.spark, rows, operator)
+            case _:
+                return rows[0]
 
 
 def event_time(watermark: WatermarkSpec) -> str:
@@ -107,6 +137,32 @@ def apply_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:
     if operator.where is not None:
         rows = rows.where(operator.where.sql)
     return rows.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in operator.select))
+
+
+def apply_closed_query(
+    spark: SparkSession, inputs: Sequence[DataFrame], operator: ClosedQueryOperator
+) -> DataFrame:
+    """The batch query over all rows that there are."""
+    named: dict[str, Any] = {f"input_{number}": rows for number, rows in enumerate(inputs)}
+    return spark.sql(operator.sql, **named)
+
+
+def _checked_closed_query(
+    spark: SparkSession, operator: ClosedQueryOperator, inputs: Sequence[DataFrame]
+) -> DataFrame:
+    try:
+        return apply_closed_query(spark, inputs, operator)
+    except (AnalysisException, ParseException) as error:
+        failure = translate(error)
+        if operator.position is None:
+            raise failure from error
+        place = operator.position
+        raise SqlError(failure.message, line=place.line, column=place.column) from error
+
+
+def _united(inputs: Sequence[DataFrame]) -> DataFrame:
+    """All rows, under the names of the first; of each column the type that holds all its values."""
+    return functools.reduce(DataFrame.union, inputs)
 
 
 def _checked_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:
@@ -128,13 +184,12 @@ def _checked_window(
     rows: DataFrame, operator: WindowAggregateOperator, partitions: int
 ) -> WindowAggregate:
     try:
-        return WindowAggregate(operator, rows, partitions)
+        return compile_window(operator, rows, partitions)
     except (AnalysisException, ParseException) as error:
         for key in operator.keys:
             _pin(rows, key, key.sql)
         for call in operator.aggregates:
-            condition = f" FILTER (WHERE {call.condition})" if call.condition else ""
-            _pin(rows, call, f"{call.function}({', '.join(call.arguments) or '1'}){condition}")
+            _pin(rows, call, batch_sql(call))
         raise translate(error) from error
 
 

@@ -1,4 +1,5 @@
-"""Reads a source's range, and learns on the way what the epoch must know of it.
+"""Reads a source's range, computes what its table declares as computed, and learns on the way what
+the epoch must know of it.
 
 The watermark and the bad records are observed by the job that reads the rows, not by a second one.
 What is observed is computed as a column before: Spark compiles columns, and interprets what it
@@ -9,12 +10,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from resurgence.connectors.contract import BAD_POSITION, Source
 from resurgence.engine.pipeline import event_time
-from resurgence.graph.model import SourceOperator, WatermarkSpec
+from resurgence.engine.spark_errors import translate
+from resurgence.errors import SqlError
+from resurgence.graph.model import Column, SourceOperator, WatermarkSpec
 from resurgence.state.records import InputRange
 
 _WATERMARK = "__watermark"
@@ -51,11 +55,13 @@ class SourceReader:
 
     def __init__(self, operator: SourceOperator, source: Source) -> None:
         self.source = source
+        self._columns = operator.columns
         self._watermark = operator.watermark
 
     def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> Reading:
         rows = self.source.read(spark, input_range, parallelism)
         may_be_bad = BAD_POSITION in rows.columns
+        rows = with_generated(rows, self._columns)
         observed = []
         if self._watermark is not None:
             mark = _micros(self._watermark)
@@ -70,6 +76,50 @@ class SourceReader:
         observation = Observation()
         rows = rows.observe(observation, *observed)
         return Reading(rows.where(_GOOD) if may_be_bad else rows, observation)
+
+
+def with_generated(rows: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
+    """The rows with the columns that are computed, all in the order of the declaration. Raises an
+    SqlError at the place of an expression that Spark refuses.
+    """
+    if all(each.generated is None for each in columns):
+        return rows
+    may_be_bad = BAD_POSITION in rows.columns
+    values = [_value(each, may_be_bad) for each in columns]
+    try:
+        return rows.selectExpr(*values, *([f"`{BAD_POSITION}`"] if may_be_bad else []))
+    except (AnalysisException, ParseException) as error:
+        for each, value in zip(columns, values, strict=True):
+            _pin(rows, each, value)
+        raise translate(error) from error
+
+
+def _value(column: Column, may_be_bad: bool) -> str:
+    """A column of a row. A bad record has no values to compute with."""
+    if column.generated is None:
+        return f"`{column.name}`"
+    value = f"CAST({column.generated.sql} AS {column.type})"
+    if not column.nullable:
+        value = f"coalesce({value}, CAST(raise_error({_fault(column)}) AS {column.type}))"
+    value = f"IF({_GOOD}, {value}, NULL)" if may_be_bad else value
+    return f"{value} AS `{column.name}`"
+
+
+def _fault(column: Column) -> str:
+    """A text of Spark SQL."""
+    name = column.name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{name} is computed, NOT NULL, and has no value'"
+
+
+def _pin(rows: DataFrame, column: Column, value: str) -> None:
+    try:
+        rows.selectExpr(value)
+    except (AnalysisException, ParseException) as error:
+        failure = translate(error)
+        place = column.generated.position if column.generated else None
+        if place is None:
+            raise failure from error
+        raise SqlError(failure.message, line=place.line, column=place.column) from error
 
 
 def _micros(watermark: WatermarkSpec) -> str:

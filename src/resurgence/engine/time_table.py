@@ -94,10 +94,12 @@ class TimeTable:
     def __init__(
         self, *, url: str, folder: str, schema: StructType, keys: tuple[str, ...], parallelism: int
     ) -> None:
+        """`keys` are the columns that rows are shuffled by before they are written."""
         self._url = url
         self._folder = folder
         self._schema = schema
-        self._group = f"pmod(hash({', '.join((BIN, *keys))}), {KEY_GROUPS})"
+        # Rows without keys are all in the first group.
+        self._group = f"pmod(hash({', '.join(keys)}), {KEY_GROUPS})" if keys else "0"
         self._parallelism = parallelism
         self._subtasks: tuple[tuple[FileSlice, ...], ...] = ((),) * parallelism
 
@@ -153,7 +155,7 @@ class TimeTable:
         """Write rows as files, one Spark job. They are not part of the table until they are
         appended to it.
 
-        `rows` come out of a shuffle by (bin, keys), into the partitions that `key_groups`
+        `rows` come out of a shuffle by the table's keys, into the partitions that `key_groups`
         prescribes. With `open_from`, rows of earlier bins are left out, and rows of the input are
         counted by `ROWS`. The tasks do that: a bound in the plan would be new code for Spark to compile in
         every epoch, and an observed count takes it out of Spark's generated loops.
@@ -181,7 +183,7 @@ class TimeTable:
         return Written(files, kept, late)
 
     def dealt(self, shuffled: DataFrame) -> DataFrame:
-        """Rows that were shuffled by (bin, keys), with one partition per subtask."""
+        """Rows that were shuffled by the table's keys, with one partition per subtask."""
         if shuffle_partitions(self._parallelism) == self._parallelism:
             return shuffled
         return shuffled.coalesce(self._parallelism)
@@ -258,7 +260,7 @@ def _writer(
                 kept, late = kept + kept_here, late + late_here
             if batch.num_rows:
                 groups.update(pc.unique(batch.column(GROUP)).to_pylist())
-                encoder.add(batch.drop_columns([GROUP]))
+                encoder.add(_nullable_inside(batch.drop_columns([GROUP])))
                 bounds.extend(time_bounds(batch, BIN))
         encoded = encoder.finish()
         path = None
@@ -296,6 +298,25 @@ def _without_late(batch: pa.RecordBatch, open_from: int) -> tuple[pa.RecordBatch
         return rest, total, 0
     late = pc.sum(stood_for.filter(is_late)).as_py()
     return rest.filter(pc.invert(is_late)), total - late, late
+
+
+def _nullable_inside(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch whose structs may have nulls in all their fields: Spark gives a null VARIANT as one of
+    fields that must not be null, and are.
+    """
+    schema = pa.schema([each.with_type(_nullable_fields(each.type)) for each in batch.schema])
+    return batch if schema.equals(batch.schema) else batch.cast(schema)
+
+
+def _nullable_fields(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        return pa.struct(
+            [each.with_type(_nullable_fields(each.type)).with_nullable(True) for each in fields]
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_nullable_fields(kind.value_type)))
+    return kind
 
 
 def _reader(url: str, files: tuple[StateFile, ...], start: int, end: int) -> ArrowFunction:

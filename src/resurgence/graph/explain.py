@@ -7,11 +7,14 @@ from collections.abc import Iterator
 from resurgence.graph.model import (
     EVENT_TIME,
     AggregateCall,
+    ClosedQueryOperator,
     Graph,
     Operator,
     QueryOperator,
     SinkOperator,
     SourceOperator,
+    UnionOperator,
+    UpdatingQueryOperator,
     WindowAggregateOperator,
 )
 from resurgence.graph.secrets import shown_value
@@ -53,6 +56,18 @@ def _operator_lines(operator: Operator, parallelism: int) -> Iterator[str]:
         case WindowAggregateOperator():
             yield f"{operator.id}: window aggregate"
             yield from _window_lines(operator, parallelism)
+        case UnionOperator():
+            yield f"{operator.id}: union"
+            yield f"  inputs       {', '.join(operator.inputs)}"
+            yield "  state        none"
+        case ClosedQueryOperator():
+            yield f"{operator.id}: query over closed windows"
+            yield f"  inputs       {', '.join(operator.inputs)}"
+            yield f"  computes     {operator.sql}"
+            yield "  state        none: all rows of a window come in one epoch"
+        case UpdatingQueryOperator():
+            yield f"{operator.id}: updating query"
+            yield from _updating_lines(operator, parallelism)
         case SinkOperator():
             yield f"{operator.id}: sink"
             yield from _sink_lines(operator)
@@ -78,15 +93,55 @@ def _query_lines(operator: QueryOperator) -> Iterator[str]:
 
 def _window_lines(operator: WindowAggregateOperator, parallelism: int) -> Iterator[str]:
     yield f"  input        {operator.input}"
-    yield f"  window       tumbling, {duration_text(operator.width_micros)} of event time"
+    yield f"  window       {_window(operator)}"
     yield f"  keys         {', '.join(each.sql for each in operator.keys) or 'none'}"
     for index, each in enumerate(operator.aggregates):
         yield f"  {'aggregates' if index == 0 else '':<12} {each.name} = {_aggregate(each)}"
-    subtasks = f"{parallelism} subtask" if parallelism == 1 else f"{parallelism} subtasks"
     hashed = "the window and the keys" if operator.keys else "the window"
-    yield f"  parallelism  {subtasks}, by hash of {hashed}"
-    yield "  state        TimeTable 'partials': a row per window, group and epoch, in one bin per window"
-    yield "  dropped      a bin, when the watermark passes the end of its window and its rows have gone out"
+    if operator.window != "tumble":
+        hashed = "the keys"
+    yield f"  parallelism  {_subtasks(parallelism)}, by hash of {hashed}"
+    if operator.window == "session":
+        yield "  state        TimeTable 'partials': a row per open session, group and epoch"
+        yield "  dropped      a session, when the watermark passes its end and its row has gone out"
+    elif operator.window == "hop":
+        yield "  state        TimeTable 'partials': a row per pane, group and epoch, in one bin per pane"
+        yield "  dropped      a pane, when the watermark passes the end of its last window"
+    else:
+        yield "  state        TimeTable 'partials': a row per window, group and epoch, in one bin per window"
+        yield (
+            "  dropped      a bin, when the watermark passes the end of its window and its rows have "
+            "gone out"
+        )
+
+
+def _window(operator: WindowAggregateOperator) -> str:
+    width = duration_text(operator.width_micros)
+    if operator.window == "hop":
+        slide = duration_text(operator.slide_micros or 0)
+        return f"hopping, {width} of event time every {slide}"
+    if operator.window == "session":
+        return f"session, ended by {width} of event time without a row"
+    return f"tumbling, {width} of event time"
+
+
+def _updating_lines(operator: UpdatingQueryOperator, parallelism: int) -> Iterator[str]:
+    for number, each in enumerate(operator.inputs):
+        yield f"  input        {each.operator} as input_{number}"
+        yield f"  keys         {', '.join(each.keys) or 'none: all rows belong together'}"
+    yield f"  computes     {operator.sql}"
+    yield f"  parallelism  {_subtasks(parallelism)}, by hash of the keys"
+    yield "  state        KeyTable for each input: the rows, by key"
+    dropped = (
+        f"a key that has not changed for {duration_text(operator.ttl_micros)}"
+        if operator.ttl_micros
+        else "never"
+    )
+    yield f"  dropped      {dropped}"
+
+
+def _subtasks(parallelism: int) -> str:
+    return f"{parallelism} subtask" if parallelism == 1 else f"{parallelism} subtasks"
 
 
 def _sink_lines(operator: SinkOperator) -> Iterator[str]:

@@ -7,6 +7,7 @@ can name the place. Nothing here knows Spark, storage or the parser.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
@@ -16,7 +17,14 @@ from resurgence.graph.secrets import shown_value
 from resurgence.ids import OperatorId
 
 EVENT_TIME = "__event_time"
-"""The hidden column that carries event time from a source to the operators that need it."""
+"""The hidden column that carries event time from a source to the operators that need it. For rows of
+a window it is the window's last microsecond.
+"""
+
+CHANGE = "__change"
+"""The hidden column of an updating result: 1 for a row that came, -1 for one that went. Over any
+number of epochs, the rows that came less those that went are the batch answer so far.
+"""
 
 
 class Value(BaseModel):
@@ -32,20 +40,22 @@ class Position(Value):
     column: int
 
 
-class Column(Value):
-    """A declared column: a name and a Spark SQL type."""
-
-    name: str
-    type: str
-    nullable: bool = True
-
-
 class Expression(Value):
     """A named expression in Spark SQL over the columns of the operator's input."""
 
     name: str
     sql: str
     position: Position | None = None
+
+
+class Column(Value):
+    """A declared column: a name and a Spark SQL type."""
+
+    name: str
+    type: str
+    nullable: bool = True
+    generated: Expression | None = None
+    """Set if the column is not read but computed, over the columns that are."""
 
 
 class WatermarkSpec(Value):
@@ -81,6 +91,11 @@ class SourceOperator(Value):
     watermark: WatermarkSpec | None = None
 
     @property
+    def read_columns(self) -> tuple[Column, ...]:
+        """The columns that the connector gives; the others are computed from them."""
+        return tuple(each for each in self.columns if each.generated is None)
+
+    @property
     def place(self) -> str:
         """Where its rows are: an offset means nothing elsewhere."""
         return _place(self.connector, self.options)
@@ -96,19 +111,74 @@ class QueryOperator(Value):
     select: tuple[Expression, ...]
 
 
-class WindowAggregateOperator(Value):
-    """Groups rows by a tumbling window of event time and keys; gives a window's rows when the
-    watermark passes it.
+class UnionOperator(Value):
+    """All rows of several inputs. Columns are matched by position, and have the names of the first."""
 
-    Its output columns are `window` (struct of start and end), the keys, the aggregates.
+    kind: Literal["union"] = "union"
+    id: OperatorId
+    inputs: tuple[OperatorId, ...]
+
+
+class WindowAggregateOperator(Value):
+    """Groups rows by a window of event time and keys; gives a window's rows when the watermark
+    passes it.
+
+    Its output columns are `window` (struct of start and end), the keys, the aggregates, and event
+    time.
     """
 
     kind: Literal["window_aggregate"] = "window_aggregate"
     id: OperatorId
     input: OperatorId
+    window: Literal["tumble", "hop", "session"] = "tumble"
     width_micros: int
+    """Of a session: the gap that ends it."""
+    slide_micros: int | None = None
+    """Of a hop: from the start of a window to the start of the next."""
     keys: tuple[Expression, ...]
     aggregates: tuple[AggregateCall, ...]
+
+
+class ClosedQueryOperator(Value):
+    """A query over rows of windows that have closed, all at once: joins, aggregates, window
+    functions. It keeps nothing, because its inputs give all rows of a window in one epoch.
+
+    `sql` is a whole query in Spark SQL; `{input_0}`, `{input_1}`, … stand for the inputs.
+    """
+
+    kind: Literal["closed_query"] = "closed_query"
+    id: OperatorId
+    inputs: tuple[OperatorId, ...]
+    sql: str
+    position: Position | None = None
+
+
+class UpdatingInput(Value):
+    """What an updating query keeps of one input: these columns, by these keys among them."""
+
+    operator: OperatorId
+    columns: tuple[Expression, ...]
+    keys: tuple[str, ...]
+    is_updating: bool = False
+    """Its rows carry `CHANGE`."""
+
+
+class UpdatingQueryOperator(Value):
+    """A query whose result changes as rows come: aggregates without a window, joins, the newest row
+    by key. It keeps the rows of its inputs by key, and gives the changes of its result.
+
+    `sql` is a whole query in Spark SQL, right for the rows of any set of keys by itself;
+    `{input_0}`, `{input_1}`, … stand for the kept rows. Inputs have as many keys as each other;
+    none means that all rows belong together.
+    """
+
+    kind: Literal["updating_query"] = "updating_query"
+    id: OperatorId
+    inputs: tuple[UpdatingInput, ...]
+    sql: str
+    ttl_micros: int | None = None
+    """Keys without a change for so long are forgotten."""
+    position: Position | None = None
 
 
 class SinkOperator(Value):
@@ -129,9 +199,30 @@ class SinkOperator(Value):
 
 
 Operator = Annotated[
-    SourceOperator | QueryOperator | WindowAggregateOperator | SinkOperator,
+    SourceOperator
+    | QueryOperator
+    | UnionOperator
+    | WindowAggregateOperator
+    | ClosedQueryOperator
+    | UpdatingQueryOperator
+    | SinkOperator,
     Field(discriminator="kind"),
 ]
+StatelessOperator = QueryOperator | UnionOperator | ClosedQueryOperator
+DurableOperator = SourceOperator | WindowAggregateOperator | UpdatingQueryOperator | SinkOperator
+
+
+def inputs_of(operator: Operator) -> tuple[OperatorId, ...]:
+    """The operators that an operator reads."""
+    match operator:
+        case SourceOperator():
+            return ()
+        case UnionOperator() | ClosedQueryOperator():
+            return operator.inputs
+        case UpdatingQueryOperator():
+            return tuple(each.operator for each in operator.inputs)
+        case _:
+            return (operator.input,)
 
 
 def _place(connector: str, options: Mapping[str, str]) -> str:
@@ -156,18 +247,65 @@ class Graph(Value):
     def window_aggregates(self) -> tuple[WindowAggregateOperator, ...]:
         return tuple(each for each in self.operators if isinstance(each, WindowAggregateOperator))
 
-    def durable(self) -> tuple[SourceOperator | WindowAggregateOperator | SinkOperator, ...]:
+    def updating_queries(self) -> tuple[UpdatingQueryOperator, ...]:
+        return tuple(each for each in self.operators if isinstance(each, UpdatingQueryOperator))
+
+    def durable(self) -> tuple[DurableOperator, ...]:
         """The operators that have something in a checkpoint."""
-        return tuple(each for each in self.operators if not isinstance(each, QueryOperator))
+        return tuple(each for each in self.operators if isinstance(each, DurableOperator))
 
     def upstream(self, operator_id: OperatorId) -> Iterator[Operator]:
-        """The operators that feed this one, nearest first."""
-        current = self.operator(operator_id)
-        while not isinstance(current, SourceOperator):
-            current = self.operator(current.input)
-            yield current
+        """The operators that feed this one, each once, nearest first."""
+        seen = {operator_id}
+        waiting = deque(inputs_of(self.operator(operator_id)))
+        while waiting:
+            current = waiting.popleft()
+            if current not in seen:
+                seen.add(current)
+                operator = self.operator(current)
+                yield operator
+                waiting.extend(inputs_of(operator))
 
     def sources_of(self, operator_id: OperatorId) -> tuple[OperatorId, ...]:
-        """The sources whose watermarks this operator follows."""
-        chain = (self.operator(operator_id), *self.upstream(operator_id))
-        return tuple(each.id for each in chain if isinstance(each, SourceOperator))
+        """The sources whose watermarks this operator follows: those that feed it, and those that
+        feed what its rows meet in a closed query. Windows that meet must close in the same epoch.
+        """
+        return tuple(
+            each.id
+            for each in self.operators
+            if each.id in self._follows(operator_id) and isinstance(each, SourceOperator)
+        )
+
+    def sessions_before(self, operator_id: OperatorId) -> int:
+        """How many sessions, one over the other, stand before this operator or before a window that
+        its rows meet: the same for all that meet.
+        """
+        windows = [
+            each for each in self.window_aggregates() if each.id in self._follows(operator_id)
+        ]
+        own = {each.id for each in windows} | {operator_id}
+        return max(
+            sum(
+                isinstance(fed, WindowAggregateOperator) and fed.window == "session"
+                for fed in self.upstream(each)
+            )
+            for each in own
+        )
+
+    def _follows(self, operator_id: OperatorId) -> set[OperatorId]:
+        """The operators that share this one's watermark, and all that feed them."""
+        feeds = {
+            each.id: {each.id, *(fed.id for fed in self.upstream(each.id))}
+            for each in self.operators
+            if isinstance(each, ClosedQueryOperator) and len(each.inputs) > 1
+        }
+        found = {operator_id, *(each.id for each in self.upstream(operator_id))}
+        windows = {each.id for each in self.window_aggregates()}
+        while True:
+            more = set(found)
+            for members in feeds.values():
+                if members & found & windows:
+                    more |= members
+            if more == found:
+                return found
+            found = more

@@ -7,20 +7,36 @@ is neither grouped nor aggregated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from resurgence.graph.model import AggregateCall, Expression
+from resurgence.graph.model import EVENT_TIME, AggregateCall, Expression, Position, UpdatingInput
+from resurgence.ids import OperatorId
+from resurgence.sql.aggregate_reader import AggregateReader, unwrapped
+from resurgence.sql.call_parts import batch_sql, over_columns
 from resurgence.sql.dialect import to_spark
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import Call
-from resurgence.sql.grouping import WINDOW, Grouping, calls, read_grouping, tumble_micros
+from resurgence.sql.grouping import (
+    WINDOW,
+    Grouping,
+    calls,
+    is_window_call,
+    read_grouping,
+    window_call,
+)
 from resurgence.sql.operators import Operators
-from resurgence.sql.projection import Item, named_items
-from resurgence.sql.relation import Attribute, Relation, reference
-
-WINDOW_TYPE = "STRUCT<`start`: TIMESTAMP, `end`: TIMESTAMP>"
+from resurgence.sql.projection import Item, carried, named_items, told_by
+from resurgence.sql.relation import (
+    WINDOW_TYPE,
+    Attribute,
+    Relation,
+    RowKind,
+    WindowPart,
+    column_sql,
+    reference,
+)
 
 
 @dataclass
@@ -37,53 +53,126 @@ class Aggregation:
 
     def compile(self) -> Relation:
         self._refuse_stars()
-        grouping = self._grouping()
+        grouping = read_grouping(self.select, self.source, self.expressions)
         values = [each.unalias() for each in self.select.expressions]
         rewritten = [self._rewritten(each, grouping) for each in values]
         having = self._having(grouping)
-        aggregate = self.operators.window_aggregate(
-            self.source.operator, grouping.width_micros, grouping.keys, tuple(self._calls.values())
-        )
-        names = [
-            WINDOW,
-            *(each.name for each in grouping.keys),
-            *(each.name for each in self._calls.values()),
-        ]
-        types = {WINDOW: WINDOW_TYPE}
-        output = Relation(
-            operator=aggregate,
-            attributes=tuple(Attribute(each, each, types.get(each)) for each in names),
-            has_event_time=False,
-            is_aggregated=True,
-        )
+        output = self._aggregate(grouping)
         items = [
             self._item(node, value, output, grouping)
             for node, value in zip(self.select.expressions, rewritten, strict=True)
         ]
         chosen = named_items(items)
         operator = self.operators.query(
-            aggregate,
-            tuple(expression for _, expression in chosen),
+            output.operator,
+            (*(expression for _, expression in chosen), *carried(output)),
             self._filter(having, output),
         )
+        return replace(output, operator=operator, attributes=tuple(each for each, _ in chosen))
+
+    # ---------------------------------------------------------------- the operator
+
+    def _aggregate(self, grouping: Grouping) -> Relation:
+        """The aggregate itself: the window if it makes one, the keys, the calls."""
+        keys = tuple(
+            Attribute(
+                each.name, each.name, WINDOW_TYPE if part is WindowPart.WHOLE else None, window=part
+            )
+            for each in grouping.keys
+            for part in [self._window_part(each)]
+        )
+        results = tuple(Attribute(each.name, each.name) for each in self._calls.values())
+        if grouping.window is not None:
+            return self._over_window(grouping, keys, results)
+        if self.source.kind is RowKind.CLOSED and any(map(self.source.tells_window, keys)):
+            operator = self.operators.closed_query(
+                (self.source.operator,), self._closed_sql(grouping), self._position()
+            )
+            return replace(self.source, operator=operator, attributes=(*keys, *results))
         return Relation(
-            operator, tuple(each for each, _ in chosen), has_event_time=False, is_aggregated=True
+            operator=self._updating(grouping),
+            attributes=(*keys, *results),
+            has_event_time=False,
+            kind=RowKind.UPDATING,
         )
 
-    def _grouping(self) -> Grouping:
+    def _over_window(
+        self, grouping: Grouping, keys: tuple[Attribute, ...], results: tuple[Attribute, ...]
+    ) -> Relation:
+        made = grouping.window
+        assert made is not None
         script = self.expressions.script
         place = self.select.args.get("group") or self.select
-        if self.source.is_aggregated:
-            message = "an aggregate over an aggregate is not supported yet: windows have no event time of their own"
+        if self.source.kind is RowKind.UPDATING:
+            message = f"{made.kind}() takes rows that stay, and those read here may be taken back"
             raise script.error(
-                place, message, "write the inner result to a sink and read it from there"
+                place, message, "window the rows before they are aggregated or joined"
             )
-        grouping = read_grouping(self.select, self.source, self.expressions)
         if not self.source.has_event_time:
-            message = "tumble() needs event time, and the table read here has none"
+            message = f"{made.kind}() needs event time, and the table read here has none"
             hint = "add WATERMARK FOR column AS column - INTERVAL '5 seconds' to its CREATE TABLE"
             raise script.error(place, message, hint)
-        return grouping
+        operator = self.operators.window_aggregate(
+            self.source.operator, made, grouping.keys, tuple(self._calls.values())
+        )
+        window = Attribute(WINDOW, WINDOW, WINDOW_TYPE, window=WindowPart.WHOLE)
+        # Of windows that the input may have had, nothing is told any more.
+        plain = tuple(replace(each, window=None) for each in keys)
+        return Relation(
+            operator=operator,
+            attributes=(window, *plain, *results),
+            has_event_time=True,
+            kind=RowKind.CLOSED,
+            fixed_width=made.kind != "session",
+        )
+
+    def _window_part(self, key: Expression) -> WindowPart | None:
+        """What a key tells of the window of its row, if it is a column of the input that does."""
+        for each in self.source.attributes:
+            if each.window is not None and key.sql == column_sql(each):
+                return each.window
+            if each.window is WindowPart.WHOLE:
+                for part in (WindowPart.START, WindowPart.END):
+                    if key.sql == to_spark(reference(each, (part.value,))):
+                        return part
+        return None
+
+    def _closed_sql(self, grouping: Grouping) -> str:
+        """The aggregate as Spark's batch SQL over the rows of closed windows."""
+        results = [
+            *(f"{each.sql} AS `{each.name}`" for each in grouping.keys),
+            *(
+                f"{batch_sql(each, f'`{EVENT_TIME}`')} AS `{each.name}`"
+                for each in self._calls.values()
+            ),
+            f"max(`{EVENT_TIME}`) AS `{EVENT_TIME}`",
+        ]
+        groups = ", ".join(each.sql for each in grouping.keys)
+        return f"SELECT {', '.join(results)} FROM {{input_0}} GROUP BY {groups}"
+
+    def _updating(self, grouping: Grouping) -> OperatorId:
+        """An aggregate whose groups are never complete: it keeps what its calls read, by key."""
+        columns = list(grouping.keys)
+        calls_over: list[str] = []
+        for each in self._calls.values():
+            kept_columns, over = over_columns(each)
+            columns += kept_columns
+            calls_over.append(f"{batch_sql(over)} AS `{each.name}`")
+        keys = [f"`{each.name}`" for each in grouping.keys]
+        group = f" GROUP BY {', '.join(keys)}" if keys else ""
+        kept = UpdatingInput(
+            operator=self.source.operator,
+            columns=tuple(columns),
+            keys=tuple(each.name for each in grouping.keys),
+            is_updating=self.source.kind is RowKind.UPDATING,
+        )
+        sql = f"SELECT {', '.join([*keys, *calls_over])} FROM {{input_0}}{group}"
+        return self.operators.updating_query((kept,), sql, self._position())
+
+    def _position(self) -> Position:
+        return self.expressions.script.position(self.select.args.get("group") or self.select)
+
+    # ---------------------------------------------------------------- the select list
 
     def _refuse_stars(self) -> None:
         for each in self.select.expressions:
@@ -97,10 +186,10 @@ class Aggregation:
         keys = {key.sql: key.name for key in grouping.keys}
 
         def step(each: exp.Expr) -> exp.Expr:
-            if self.expressions.call_kind(each) is Call.TUMBLE:
-                if tumble_micros(each, self.expressions) != grouping.width_micros:
+            if is_window_call(each, self.expressions):
+                if window_call(each, self.expressions) != grouping.window:
                     raise script.error(
-                        each, "this is not the window of GROUP BY", "use the same width"
+                        each, "this is not the window of GROUP BY", "write the same call in both"
                     )
                 return _column(WINDOW, each)
             if self._is_aggregate(each):
@@ -130,7 +219,8 @@ class Aggregation:
         if first in grouping.window_names:
             if len(node.parts) == 1:
                 return _column(WINDOW, node)
-            window = Relation(self.source.operator, (Attribute(first, WINDOW, WINDOW_TYPE),), False)
+            made = Attribute(first, WINDOW, WINDOW_TYPE)
+            window = Relation(self.source.operator, (made,), has_event_time=False)
             attribute, path = window.resolve(node, script)
             return reference(attribute, path)
         grouped = any(to_spark(reference(each)) in keys for each in self.source.find(first))
@@ -150,26 +240,20 @@ class Aggregation:
         )
 
     def _is_aggregate(self, node: exp.Expr) -> bool:
-        call = node.this if isinstance(node, exp.Filter) else node
-        return self.expressions.call_kind(call) is Call.AGGREGATE
+        kinds = (Call.AGGREGATE, Call.UNSUPPORTED_AGGREGATE)
+        return self.expressions.call_kind(unwrapped(node)) in kinds
 
     def _call(self, node: exp.Expr, grouping: Grouping) -> AggregateCall:
         """The aggregate call, one for each that is written differently."""
-        script = self.expressions.script
-        call = node.this if isinstance(node, exp.Filter) else node
-        function = self.expressions.functions.spelling(call.name)
-        condition = (
-            self.expressions.sql(node.expression.this, self.source) if node is not call else None
-        )
-        arguments = self._arguments(call, function)
-        key = (function, arguments, condition)
+        read = AggregateReader(self.expressions, self.source).read(node)
+        key = (read.spelling, read.parts.arguments, read.condition)
         if key not in self._calls:
             self._calls[key] = AggregateCall(
-                name=self._unused_name(function, grouping),
-                function=self.expressions.functions.called(call.name),
-                arguments=arguments,
-                condition=condition,
-                position=script.position(node),
+                name=self._unused_name(read.spelling, grouping),
+                function=read.parts.function,
+                arguments=read.parts.arguments,
+                condition=read.condition,
+                position=self.expressions.script.position(node),
             )
         return self._calls[key]
 
@@ -179,19 +263,6 @@ class Aggregation:
         while name.lower() in taken:
             name = f"{name}_"
         return name
-
-    def _arguments(self, call: exp.Expr, function: str) -> tuple[str, ...]:
-        script = self.expressions.script
-        arguments = call.expressions
-        if function == "count" and len(arguments) == 1 and isinstance(arguments[0], exp.Star):
-            return ()
-        for each in arguments:
-            if isinstance(each, exp.Distinct):
-                message = f"{function}(DISTINCT ...) is not supported yet"
-                raise script.error(each, message, "leave DISTINCT out, or group by the column")
-        if len(arguments) != 1 and not self.expressions.functions.is_user_defined(function):
-            raise script.error(call, f"{function}() takes one argument, not {len(arguments)}")
-        return tuple(self.expressions.sql(each, self.source) for each in arguments)
 
     def _having(self, grouping: Grouping) -> exp.Expr | None:
         having = self.select.args.get("having")
@@ -208,12 +279,14 @@ class Aggregation:
     def _item(
         self, node: exp.Expr, rewritten: exp.Expr, output: Relation, grouping: Grouping
     ) -> Item:
-        is_window = isinstance(rewritten, exp.Column) and rewritten.name == WINDOW
+        bound = self.expressions.bound(rewritten, output)
+        attribute, part = told_by(bound, output)
         return Item(
             name=self.expressions.alias(node) or self._name(node, grouping),
-            bound=self.expressions.bound(rewritten, output),
-            type=WINDOW_TYPE if is_window else None,
+            bound=bound,
+            type=attribute.type if attribute else None,
             position=self.expressions.script.position(node),
+            window=part,
         )
 
     def _name(self, node: exp.Expr, grouping: Grouping) -> str | None:
@@ -224,7 +297,7 @@ class Aggregation:
             attribute, path = self.source.resolve(node, self.expressions.script)
             return path[-1] if path else attribute.name
         call = node.this if isinstance(node, exp.Filter) else node
-        if self.expressions.call_kind(call) is Call.TUMBLE:
+        if is_window_call(call, self.expressions):
             return WINDOW
         return (
             self.expressions.functions.spelling(call.name)

@@ -1,4 +1,5 @@
-"""The grammar: Spark's, with identifiers in double quotes, connector options and watermarks.
+"""The grammar: Spark's, with identifiers in double quotes, connector options, watermarks, computed
+columns and Postgres' arrows for JSON.
 
 Function calls are kept as the user wrote them (name and arguments) and not turned into the parser's
 own function classes, because those rewrite calls on the way through and the answer must be Spark's.
@@ -32,17 +33,8 @@ _KEPT_FUNCTION_PARSERS = (
     "TRIM",
     "OVERLAY",
 )
-_KEPT_CONSTRAINTS = ("NOT", "NULL")
-_REFUSED_CONSTRAINTS = (
-    "PRIMARY KEY",
-    "FOREIGN KEY",
-    "REFERENCES",
-    "UNIQUE",
-    "CHECK",
-    "DEFAULT",
-    "GENERATED",
-    "METADATA",
-)
+_KEPT_CONSTRAINTS = ("NOT", "NULL", "PRIMARY KEY")
+_REFUSED_CONSTRAINTS = ("FOREIGN KEY", "REFERENCES", "UNIQUE", "CHECK", "DEFAULT")
 _UNIT_FUNCTIONS = frozenset(
     {"dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff"}
 )
@@ -87,6 +79,10 @@ def _read_unit(call: exp.Anonymous) -> None:
             unit.replace(exp.var(unit.name.upper()))
 
 
+class MetadataColumnConstraint(exp.Expression, exp.ColumnConstraintKind):
+    """`METADATA FROM 'key'`: the column is not in the record, but beside it."""
+
+
 class ResurgenceParser(SparkParser):
     """Spark's parser with the differences that the module's text gives."""
 
@@ -106,7 +102,15 @@ class ResurgenceParser(SparkParser):
     CONSTRAINT_PARSERS: ClassVar = {
         **{name: SparkParser.CONSTRAINT_PARSERS[name] for name in _KEPT_CONSTRAINTS},
         **{name: lambda self: self._refuse_constraint() for name in _REFUSED_CONSTRAINTS},
+        "GENERATED": lambda self: self._parse_generated(),
+        "METADATA": lambda self: self._parse_metadata(),
         "WATERMARK": lambda self: self._parse_watermark(),
+    }
+    COLUMN_OPERATORS: ClassVar = {
+        **SparkParser.COLUMN_OPERATORS,
+        # The base class reads a key as a path, so that a dot in it would part it.
+        TokenType.ARROW: lambda _self, this, key: exp.JSONExtract(this=this, expression=key),
+        TokenType.DARROW: lambda _self, this, key: exp.JSONExtractScalar(this=this, expression=key),
     }
     SCHEMA_UNNAMED_CONSTRAINTS: ClassVar = {
         "PRIMARY KEY",
@@ -149,6 +153,12 @@ class ResurgenceParser(SparkParser):
         start = self._curr.start
         return _marked(super()._parse_lambda(alias), start)
 
+    def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
+        # The base class takes `array(1, 2)[0]` for an array of one zero.
+        if isinstance(this, exp.Anonymous) and self._is_next(TokenType.L_BRACKET):
+            this = exp.Paren(this=this)
+        return super()._parse_bracket(this)
+
     def _parse_interval(self, *args: Any, **kwargs: Any) -> Any:
         # INTERVAL '1' HOUR '30' MINUTE comes as a bare sum, which a minus before it would tear
         # apart.
@@ -182,6 +192,9 @@ class ResurgenceParser(SparkParser):
             node.meta["start"] = start
         return node
 
+    def _is_next(self, token: TokenType) -> bool:
+        return bool(self._match(token, advance=False))
+
     def _required(self, node: exp.Expr | None) -> exp.Expr | None:
         if node is None:
             self.raise_error("Unexpected token")
@@ -197,6 +210,9 @@ class ResurgenceParser(SparkParser):
         return self._parse_csv(item)
 
     def _parse_field_def(self) -> exp.Expr | None:
+        # After the last column a comma may stand.
+        if self._prev.token_type == TokenType.COMMA and self._is_next(TokenType.R_PAREN):
+            return None
         return self._parse_column_def(self._required(self._parse_id_var()))
 
     def _parse_wrapped_properties(self) -> list[exp.Expr | list[exp.Expr]]:
@@ -233,6 +249,21 @@ class ResurgenceParser(SparkParser):
         self.expression(constraint)
         return _marked(constraint, start)
 
+    def _parse_generated(self) -> exp.Expr:
+        start = self._prev.start
+        if not (self._match_text_seq("ALWAYS") and self._match(TokenType.ALIAS)):
+            self.raise_error("Expecting ALWAYS AS")
+        expression = self._required(self._parse_wrapped(self._parse_disjunction))
+        self._match_texts(("STORED", "VIRTUAL"))
+        return _marked(exp.ComputedColumnConstraint(this=expression), start)
+
+    def _parse_metadata(self) -> exp.Expr:
+        start = self._prev.start
+        if not self._match(TokenType.FROM):
+            self.raise_error("Expecting FROM")
+        key = self._required(self._parse_string())
+        return _marked(MetadataColumnConstraint(this=key), start)
+
     def _refuse_constraint(self) -> None:
         self.raise_error(f"{self._prev.text.upper()} is not supported yet", self._prev)
 
@@ -255,7 +286,9 @@ class Resurgence(Spark):
         STRING_ESCAPES: ClassVar = ["'", "\\"]
         RAW_STRINGS: ClassVar = [("r'", "'"), ("R'", "'")]
         KEYWORDS: ClassVar = {
-            word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"
+            **{word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"},
+            # Bytes, as in Postgres; the base class takes it for bits.
+            "INT8": TokenType.BIGINT,
         }
 
     Parser = ResurgenceParser

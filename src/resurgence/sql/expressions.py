@@ -13,7 +13,7 @@ from sqlglot import exp
 from resurgence.errors import SqlError
 from resurgence.graph.model import EVENT_TIME
 from resurgence.sql.dialect import to_spark
-from resurgence.sql.functions import SUPPORTED_AGGREGATES, Call, FunctionCatalog
+from resurgence.sql.functions import REFUSED_AGGREGATES, Call, FunctionCatalog
 from resurgence.sql.parse import Script
 from resurgence.sql.relation import Relation, reference
 from resurgence.sql.types import spark_type
@@ -26,8 +26,8 @@ _REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ),
     (
         (exp.Window,),
-        "window functions (OVER) are not supported yet",
-        "aggregate in a window with GROUP BY tumble(INTERVAL '1 hour')",
+        "a function with OVER may stand in a select list",
+        "compute it in a subquery of FROM, and filter outside of it",
     ),
     ((exp.Distinct,), "DISTINCT inside a function is not supported yet", "leave DISTINCT out"),
     (
@@ -51,6 +51,10 @@ _REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
 )
 
 
+_OVER = "over"
+"""Marks the nodes that belong to a function with OVER where it may stand."""
+
+
 @dataclass(frozen=True)
 class Expressions:
     """Binds expressions of one script, knowing the functions that exist."""
@@ -66,7 +70,8 @@ class Expressions:
         """A copy of the expression in which all names are resolved."""
 
         def step(each: exp.Expr) -> exp.Expr:
-            self.check(each)
+            if not _belongs_to_over(each):
+                self.check(each)
             if isinstance(each, exp.Column):
                 attribute, path = relation.resolve(each, self.script)
                 return reference(attribute, path)
@@ -77,6 +82,24 @@ class Expressions:
             return each
 
         return node.transform(step, copy=True)
+
+    def bound_over(self, node: exp.Expr, relation: Relation) -> exp.Expr:
+        """Like `bound`, for a select list, where functions with OVER may stand."""
+        copy = node.copy()
+        for window in copy.find_all(exp.Window):
+            for each in (window, window.this, *window.find_all(exp.Order, exp.Ordered)):
+                each.meta[_OVER] = True
+            function = window.this
+            while isinstance(function, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+                function.meta[_OVER] = True
+                function = function.this
+            function.meta[_OVER] = True
+            if isinstance(function, exp.Anonymous) and self.call_kind(function) is Call.UNKNOWN:
+                self.check(function)
+            for star in function.expressions if isinstance(function, exp.Anonymous) else []:
+                if isinstance(star, exp.Star):
+                    star.meta[_OVER] = True
+        return self.bound(copy, relation)
 
     def check(self, node: exp.Expr) -> None:
         """Refuses a node that has no meaning row by row, whatever its columns are."""
@@ -132,11 +155,12 @@ class Expressions:
                 message = f"'{name}' makes rows or columns; table-generating functions are not supported yet"
                 hint = "use array functions such as transform() or element_at()"
             case Call.UNSUPPORTED_AGGREGATE:
-                message = f"the aggregate function '{name}' is not supported yet"
-                hint = (
-                    "supported: " + ", ".join(SUPPORTED_AGGREGATES) + ", and aggregates of your own"
-                )
+                message, hint = REFUSED_AGGREGATES[name]
             case _:
                 message = f"the aggregate function '{name}' cannot stand here"
                 hint = "aggregates may stand in the select list and in HAVING, and not inside each other"
         return self.script.error(node, message, hint)
+
+
+def _belongs_to_over(node: exp.Expr) -> bool:
+    return bool(node.meta.get(_OVER))

@@ -9,7 +9,29 @@ from resurgence.errors import did_you_mean
 from resurgence.sql import spark_functions
 from resurgence.udf import FunctionKind, registered_name
 
-SUPPORTED_AGGREGATES = ("count", "sum", "min", "max", "avg")
+OTHER_NAMES = {
+    "approx_distinct": "approx_count_distinct",
+    "approx_median": "percentile_approx",
+    "approx_percentile_cont": "percentile_approx",
+    "covar": "covar_samp",
+    "var": "var_samp",
+    "var_population": "var_pop",
+    "var_sample": "var_samp",
+}
+"""Aggregates that other systems have under another name, with Spark's name for them."""
+
+REFUSED_AGGREGATES = {
+    name: (
+        f"{name}() tells which columns a grouping set leaves out, and there are none here",
+        "group by the columns themselves",
+    )
+    for name in ("grouping", "grouping_id")
+}
+"""Spark's aggregates that are not supported: why, and what to do instead."""
+
+SUPPORTED_AGGREGATES = tuple(
+    sorted({*spark_functions.AGGREGATES, *OTHER_NAMES} - REFUSED_AGGREGATES.keys())
+)
 TUMBLE = "tumble"
 OTHER_WINDOWS = frozenset({"hop", "session", "window", "session_window", "window_time"})
 
@@ -68,7 +90,9 @@ class FunctionCatalog:
 
     def called(self, name: str) -> str:
         """The name that Spark knows a function by."""
-        return registered_name(self.spelling(name)) if self.is_user_defined(name) else name.lower()
+        if self.is_user_defined(name):
+            return registered_name(self.spelling(name))
+        return OTHER_NAMES.get(name.lower(), name.lower())
 
     def suggestion(self, name: str) -> str:
         """A hint for a name that is no function."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from sqlglot import exp
 
-from resurgence.errors import SqlError
 from resurgence.graph.model import Expression
 from resurgence.sql.dialect import to_spark
 from resurgence.sql.expressions import Expressions
@@ -17,29 +17,43 @@ from resurgence.sql.relation import Relation
 WINDOW = "window"
 """The column of a window aggregate that holds the window."""
 
-_NO_WINDOW_HINT = "add tumble(INTERVAL '1 hour') to GROUP BY"
+_EXAMPLES = {
+    "tumble": "tumble(INTERVAL '1 hour'): the width",
+    "hop": "hop(INTERVAL '10 minutes', INTERVAL '1 hour'): the slide and the width",
+    "session": "session(INTERVAL '30 minutes'): the gap",
+}
+
+
+@dataclass(frozen=True)
+class WindowCall:
+    """A call of tumble(), hop() or session()."""
+
+    kind: Literal["tumble", "hop", "session"]
+    width_micros: int
+    """Of a session: the gap."""
+    slide_micros: int | None = None
 
 
 @dataclass(frozen=True)
 class Grouping:
-    """A window of event time and the keys beside it."""
+    """The keys of an aggregate, and the window of event time that it makes, if it makes one."""
 
-    width_micros: int
+    window: WindowCall | None
     keys: tuple[Expression, ...]
     window_names: frozenset[str]
-    """The names, in lower case, by which the query may call the window."""
+    """The names, in lower case, by which the query may call the window that it makes."""
 
 
 def read_grouping(select: exp.Select, source: Relation, expressions: Expressions) -> Grouping:
-    """The grouping of an aggregated query; raises SqlError unless it has exactly one window."""
+    """The grouping of an aggregated query."""
     script = expressions.script
     group = select.args.get("group")
     if group is None:
         found = [each for item in _results(select) for each in calls(item, expressions)]
         for each in found:
-            if expressions.call_kind(each) is Call.TUMBLE:
+            if is_window_call(each, expressions):
                 expressions.check(each)
-        raise _without_window(found[0], expressions)
+        return Grouping(None, (), frozenset())
     for key, value in group.args.items():
         if key != "expressions" and value:
             raise script.error(
@@ -48,22 +62,19 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
     items: list[exp.Expr] = [
         _target(each, select, source, expressions) for each in group.expressions
     ]
-    windows = [node for node in items if expressions.call_kind(node) is Call.TUMBLE]
-    if not windows:
-        for node in items:
-            if expressions.call_kind(node) is Call.OTHER_WINDOW:
-                expressions.check(node)
-        raise _without_window(group, expressions)
-    widths = {tumble_micros(node, expressions) for node in windows}
-    if len(widths) > 1:
+    windows = [node for node in items if is_window_call(node, expressions)]
+    made = {window_call(node, expressions) for node in windows}
+    if len(made) > 1:
         raise script.error(windows[1], "a query has one window", "write one query for each window")
     keys = _keys([node for node in items if node not in windows], source, expressions)
+    if not made:
+        return Grouping(None, keys, frozenset())
     aliases = [
         each.alias.lower()
         for each in select.expressions
-        if _is_tumble(each, expressions) and each.alias
+        if is_window_call(each.unalias(), expressions) and each.alias
     ]
-    return Grouping(widths.pop(), keys, frozenset(aliases or [WINDOW]))
+    return Grouping(made.pop(), keys, frozenset(aliases or [WINDOW]))
 
 
 def is_aggregated(select: exp.Select, expressions: Expressions) -> bool:
@@ -75,18 +86,43 @@ def is_aggregated(select: exp.Select, expressions: Expressions) -> bool:
 
 def calls(node: exp.Expr, expressions: Expressions) -> list[exp.Expr]:
     """The calls in the expression that make its query an aggregated one."""
-    kinds = {Call.AGGREGATE, Call.UNSUPPORTED_AGGREGATE, Call.TUMBLE}
+    kinds = {Call.AGGREGATE, Call.UNSUPPORTED_AGGREGATE}
     found = node.find_all(exp.Anonymous)
-    return [each for each in found if expressions.call_kind(each) in kinds and not _is_over(each)]
+    return [
+        each
+        for each in found
+        if (expressions.call_kind(each) in kinds or is_window_call(each, expressions))
+        and not _is_over(each)
+    ]
 
 
-def tumble_micros(node: exp.Expr, expressions: Expressions) -> int:
-    """The width in a tumble() call."""
-    arguments = node.expressions
-    if len(arguments) != 1:
-        message = "tumble() takes one argument, the width of the window"
-        raise expressions.script.error(node, message, "as in tumble(INTERVAL '1 hour')")
-    return interval_micros(arguments[0], expressions.script)
+def is_window_call(node: exp.Expr, expressions: Expressions) -> bool:
+    """Whether this is a call of tumble(), hop() or session()."""
+    return (
+        isinstance(node, exp.Anonymous)
+        and node.name.lower() in _EXAMPLES
+        and not expressions.functions.is_user_defined(node.name)
+    )
+
+
+def window_call(node: exp.Expr, expressions: Expressions) -> WindowCall:
+    """The window that a call makes."""
+    kind = node.name.lower()
+    script, arguments = expressions.script, node.expressions
+    count = 2 if kind == "hop" else 1
+    if len(arguments) != count:
+        takes = "two intervals" if count == 2 else "one interval"
+        raise script.error(node, f"{kind}() takes {takes}", f"as in {_EXAMPLES[kind]}")
+    spans = [interval_micros(each, script) for each in arguments]
+    if kind == "tumble":
+        return WindowCall("tumble", spans[0])
+    if kind == "session":
+        return WindowCall("session", spans[0])
+    slide, width = spans
+    if slide > width:
+        message = "a hop whose slide is longer than its width leaves rows out"
+        raise script.error(node, message, f"the slide comes first: {_EXAMPLES[kind]}")
+    return WindowCall("tumble", width) if slide == width else WindowCall("hop", width, slide)
 
 
 def _results(select: exp.Select) -> list[exp.Expr]:
@@ -94,18 +130,9 @@ def _results(select: exp.Select) -> list[exp.Expr]:
     return [*select.expressions, *([having] if having else [])]
 
 
-def _without_window(node: exp.Expr, expressions: Expressions) -> SqlError:
-    message = "an aggregate needs a window: without one its groups would never be complete"
-    return expressions.script.error(node, message, _NO_WINDOW_HINT)
-
-
 def _is_over(node: exp.Expr) -> bool:
     parent = node.parent.parent if isinstance(node.parent, exp.Filter) else node.parent
     return isinstance(parent, exp.Window)
-
-
-def _is_tumble(item: exp.Expr, expressions: Expressions) -> bool:
-    return expressions.call_kind(item.unalias()) is Call.TUMBLE
 
 
 def _target(
@@ -125,9 +152,9 @@ def _target(
         return selected[index - 1].unalias()
     if isinstance(node, exp.Column) and len(node.parts) == 1:
         aliased = [each for each in selected if each.alias.lower() == node.name.lower()]
-        tumbles = [each for each in aliased if _is_tumble(each, expressions)]
-        if tumbles or (aliased and not source.find(node.name)):
-            return (tumbles or aliased)[0].unalias()
+        made = [each for each in aliased if is_window_call(each.unalias(), expressions)]
+        if made or (aliased and not source.find(node.name)):
+            return (made or aliased)[0].unalias()
     return node
 
 

@@ -1,4 +1,4 @@
-"""The length of an INTERVAL literal."""
+"""The length of an interval: an INTERVAL literal, or plain text where an interval is meant."""
 
 from __future__ import annotations
 
@@ -18,13 +18,25 @@ _MICROS = {
     "day": 86_400_000_000,
     "week": 604_800_000_000,
 }
+_SHORT = {
+    "us": "microsecond",
+    "ms": "millisecond",
+    "s": "second",
+    "sec": "second",
+    "m": "minute",
+    "min": "minute",
+    "h": "hour",
+    "hr": "hour",
+    "d": "day",
+    "w": "week",
+}
 _PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
 _EXAMPLE = "write it as in INTERVAL '1 hour' or INTERVAL '90 seconds'"
 
 
 def interval_micros(node: exp.Expr, script: Script) -> int:
     """The interval in microseconds; raises SqlError unless it is a positive literal of fixed
-    length.
+    length. It may lack the word INTERVAL, as in `tumble('5 seconds')`.
     """
     micros = sum(
         (_micros(each, node, script) for each in _literals(node, script)), start=Decimal(0)
@@ -39,6 +51,8 @@ def _literals(node: exp.Expr, script: Script) -> list[str]:
     node = node.unnest()
     if isinstance(node, exp.Add):
         return [*_literals(node.this, script), *_literals(node.expression, script)]
+    if isinstance(node, exp.Literal) and node.is_string:
+        return [node.name]
     if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
         raise script.error(node, "an INTERVAL literal must stand here", _EXAMPLE)
     unit = node.args.get("unit")
@@ -50,7 +64,7 @@ def _literals(node: exp.Expr, script: Script) -> list[str]:
 def _micros(text: str, node: exp.Expr, script: Script) -> Decimal:
     total, offset = Decimal(0), 0
     while match := _PART.match(text, offset):
-        unit = match[2].lower().removesuffix("s")
+        unit = _unit(match[2].lower())
         if unit in ("month", "quarter", "year"):
             raise script.error(
                 node, f"a {unit} has no fixed length", "use days, hours, minutes or seconds"
@@ -64,3 +78,7 @@ def _micros(text: str, node: exp.Expr, script: Script) -> Decimal:
     if offset < len(text) or not text:
         raise script.error(node, f"'{text}' is not an interval", _EXAMPLE)
     return total
+
+
+def _unit(word: str) -> str:
+    return _SHORT.get(word) or _SHORT.get(word.removesuffix("s")) or word.removesuffix("s")

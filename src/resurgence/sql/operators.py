@@ -12,21 +12,31 @@ import hashlib
 import json
 import re
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from resurgence.graph.model import (
     AggregateCall,
+    ClosedQueryOperator,
     Column,
     Expression,
     Graph,
     Operator,
+    Position,
     QueryOperator,
     SinkOperator,
     SourceOperator,
+    StatelessOperator,
+    UnionOperator,
+    UpdatingInput,
+    UpdatingQueryOperator,
     WatermarkSpec,
     WindowAggregateOperator,
+    inputs_of,
 )
 from resurgence.ids import OperatorId
+
+if TYPE_CHECKING:
+    from resurgence.sql.grouping import WindowCall
 
 _PENDING = OperatorId("")
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -45,6 +55,8 @@ class Operators:
         self._operators: dict[OperatorId, Operator] = {}
         self._digests: dict[OperatorId, str] = {}
         self._sinks: Counter[str] = Counter()
+        self.ttl_micros: int | None = None
+        """How long updating queries keep a key that does not change."""
 
     def source(
         self,
@@ -74,14 +86,37 @@ class Operators:
     def window_aggregate(
         self,
         source: OperatorId,
-        width_micros: int,
+        window: WindowCall,
         keys: tuple[Expression, ...],
         aggregates: tuple[AggregateCall, ...],
     ) -> OperatorId:
         operator = WindowAggregateOperator(
-            id=_PENDING, input=source, width_micros=width_micros, keys=keys, aggregates=aggregates
+            id=_PENDING,
+            input=source,
+            window=window.kind,
+            width_micros=window.width_micros,
+            slide_micros=window.slide_micros,
+            keys=keys,
+            aggregates=aggregates,
         )
         return self._add_by_digest("window", operator)
+
+    def union(self, inputs: tuple[OperatorId, ...]) -> OperatorId:
+        return self._add_by_digest("union", UnionOperator(id=_PENDING, inputs=inputs))
+
+    def closed_query(
+        self, inputs: tuple[OperatorId, ...], sql: str, position: Position
+    ) -> OperatorId:
+        operator = ClosedQueryOperator(id=_PENDING, inputs=inputs, sql=sql, position=position)
+        return self._add_by_digest("closed", operator)
+
+    def updating_query(
+        self, inputs: tuple[UpdatingInput, ...], sql: str, position: Position
+    ) -> OperatorId:
+        operator = UpdatingQueryOperator(
+            id=_PENDING, inputs=inputs, sql=sql, ttl_micros=self.ttl_micros, position=position
+        )
+        return self._add_by_digest("updating", operator)
 
     def sink(
         self,
@@ -114,7 +149,9 @@ class Operators:
         return Graph(operators=tuple(each for each in everything.operators if each.id in needed))
 
     def _add_by_digest(
-        self, prefix: str, operator: QueryOperator | WindowAggregateOperator
+        self,
+        prefix: str,
+        operator: StatelessOperator | WindowAggregateOperator | UpdatingQueryOperator,
     ) -> OperatorId:
         text = json.dumps(self._lineage(operator, None), sort_keys=True, ensure_ascii=False)
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -133,12 +170,14 @@ class Operators:
     def _lineage(self, operator: Operator, needed: set[str] | None) -> list[Any]:
         """What makes the values of an operator's columns that are needed, or of all of them."""
         if isinstance(operator, SourceOperator):
-            columns = sorted(
-                f"{each.name} {each.type}"
-                for each in operator.columns
-                if needed is None or each.name in needed
-            )
             event_time = operator.watermark.event_time if operator.watermark else None
+            columns = sorted(
+                f"{each.name} {each.type}" + (f" {each.generated.sql}" if each.generated else "")
+                for each in operator.columns
+                if needed is None
+                or each.name in needed
+                or (each.generated and each.name == event_time)
+            )
             return [operator.id, event_time, *columns]
         if isinstance(operator, QueryOperator):
             select = [
@@ -147,8 +186,20 @@ class Operators:
                 if needed is None or each.name in needed
             ]
             definition: list[Any] = [operator.where.sql if operator.where else None, *select]
-        elif isinstance(operator, WindowAggregateOperator):
+        elif isinstance(operator, UnionOperator):
+            definition = ["union"]
+        elif isinstance(operator, ClosedQueryOperator):
+            definition = [operator.sql]
+        elif isinstance(operator, UpdatingQueryOperator):
             definition = [
+                operator.sql,
+                *([[each.name, each.sql] for each in fed.columns] for fed in operator.inputs),
+                *([*fed.keys] for fed in operator.inputs),
+            ]
+        elif isinstance(operator, WindowAggregateOperator):
+            shape = [] if operator.window == "tumble" else [operator.window, operator.slide_micros]
+            definition = [
+                *shape,
                 operator.width_micros,
                 *([each.name, each.sql] for each in operator.keys),
                 *(
@@ -158,6 +209,10 @@ class Operators:
             ]
         else:
             raise AssertionError(f"nothing reads the sink {operator.id}")
-        upstream = self._operators[operator.input]
-        read = set(_QUOTED.findall(json.dumps(definition, ensure_ascii=False)))
-        return [*definition, *self._lineage(upstream, read)]
+        read: set[str] | None = set(_QUOTED.findall(json.dumps(definition, ensure_ascii=False)))
+        if isinstance(operator, UnionOperator):
+            # Columns go by their position: all of them count.
+            read = None
+        for fed in inputs_of(operator):
+            definition = [*definition, *self._lineage(self._operators[fed], read)]
+        return definition

@@ -13,7 +13,7 @@ from resurgence.graph.model import Position
 from resurgence.graph.secrets import is_secret
 from resurgence.sql.dialect import Resurgence
 
-STATEMENTS = ("CREATE", "INSERT", "SELECT", "WITH")
+STATEMENTS = ("CREATE", "INSERT", "SELECT", "SET", "WITH")
 
 _LEXEME = re.compile(
     r"""--[^\n]* | /\*.*?\*/ | '(?:\\.|''|[^'\\])*' | "(?:""|[^"])*" | `(?:``|[^`])*` | (?!/\*)[^'"`]""",
@@ -98,7 +98,7 @@ def _syntax_error(text: str, error: ParseError) -> SqlError:
         return _error(
             text, offset, description, hint or "statements begin with " + ", ".join(STATEMENTS)
         )
-    expected = re.match(r"Expecting (\S+)$", description)
+    expected = re.match(r"Expecting (.+)$", description)
     place = f"'{found}'" if found else "end of the statement"
     option = _OPTION_NAME.search(text, 0, offset)
     if option and is_secret(option[1]):

@@ -8,6 +8,7 @@ left out of the graph.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -17,9 +18,12 @@ from resurgence.graph.model import Column, Expression, Graph
 from resurgence.ids import OperatorId
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import FunctionCatalog
+from resurgence.sql.intervals import interval_micros
 from resurgence.sql.operators import Operators, slug
 from resurgence.sql.parse import Script, parse
-from resurgence.sql.relation import Attribute, Relation, column_sql
+from resurgence.sql.projection import carried
+from resurgence.sql.relation import Attribute, Relation, RowKind, column_sql
+from resurgence.sql.scalar_names import spark_names
 from resurgence.sql.select import Selects
 from resurgence.sql.tables import Declarations, Table, attributes
 from resurgence.udf import FunctionKind
@@ -40,8 +44,9 @@ def compile_pipeline(
     """
     script = parse(text)
     pipeline = _Pipeline(script, connectors, functions)
+    is_own = FunctionCatalog(functions).is_user_defined
     for statement in script.statements:
-        pipeline.read(statement)
+        pipeline.read(spark_names(statement, script, is_own))
     graph = pipeline.operators.graph()
     if not graph.sinks():
         message = "the pipeline has no output: it needs an INSERT INTO or a SELECT"
@@ -49,6 +54,14 @@ def compile_pipeline(
             message, line=1, column=1, hint="add INSERT INTO sink SELECT ... FROM source"
         )
     return graph
+
+
+@dataclass(frozen=True)
+class HandOver:
+    """A table without a connector: it hands the rows of one INSERT to the queries after it."""
+
+    name: str
+    columns: tuple[Column, ...]
 
 
 class _Pipeline:
@@ -67,6 +80,9 @@ class _Pipeline:
         self._selects = Selects(expressions, self.operators)
         self._tables: dict[str, Table] = {}
         self._views: dict[str, Relation] = {}
+        self._hand_overs: dict[str, HandOver] = {}
+        """Tables without a connector that no INSERT has filled yet."""
+        self._filled: set[str] = set()
 
     def read(self, statement: exp.Expr) -> None:
         match statement:
@@ -76,15 +92,41 @@ class _Pipeline:
                 self._create_view(statement)
             case exp.Insert():
                 self._insert(statement)
+            case exp.Set():
+                self._set(statement)
             case exp.Query():
                 self._output(self._selects.compile(statement, self._lookup), TERMINAL, statement)
             case _:
                 raise self._refused(statement)
 
     def _create_table(self, create: exp.Create) -> None:
-        self._refuse_arguments(create, {"this", "kind", "properties"})
+        self._refuse_arguments(create, {"this", "kind", "properties", "expression", "with_"})
         name = self._new_name(create)
-        self._tables[name] = self._declarations.table(create)
+        properties = create.args.get("properties")
+        if properties is None and create.expression is None:
+            self._hand_overs[name] = HandOver(name, self._declarations.plain_columns(create))
+            return
+        if properties is None:
+            self._views[name] = self._selects.compile(self._query(create), self._lookup)
+            return
+        table = self._tables[name] = self._declarations.table(create)
+        if create.expression is not None:
+            if table.role is Role.SOURCE:
+                message = f"table '{table.name}' is a source, and AS gives it rows"
+                raise self.script.error(create, message, "declare it with type = 'sink'")
+            self._output(self._selects.compile(self._query(create), self._lookup), table, create)
+
+    def _set(self, statement: exp.Set) -> None:
+        """SET updating_ttl = INTERVAL '1 day': for the statements that follow."""
+        for item in statement.expressions:
+            pair = item.this
+            name = pair.this.name.lower() if isinstance(pair, exp.EQ) else ""
+            if name != "updating_ttl":
+                message = f"there is no setting '{name or item.sql()}' in SQL"
+                raise self.script.error(
+                    statement, message, "use SET updating_ttl = INTERVAL '1 day'"
+                )
+            self.operators.ttl_micros = interval_micros(pair.expression, self.script)
 
     def _create_view(self, create: exp.Create) -> None:
         self._refuse_arguments(create, {"this", "kind", "expression", "with_"})
@@ -103,7 +145,7 @@ class _Pipeline:
         if table is None:
             raise self.script.error(create, f"CREATE {create.kind} needs a name")
         self._refuse_qualifier(table)
-        for known in (*self._tables, *self._views):
+        for known in (*self._tables, *self._views, *self._hand_overs):
             if slug(known) == slug(table.name):
                 raise self.script.error(
                     table, f"the name '{table.name}' is taken", "choose another name"
@@ -115,6 +157,9 @@ class _Pipeline:
         name = node.name.lower()
         if name in self._views:
             return self._views[name]
+        if name in self._hand_overs:
+            message = f"table '{node.name}' has no rows yet: no INSERT INTO it stands above"
+            raise self.script.error(node, message, "a table without a connector is filled first")
         table = self._known_table(node)
         if table.role is Role.SINK:
             message = f"table '{table.name}' is a sink and cannot be read"
@@ -144,9 +189,13 @@ class _Pipeline:
             raise self.script.error(insert, "INSERT INTO takes a table", "name a sink")
         self._refuse_qualifier(node)
         if node.name.lower() in self._views:
-            raise self.script.error(
-                node, f"'{node.name}' is a view and cannot be written", "name a sink"
-            )
+            is_filled = node.name.lower() in self._filled
+            what = "has its INSERT already" if is_filled else "is a view and cannot be written"
+            hint = "use UNION ALL in one INSERT" if is_filled else "name a sink"
+            raise self.script.error(node, f"'{node.name}' {what}", hint)
+        if node.name.lower() in self._hand_overs:
+            self._fill(self._hand_overs[node.name.lower()], insert)
+            return
         table = self._known_table(node)
         if table.role is Role.SOURCE:
             message = f"table '{table.name}' is a source and cannot be written"
@@ -161,6 +210,23 @@ class _Pipeline:
             )
         relation = self._selects.compile(self._query(insert), self._lookup)
         self._output(relation, table, insert, self._targets(schema, table))
+
+    def _fill(self, table: HandOver, insert: exp.Insert) -> None:
+        """Rows for a table without a connector: from here on it is a view of them."""
+        relation = self._selects.compile(self._query(insert), self._lookup)
+        given, columns = relation.attributes, table.columns
+        if len(given) != len(columns):
+            message = f"table '{table.name}' has {_columns(len(columns))} and the SELECT gives {len(given)}"
+            raise self.script.error(insert.expression, message, "columns are matched by position")
+        select = tuple(_cast(*each) for each in zip(given, columns, strict=True))
+        operator = self.operators.query(relation.operator, (*select, *carried(relation)))
+        attributes = tuple(
+            Attribute(each.name, each.name, each.type, window=one.window)
+            for one, each in zip(given, columns, strict=True)
+        )
+        del self._hand_overs[table.name]
+        self._filled.add(table.name)
+        self._views[table.name] = replace(relation, operator=operator, attributes=attributes)
 
     def _targets(self, schema: exp.Schema | None, table: Table) -> list[str] | None:
         """The columns named in INSERT INTO t (a, b), in lower case."""
@@ -202,6 +268,8 @@ class _Pipeline:
         event time.
         """
         given = relation.attributes
+        if relation.kind is RowKind.UPDATING:
+            self._require_updates(table, statement)
         if table.columns is None:
             final = _projected(self.operators, relation)
         else:
@@ -217,6 +285,15 @@ class _Pipeline:
             select = tuple(_cast(values.get(each.name.lower()), each) for each in table.columns)
             final = self.operators.query(relation.operator, select)
         self.operators.sink(final, table.name, table.connector, table.options, table.columns)
+
+    def _require_updates(self, table: Table, statement: exp.Expr) -> None:
+        """Refuse to write rows that may be taken back where they cannot be."""
+        query = statement.expression if isinstance(statement, exp.Insert) else statement
+        raise self.script.error(
+            query,
+            f"the result changes as rows come, and table '{table.name}' takes only rows that stay",
+            "aggregate and join in a window: GROUP BY tumble(INTERVAL '1 hour'), ON a.window = b.window",
+        )
 
     def _query(self, statement: exp.Create | exp.Insert) -> exp.Expr:
         """The statement's query, with the WITH that may stand before the statement."""

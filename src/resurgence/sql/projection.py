@@ -6,9 +6,16 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from resurgence.graph.model import EVENT_TIME, Expression, Position
+from resurgence.graph.model import CHANGE, EVENT_TIME, Expression, Position
 from resurgence.sql.dialect import to_spark
-from resurgence.sql.relation import Attribute, Relation
+from resurgence.sql.relation import (
+    Attribute,
+    Relation,
+    RowKind,
+    WindowPart,
+    column_sql,
+    reference,
+)
 from resurgence.udf import registered_name
 
 
@@ -20,11 +27,12 @@ class Item:
     bound: exp.Expr
     type: str | None
     position: Position
+    window: WindowPart | None = None
 
 
 def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
     """Each item as the user sees it and as the operator computes it."""
-    taken: set[str] = {EVENT_TIME}
+    taken: set[str] = {EVENT_TIME, CHANGE}
     chosen: list[tuple[Attribute, Expression]] = []
     for number, item in enumerate(items, start=1):
         name = item.name or _default_name(item.bound, number)
@@ -34,13 +42,34 @@ def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
             column = f"{name}_{copies}"
         taken.add(column.lower())
         expression = Expression(name=column, sql=to_spark(item.bound), position=item.position)
-        chosen.append((Attribute(name=name, column=column, type=item.type), expression))
+        attribute = Attribute(name=name, column=column, type=item.type, window=item.window)
+        chosen.append((attribute, expression))
     return chosen
 
 
-def carried_event_time(source: Relation) -> tuple[Expression, ...]:
-    """Event time goes along with every row that has it, unseen."""
-    return (Expression(name=EVENT_TIME, sql=f"`{EVENT_TIME}`"),) if source.has_event_time else ()
+def carried(source: Relation) -> tuple[Expression, ...]:
+    """Event time, and whether a row comes or goes, go along with it unseen."""
+    hidden = []
+    if source.has_event_time:
+        hidden.append(Expression(name=EVENT_TIME, sql=f"`{EVENT_TIME}`"))
+    if source.kind is RowKind.UPDATING:
+        hidden.append(Expression(name=CHANGE, sql=f"`{CHANGE}`"))
+    return tuple(hidden)
+
+
+def told_by(bound: exp.Expr, source: Relation) -> tuple[Attribute | None, WindowPart | None]:
+    """The column that a bound expression is, if it is nothing more than one; and what it tells of
+    the window of its row.
+    """
+    sql = to_spark(bound)
+    for each in source.attributes:
+        if sql == column_sql(each):
+            return each, each.window
+        if each.window is WindowPart.WHOLE:
+            for part in (WindowPart.START, WindowPart.END):
+                if sql == to_spark(reference(each, (part.value,))):
+                    return None, part
+    return None, None
 
 
 def _default_name(bound: exp.Expr, number: int) -> str:

@@ -5,6 +5,7 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from sqlglot import exp
 
@@ -13,68 +14,118 @@ from resurgence.ids import OperatorId
 from resurgence.sql.dialect import to_spark
 from resurgence.sql.parse import Script
 
+WINDOW_TYPE = "STRUCT<`start`: TIMESTAMP, `end`: TIMESTAMP>"
+
+
+class WindowPart(Enum):
+    """What a column tells of the window that its row belongs to."""
+
+    WHOLE = "window"
+    START = "start"
+    END = "end"
+
 
 @dataclass(frozen=True)
 class Attribute:
     """A column as the user sees it, and its name in the operator's output.
 
-    The two differ only where the user gave one name to two columns.
+    The two differ where the user gave one name to two columns, and after a join.
     """
 
     name: str
     column: str
     type: str | None = None
+    table: str | None = None
+    """The name by which a query may qualify it."""
+    window: WindowPart | None = None
+
+
+class RowKind(Enum):
+    """When rows come, and whether they stay."""
+
+    APPENDED = "appended"
+    """As they happen; each for good."""
+    CLOSED = "closed"
+    """All rows of a window in one epoch; each for good."""
+    UPDATING = "updating"
+    """Changes of a result: rows that come, and rows that go."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """The output of an operator, under the name by which a query may qualify its columns."""
+    """The output of an operator."""
 
     operator: OperatorId
     attributes: tuple[Attribute, ...]
     has_event_time: bool
-    is_aggregated: bool = False
-    alias: str | None = None
+    kind: RowKind = RowKind.APPENDED
+    fixed_width: bool = True
+    """Of windows: the start tells the end."""
 
-    def named(self, alias: str | None) -> Relation:
-        return replace(self, alias=alias)
+    @property
+    def tables(self) -> list[str]:
+        """The names by which columns may be qualified."""
+        return list(dict.fromkeys(each.table for each in self.attributes if each.table))
+
+    def named(self, table: str | None) -> Relation:
+        """The same under one name."""
+        attributes = tuple(replace(each, table=table) for each in self.attributes)
+        return replace(self, attributes=attributes)
 
     def is_called(self, name: str) -> bool:
-        return self.alias is not None and self.alias.lower() == name.lower()
+        return name.lower() in (each.lower() for each in self.tables)
 
-    def find(self, name: str) -> list[Attribute]:
-        return [each for each in self.attributes if each.name.lower() == name.lower()]
+    def find(self, name: str, table: str | None = None) -> list[Attribute]:
+        return [
+            each
+            for each in self.attributes
+            if each.name.lower() == name.lower()
+            and (table is None or (each.table or "").lower() == table.lower())
+        ]
+
+    def tells_window(self, attribute: Attribute) -> bool:
+        """Whether rows that agree in this column belong to the same window."""
+        if attribute.window is WindowPart.START:
+            return self.fixed_width
+        return attribute.window is not None
 
     def resolve(self, node: exp.Column, script: Script) -> tuple[Attribute, tuple[str, ...]]:
         """The attribute that `a`, `t.a`, `a.field` or `t.a.field` names, and the path of fields
         inside it.
         """
         parts = [each.name for each in node.parts]
+        table = None
         if (
             len(parts) > 1
             and self.is_called(parts[0])
-            and (self.find(parts[1]) or not self.find(parts[0]))
+            and (self.find(parts[1], parts[0]) or not self.find(parts[0]))
         ):
-            parts = parts[1:]
-        found = self.find(parts[0])
+            table, parts = parts[0], parts[1:]
+        found = self.find(parts[0], table)
         if len(found) > 1:
             raise script.error(
                 node,
                 f"column '{parts[0]}' is ambiguous: {len(found)} columns have that name",
-                "give them different names with AS",
+                "qualify it with its table, or give them different names with AS",
             )
         if not found:
-            raise self._unknown(node, parts, script)
+            raise self._unknown(node, parts, table, script)
         attribute, path = found[0], tuple(parts[1:])
         return attribute, _checked_path(node, attribute, path, script)
 
-    def _unknown(self, node: exp.Column, parts: list[str], script: Script) -> Exception:
-        names = [each.name for each in self.attributes]
+    def _unknown(
+        self, node: exp.Column, parts: list[str], table: str | None, script: Script
+    ) -> Exception:
+        names = [
+            each.name
+            for each in self.attributes
+            if table is None or each in self.find(each.name, table)
+        ]
         if len(parts) > 1:
-            tables = [self.alias] if self.alias else []
             message = f"'{parts[0]}' is neither a table of this query nor a column"
-            return script.error(node, message, did_you_mean(parts[0], [*names, *tables]))
-        where = f" in '{self.alias}'" if self.alias else ""
+            return script.error(node, message, did_you_mean(parts[0], [*names, *self.tables]))
+        known = [table] if table else self.tables
+        where = f" in '{known[0]}'" if len(known) == 1 else ""
         return script.error(
             node, f"there is no column '{parts[0]}'{where}", did_you_mean(parts[0], names)
         )

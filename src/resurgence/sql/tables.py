@@ -7,20 +7,35 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from resurgence.errors import SqlError, did_you_mean
-from resurgence.graph.connector_spec import ConnectorSpec, Role, RoleSpec
+from resurgence.errors import did_you_mean
+from resurgence.graph.connector_spec import ConnectorSpec, Role
 from resurgence.graph.model import Column, WatermarkSpec
 from resurgence.graph.secrets import is_masked, reference_fault, shown_value
-from resurgence.ids import OperatorId
+from resurgence.sql.event_time import EVENT_TIME_FIELD, WATERMARK_FIELD, EventTime, Named
 from resurgence.sql.expressions import Expressions
-from resurgence.sql.intervals import interval_micros
 from resurgence.sql.parse import Script
-from resurgence.sql.relation import Attribute, Relation, column_sql
+from resurgence.sql.table_columns import TableColumns, attributes
 from resurgence.sql.types import spark_type
+
+__all__ = ["Declarations", "Option", "Table", "attributes"]
 
 _EXAMPLE = (
     "as in CREATE TABLE t (a INT) WITH (connector = 'filesystem', path = 'out', type = 'sink')"
 )
+UNSTRUCTURED = "json.unstructured"
+"""Set to true, a record is not taken apart: its text is the column `value`."""
+_FIXED_OPTIONS = {
+    "framing.method": ("newline", "a record is a line", "leave it out"),
+    "json.timestamp_format": (
+        "rfc3339",
+        "timestamps in JSON are ISO 8601",
+        "read numbers as BIGINT, with a TIMESTAMP beside it that is"
+        " GENERATED ALWAYS AS (timestamp_millis(column))",
+    ),
+    "json.include_schema": ("false", "records have no schema in them", "leave it out"),
+    "json.confluent_schema_registry": ("false", "there is no schema registry", "leave it out"),
+}
+"""Options of a format with the one value that they may have here."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +48,8 @@ class Table:
     options: dict[str, str]
     columns: tuple[Column, ...] | None
     watermark: WatermarkSpec | None = None
+    primary_key: tuple[str, ...] = ()
+    """By these columns rows are told apart. A sink that only appends has no use for it."""
 
 
 @dataclass(frozen=True)
@@ -62,16 +79,80 @@ class Declarations:
         options = self._options(create)
         connector = self._connector(create, options)
         role = self._role(create, connector, options)
-        spec = connector.roles[role]
-        columns = self._columns(schema, spec, named)
+        nodes = tuple(schema.expressions) if schema else ()
+        written = TableColumns(nodes, connector, role, self.expressions)
+        columns = written.columns(named)
+        watermark = self._watermark(written, columns, self._time_fields(options))
+        self._drop_harmless(connector, role, options)
+        self._check_unstructured(columns, options)
         return Table(
             name=named.name,
             role=role,
             connector=connector.name,
             options=self._checked_options(create, connector, role, options),
             columns=columns or None,
-            watermark=self._watermark(schema, role, spec, columns),
+            watermark=watermark,
+            primary_key=written.primary_key(columns),
         )
+
+    def plain_columns(self, create: exp.Create) -> tuple[Column, ...]:
+        """The columns of a table without a connector: names and types, and nothing more."""
+        if not isinstance(create.this, exp.Schema):
+            raise self.script.error(create, "a table needs a connector, or columns", _EXAMPLE)
+        columns = []
+        for each in create.this.expressions:
+            plain = isinstance(each, exp.ColumnDef) and each.kind is not None
+            if not plain or any(
+                not isinstance(item.kind, exp.NotNullColumnConstraint)
+                for item in each.args.get("constraints") or []
+            ):
+                message = "a table without a connector has columns with a name and a type only"
+                raise self.script.error(each, message, _EXAMPLE)
+            columns.append(Column(name=each.name, type=spark_type(each.kind, self.script)))
+        return tuple(columns)
+
+    def _watermark(
+        self, written: TableColumns, columns: tuple[Column, ...], fields: dict[str, Named]
+    ) -> WatermarkSpec | None:
+        clauses = written.watermarks()
+        if written.role is Role.SINK:
+            for clause in clauses:
+                raise self.script.error(clause, "a sink has no WATERMARK", "leave it out")
+            for each in fields.values():
+                raise self.script.error(each.node, "a sink has no event time", "leave it out")
+            return None
+        default = written.connector.roles[written.role].event_time
+        return EventTime(columns, default, self.expressions).watermark(clauses, fields)
+
+    def _time_fields(self, options: dict[str, Option]) -> dict[str, Named]:
+        keys = [each for each in (EVENT_TIME_FIELD, WATERMARK_FIELD) if each in options]
+        found = {key: options.pop(key) for key in keys}
+        return {key: Named(each.value, each.node) for key, each in found.items()}
+
+    def _drop_harmless(
+        self, connector: ConnectorSpec, role: Role, options: dict[str, Option]
+    ) -> None:
+        """Options that may say what is so anyway, and nothing else."""
+        for key, (only, reason, hint) in _FIXED_OPTIONS.items():
+            if key not in options or key in connector.roles[role].options:
+                continue
+            option = options.pop(key)
+            if option.value.lower() != only:
+                raise self.script.error(
+                    option.node, f"{key} = '{option.value}' is not supported: {reason}", hint
+                )
+
+    def _check_unstructured(self, columns: tuple[Column, ...], options: dict[str, Option]) -> None:
+        option = options.get(UNSTRUCTURED)
+        if option is None or option.value != "true":
+            return
+        read = [each for each in columns if each.generated is None]
+        if [(each.name.lower(), each.type) for each in read] != [("value", "STRING")]:
+            raise self.script.error(
+                option.node,
+                "a table of unstructured JSON reads one column, value TEXT or value JSON",
+                "declare that one; more can be made of it with GENERATED ALWAYS AS",
+            )
 
     def _options(self, create: exp.Create) -> dict[str, Option]:
         options: dict[str, Option] = {}
@@ -139,10 +220,11 @@ class Declarations:
         self, create: exp.Create, connector: ConnectorSpec, role: Role, options: dict[str, Option]
     ) -> dict[str, str]:
         known = connector.roles[role].options
+        others = ["type", *([EVENT_TIME_FIELD, WATERMARK_FIELD] if role is Role.SOURCE else [])]
         for option in options.values():
             if option.key not in known:
                 message = f"connector '{connector.name}' as a {role} has no option '{option.key}'"
-                hint = did_you_mean(option.key, [*known, "type"])
+                hint = did_you_mean(option.key, [*known, *others])
                 raise self.script.error(option.node, message, hint)
             if fault := reference_fault(option.key, option.value):
                 raise self.script.error(option.node, *fault)
@@ -159,121 +241,3 @@ class Declarations:
                 raise self.script.error(create, message, f"add {key} = '...' to WITH (...)")
         defaults = {key: spec.default for key, spec in known.items() if spec.default is not None}
         return {**defaults, **{each.key: each.value for each in options.values()}}
-
-    def _columns(
-        self, schema: exp.Schema | None, spec: RoleSpec, named: exp.Expr
-    ) -> tuple[Column, ...]:
-        columns: dict[str, Column] = {}
-        for node in schema.expressions if schema else []:
-            if isinstance(node, exp.WatermarkColumnConstraint):
-                continue
-            column = self._column(node)
-            if column.name.lower() in columns:
-                raise self.script.error(node, f"column '{column.name}' is declared twice")
-            columns[column.name.lower()] = self._fixed(node, column, spec)
-        if not columns and spec.fixed_columns is not None:
-            return spec.fixed_columns
-        if not columns and spec.needs_columns:
-            message = f"table '{named.name}' needs columns"
-            raise self.script.error(
-                named, message, f"declare them, as in {named.name} (a INT, b TEXT)"
-            )
-        return tuple(columns.values())
-
-    def _column(self, node: exp.Expr) -> Column:
-        if not isinstance(node, exp.ColumnDef) or node.kind is None:
-            raise self.script.error(
-                node, f"column '{node.name}' needs a type", f"as in {node.name} TEXT"
-            )
-        nullable = True
-        for each in node.constraints:
-            if not isinstance(each.kind, exp.NotNullColumnConstraint):
-                raise self.script.error(
-                    each, "computed columns are not supported yet", "compute it in a view"
-                )
-            nullable = bool(each.kind.args.get("allow_null"))
-        if node.name.startswith("__") or "`" in node.name:
-            raise self.script.error(
-                node,
-                f"the name '{node.name}' cannot be used",
-                "names that begin with '__' are reserved, and a name has no backquote",
-            )
-        return Column(name=node.name, type=spark_type(node.kind, self.script), nullable=nullable)
-
-    def _fixed(self, node: exp.Expr, column: Column, spec: RoleSpec) -> Column:
-        """A generator makes its columns itself: the declaration may pick among them, not change
-        them.
-        """
-        if spec.fixed_columns is None:
-            return column
-        fixed = {each.name.lower(): each for each in spec.fixed_columns}
-        found = fixed.get(column.name.lower())
-        if found is None:
-            hint = did_you_mean(column.name, [each.name for each in fixed.values()])
-            raise self.script.error(node, f"the connector has no column '{column.name}'", hint)
-        if found.type != column.type:
-            message = (
-                f"column '{found.name}' of this connector has type {found.type}, not {column.type}"
-            )
-            raise self.script.error(node, message, f"declare it as {found.type}")
-        return found
-
-    def _watermark(
-        self, schema: exp.Schema | None, role: Role, spec: RoleSpec, columns: tuple[Column, ...]
-    ) -> WatermarkSpec | None:
-        clauses = [
-            each
-            for each in (schema.expressions if schema else [])
-            if isinstance(each, exp.WatermarkColumnConstraint)
-        ]
-        if len(clauses) > 1:
-            raise self.script.error(
-                clauses[1], "a table has one WATERMARK", "leave one of them out"
-            )
-        if clauses and role is Role.SINK:
-            raise self.script.error(clauses[0], "a sink has no WATERMARK", "leave it out")
-        by_name = {each.name.lower(): each for each in columns}
-        if not clauses:
-            default = (
-                by_name.get(spec.event_time.lower())
-                if spec.event_time and role is Role.SOURCE
-                else None
-            )
-            if default is None:
-                return None
-            column = column_sql(Attribute(default.name, default.name))
-            return WatermarkSpec(
-                event_time=default.name,
-                sql=f"{column} - INTERVAL '1' SECOND",
-                delay_micros=1_000_000,
-            )
-        clause = clauses[0]
-        named = by_name.get(clause.this.name.lower())
-        if named is None:
-            hint = did_you_mean(clause.this.name, [each.name for each in columns])
-            raise self.script.error(clause.this, f"there is no column '{clause.this.name}'", hint)
-        if named.type != "TIMESTAMP":
-            message = f"event time must be a TIMESTAMP, and '{named.name}' is of type {named.type}"
-            raise self.script.error(clause.this, message, "declare the column as TIMESTAMP")
-        row = Relation(OperatorId(""), attributes(columns), has_event_time=False)
-        return WatermarkSpec(
-            event_time=named.name,
-            sql=self.expressions.sql(clause.expression, row),
-            delay_micros=self._delay_micros(clause.expression.unnest(), named.name),
-        )
-
-    def _delay_micros(self, expression: exp.Expr, event_time: str) -> int | None:
-        """How far an expression stays behind event time, if it is of that form."""
-        is_late = isinstance(expression, exp.Sub)
-        column = expression.this.unnest() if is_late else expression
-        if not isinstance(column, exp.Column) or column.name.lower() != event_time.lower():
-            return None
-        try:
-            return interval_micros(expression.expression, self.script) if is_late else 0
-        except SqlError:
-            return None
-
-
-def attributes(columns: tuple[Column, ...]) -> tuple[Attribute, ...]:
-    """Declared columns as a query sees them."""
-    return tuple(Attribute(name=each.name, column=each.name, type=each.type) for each in columns)

@@ -30,10 +30,15 @@ _SIMPLE: dict[DType, str] = {
     DType.NVARCHAR: "STRING",
     DType.BINARY: "BINARY",
     DType.VARBINARY: "BINARY",
+    DType.BLOB: "BINARY",
+    # JSON is kept as its text; the JSON functions and arrows read it.
+    DType.JSON: "STRING",
+    DType.JSONB: "STRING",
     DType.DATE: "DATE",
     DType.TIMESTAMP: "TIMESTAMP",
     DType.TIMESTAMPTZ: "TIMESTAMP",
     DType.TIMESTAMPLTZ: "TIMESTAMP",
+    DType.DATETIME: "TIMESTAMP",
     DType.TIMESTAMPNTZ: "TIMESTAMP_NTZ",
     DType.VARIANT: "VARIANT",
 }
@@ -54,6 +59,7 @@ _NAMES = (
     ),
     *(
         "INTEGER",
+        "JSON",
         "MAP",
         "NUMERIC",
         "REAL",

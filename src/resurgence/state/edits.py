@@ -1,7 +1,7 @@
 """What becomes of each operator's state when the pipeline was edited. Pure.
 
 An operator is the same if its id is: a source or sink has the id of its table, and the same
-connector, a window a digest of all that it reads, groups and computes. So whatever an edit does not touch is kept, and state is
+connector, any other a digest of all that it reads, groups and computes. So whatever an edit does not touch is kept, and state is
 never read by an operator that would understand it differently.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from resurgence.errors import IncompatibleState
-from resurgence.graph.model import Graph, SinkOperator, SourceOperator, WindowAggregateOperator
+from resurgence.graph.model import DurableOperator, Graph, SinkOperator, SourceOperator
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.records import STAGED, OperatorCheckpointMetadata
@@ -116,7 +116,7 @@ def fate_table(judged: Iterable[OperatorFate]) -> str:
     )
 
 
-def _begins(operator: SourceOperator | WindowAggregateOperator | SinkOperator) -> str:
+def _begins(operator: DurableOperator) -> str:
     if isinstance(operator, SourceOperator):
         return "new: is read from its beginning"
     if isinstance(operator, SinkOperator):
@@ -125,7 +125,7 @@ def _begins(operator: SourceOperator | WindowAggregateOperator | SinkOperator) -
 
 
 def _moved(
-    operator: SourceOperator | WindowAggregateOperator | SinkOperator,
+    operator: DurableOperator,
     metadata: OperatorCheckpointMetadata,
     *,
     commit_pending: bool,
@@ -134,7 +134,7 @@ def _moved(
     moved along; another connector makes nothing of an offset, or of what is staged.
     """
     before = metadata.place
-    if isinstance(operator, WindowAggregateOperator) or before in (None, operator.place):
+    if not isinstance(operator, SourceOperator | SinkOperator) or before in (None, operator.place):
         return None
     assert before is not None
     converted = before.split(" ")[0] != operator.connector

@@ -26,6 +26,7 @@ def test_ids_are_a_kind_and_eight_digits_of_a_digest(compiled: Compile) -> None:
         r"query-[0-9a-f]{8}",
         r"window-[0-9a-f]{8}",
         r"query-[0-9a-f]{8}",
+        r"query-[0-9a-f]{8}",
         r"sink-terminal",
     ]
     assert all(

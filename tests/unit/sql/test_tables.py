@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from sqlglot import exp
 
+from resurgence.connectors.registry import CONNECTORS as REAL_CONNECTORS
 from resurgence.errors import SqlError
 from resurgence.graph.model import Column, Graph, SourceOperator, WatermarkSpec
+from resurgence.sql import compile_pipeline
+from resurgence.sql.expressions import Expressions
+from resurgence.sql.functions import FunctionCatalog
+from resurgence.sql.parse import parse
+from resurgence.sql.tables import Declarations
 
 Text = Callable[[str], Graph]
 Source = Callable[[str], SourceOperator]
@@ -48,6 +55,30 @@ def file_table(columns: str) -> str:
         ("ARRAY<TEXT>", "ARRAY<STRING>"),
         ("MAP<TEXT, INT>", "MAP<STRING, INT>"),
         ("STRUCT<id: INT, tags: ARRAY<TEXT>>", "STRUCT<`id`: INT, `tags`: ARRAY<STRING>>"),
+        ("SMALLINT UNSIGNED", "INT"),
+        ("TINYINT UNSIGNED", "SMALLINT"),
+        ("DOUBLE PRECISION", "DOUBLE"),
+        ("FLOAT8", "DOUBLE"),
+        ("INT8", "BIGINT"),
+        ("INT4", "INT"),
+        ("BOOL", "BOOLEAN"),
+        ("NUMERIC(5, 1)", "DECIMAL(5,1)"),
+        ("CHARACTER VARYING(3)", "STRING"),
+        ("JSON", "STRING"),
+        ("JSONB", "STRING"),
+        ("BLOB", "BINARY"),
+        ("TIMESTAMP(3)", "TIMESTAMP"),
+        ("TIMESTAMP WITH TIME ZONE", "TIMESTAMP"),
+        ("TIMESTAMP WITHOUT TIME ZONE", "TIMESTAMP"),
+        ("TIMESTAMPTZ", "TIMESTAMP"),
+        ("DATETIME", "TIMESTAMP"),
+        ("INT[]", "ARRAY<INT>"),
+        ("TEXT[][]", "ARRAY<ARRAY<STRING>>"),
+        ("LIST<BIGINT UNSIGNED>", "ARRAY<DECIMAL(20,0)>"),
+        (
+            "STRUCT<start TIMESTAMP, end TIMESTAMP(6), in STRUCT<rows INT[]>>",
+            "STRUCT<`start`: TIMESTAMP, `end`: TIMESTAMP, `in`: STRUCT<`rows`: ARRAY<INT>>>",
+        ),
     ],
 )
 def test_declared_types_become_spark_types(source: Source, declared: str, spark: str) -> None:
@@ -115,10 +146,170 @@ def test_watermark_is_an_expression_over_the_columns(
     assert table.watermark == WatermarkSpec(event_time="at", sql=sql, delay_micros=delay)
 
 
+def test_a_text_is_an_interval_where_one_is_meant(source: Source) -> None:
+    clause = "WATERMARK FOR at AS (at - '5 seconds')"
+    table = source(file_table(f"at TIMESTAMP, {clause}"))
+    assert table.watermark == WatermarkSpec(
+        event_time="at", sql="(`at` - INTERVAL '5 seconds')", delay_micros=5_000_000
+    )
+
+
+def timed_table(columns: str, options: str) -> str:
+    return (
+        f"CREATE TABLE t ({columns})"
+        f" WITH (connector = 'single_file', path = 'x', type = 'source', {options})"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "watermark"),
+    [
+        (
+            "event_time_field = 'At'",
+            WatermarkSpec(
+                event_time="at", sql="`at` - INTERVAL '1' SECOND", delay_micros=1_000_000
+            ),
+        ),
+        (
+            "event_time_field = 'at', watermark_field = 'mark'",
+            WatermarkSpec(event_time="at", sql="`mark`"),
+        ),
+        (
+            "event_time_field = 'at', watermark_field = 'at'",
+            WatermarkSpec(event_time="at", sql="`at`", delay_micros=0),
+        ),
+    ],
+)
+def test_event_time_and_watermark_may_be_named_by_options(
+    source: Source, options: str, watermark: WatermarkSpec
+) -> None:
+    table = source(timed_table("at TIMESTAMP NOT NULL, mark TIMESTAMP", options))
+    assert table.watermark == watermark
+    assert table.options == {"path": "x"}
+
+
+def test_the_option_may_repeat_what_the_clause_says(source: Source) -> None:
+    table = source(timed_table("at TIMESTAMP, WATERMARK FOR at", "event_time_field = 'at'"))
+    assert table.watermark == WatermarkSpec(event_time="at", sql="`at`", delay_micros=0)
+
+
+def test_a_timestamp_that_nobody_names_is_no_event_time(source: Source) -> None:
+    assert source(file_table("at TIMESTAMP NOT NULL")).watermark is None
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ("a INT", "event_time_field = 'b'", "there is no column 'b'"),
+        ("a INT", "event_time_field = 'a'", "event time must be a TIMESTAMP"),
+        ("a TIMESTAMP", "watermark_field = 'a'", "a watermark needs event time"),
+        ("a TIMESTAMP, WATERMARK FOR a", "watermark_field = 'a'", "the watermark is given by"),
+        (
+            "a TIMESTAMP, b TIMESTAMP, WATERMARK FOR a",
+            "event_time_field = 'b'",
+            "event time is 'a' by the WATERMARK clause and 'b' here",
+        ),
+        ("a INT", "json.timestamp_format = 'unix_millis'", "timestamps in JSON are ISO 8601"),
+        ("a INT", "'json.include_schema' = 'true'", "records have no schema in them"),
+        ("a INT", "'framing.method' = 'length'", "a record is a line"),
+        ("a INT", "event_time_feild = 'a'", "no option 'event_time_feild'"),
+    ],
+)
+def test_wrong_options_are_refused_at_their_place(
+    compiled_text: Text, columns: str, options: str, message: str
+) -> None:
+    text = timed_table(columns, options)
+    with pytest.raises(SqlError) as caught:
+        compiled_text(text)
+    assert message in caught.value.message
+    assert caught.value.hint
+    assert (caught.value.line, caught.value.column) == (1, text.index(options) + 1)
+
+
+def test_options_that_say_what_is_so_anyway_are_taken(source: Source) -> None:
+    table = source(
+        timed_table(
+            "a INT",
+            "'json.timestamp_format' = 'RFC3339', 'framing.method' = 'newline',"
+            " 'json.include_schema' = false, 'json.confluent_schema_registry' = 'false'",
+        )
+    )
+    assert table.options == {"path": "x"}
+
+
+def test_unstructured_json_is_one_column_of_text() -> None:
+    def unstructured(columns: str) -> str:
+        return timed_table(columns, "'json.unstructured' = 'true'") + "; SELECT * FROM t"
+
+    graph = compile_pipeline(
+        unstructured("value JSON, b INT AS ((value ->> 'b')::int)"), REAL_CONNECTORS
+    )
+    assert [each.name for each in graph.sources()[0].read_columns] == ["value"]
+    for columns in ("text TEXT", "value INT", "value TEXT, b INT"):
+        with pytest.raises(SqlError, match="reads one column, value TEXT"):
+            compile_pipeline(unstructured(columns), REAL_CONNECTORS)
+
+
+def test_a_computed_column_is_kept_with_its_expression_and_may_be_event_time(
+    source: Source,
+) -> None:
+    table = source(
+        file_table(
+            "millis BIGINT, at TIMESTAMP NOT NULL GENERATED ALWAYS AS (timestamp_millis(millis))"
+            " STORED, twice BIGINT AS (millis * 2), WATERMARK FOR at"
+        )
+    )
+    assert [(each.name, each.nullable) for each in table.columns] == [
+        ("millis", True),
+        ("at", False),
+        ("twice", True),
+    ]
+    computed = [each.generated.sql for each in table.columns if each.generated]
+    assert computed == ["timestamp_millis(`millis`)", "`millis` * 2"]
+    assert [each.name for each in table.read_columns] == ["millis"]
+    assert table.watermark == WatermarkSpec(event_time="at", sql="`at`", delay_micros=0)
+
+
+def test_state_belongs_to_the_computation_of_what_it_was_made_of(compiled_text: Text) -> None:
+    def window(computed: str, other: str = "1") -> str:
+        columns = (
+            f"n BIGINT, at TIMESTAMP AS ({computed}), other INT AS ({other}), WATERMARK FOR at"
+        )
+        query = "SELECT sum(n) AS n FROM t GROUP BY tumble('1 hour')"
+        return compiled_text(f"{file_table(columns)}; {query}").window_aggregates()[0].id
+
+    assert window("timestamp_millis(n)") != window("timestamp_micros(n)")
+    assert window("timestamp_millis(n)") == window("timestamp_millis(n)", other="2")
+
+
+def test_a_generator_may_have_computed_columns(source: Source) -> None:
+    table = source(
+        "CREATE TABLE t (counter BIGINT, even BOOLEAN AS (counter % 2 = 0))"
+        " WITH (connector = 'impulse')"
+    )
+    assert [each.name for each in table.read_columns] == ["counter"]
+
+
+def test_a_primary_key_is_of_a_column_or_of_the_table() -> None:
+    for columns, key in (
+        ("a INT PRIMARY KEY, b INT", ("a",)),
+        ("a INT NOT NULL PRIMARY KEY, b INT", ("a",)),
+        ("A INT, b INT, PRIMARY KEY (b, a)", ("b", "A")),
+        ("a INT, CONSTRAINT k PRIMARY KEY (a)", ("a",)),
+        ("a INT", ()),
+    ):
+        script = parse(file_table(columns))
+        expressions = Expressions(script, FunctionCatalog({}))
+        statement = script.statements[0]
+        assert isinstance(statement, exp.Create)
+        assert Declarations(expressions, REAL_CONNECTORS).table(statement).primary_key == key
+
+
 @pytest.mark.parametrize(
     ("text", "column", "message", "hint"),
     [
-        ("CREATE TABLE t (a INT)", 1, "a table needs a connector", "connector ="),
+        ("CREATE TABLE t", 1, "a table needs a connector", "connector ="),
+        ("CREATE TABLE t (a INT PRIMARY KEY)", 17, "a name and a type only", "connector ="),
         ("CREATE TABLE t WITH (connector = 'impuls')", 22, "no connector 'impuls'", "'impulse'"),
         (
             "CREATE TABLE t WITH (connector = 'impulse', intervall = 3)",
@@ -202,7 +393,39 @@ def test_watermark_is_an_expression_over_the_columns(
         (f"{file_table('a INT, WATERMARK FOR b')}", 38, "no column 'b'", "known: a"),
         (f"{file_table('a INT, WATERMARK FOR a')}", 38, "must be a TIMESTAMP", "TIMESTAMP"),
         (f"{file_table('a TIMESTAMP, WATERMARK FOR a AS b')}", 49, "no column 'b'", "known: a"),
-        (f"{file_table('a INT AS (1 + 1)')}", 26, "computed columns are not supported yet", "view"),
+        (f"{file_table('a TIME')}", 19, "there is no type", "TIMESTAMP"),
+        (
+            file_table("a INT, b TEXT METADATA FROM 'offset'"),
+            31,
+            "connector 'single_file' as a source gives no metadata 'offset'",
+            "leave the column out",
+        ),
+        (file_table("a INT PRIMARY KEY, b INT PRIMARY KEY"), 36, "has one PRIMARY KEY", "(a, b)"),
+        (file_table("a INT, PRIMARY KEY (a, c)"), 40, "there is no column 'c'", "known: a"),
+        (
+            file_table("a INT GENERATED ALWAYS AS (c + 1) STORED"),
+            44,
+            "there is no column 'c'",
+            "",
+        ),
+        (
+            file_table("a INT, b INT AS (a + 1), c INT AS (b + 1)"),
+            52,
+            "'b' is computed, too",
+            "write its expression here",
+        ),
+        (
+            file_table("a INT, b INT GENERATED ALWAYS AS (sum(a)) STORED"),
+            51,
+            "the aggregate function 'sum' cannot stand here",
+            "",
+        ),
+        (
+            "CREATE TABLE t (a INT AS (1)) WITH (connector = 'filesystem', path = 'x')",
+            26,
+            "a sink computes no columns",
+            "in the SELECT",
+        ),
         (
             "CREATE TABLE t (a INT) USING parquet",
             1,
@@ -215,7 +438,6 @@ def test_watermark_is_an_expression_over_the_columns(
             "IF NOT EXISTS is not supported",
             "leave it out",
         ),
-        ("CREATE TABLE t AS SELECT 1", 1, "AS is not supported in CREATE", "leave it out"),
         ("CREATE TABLE a.t (a INT)", 14, "no schema or catalog", "write t"),
     ],
 )

@@ -1,90 +1,199 @@
 """Aggregates as mergeable partials: what is kept per epoch, how two of them become one, what the
 user sees.
 
-The answer is the one that Spark's own function gives over all rows at once, type included.
+The answer is the one that Spark's own function gives over all rows at once, type included. Where
+Spark's answer depends on the order of rows (`first`, `last`, `collect_list`), it is that over rows
+in the order of event time. What cannot be merged is kept row by row (`kept_values`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import DecimalType
+from pyspark.sql.types import DecimalType, NumericType, StringType
 
-from resurgence.graph.model import AggregateCall
+from resurgence.engine.operators.aggregate_plan import (
+    AggregatePlan,
+    Partial,
+    filtered,
+    is_ordered,
+    type_of,
+)
+from resurgence.engine.operators.kept_values import keep_values
+from resurgence.engine.operators.moments import (
+    COVARIANCES,
+    VARIANCES,
+    covariance_make,
+    covariance_merge,
+    variance_make,
+    variance_merge,
+)
+from resurgence.graph.model import EVENT_TIME, AggregateCall
+from resurgence.sql.call_parts import CallParts, parts_of
+from resurgence.udf import registered_name
 
 _GUARD_DIGITS = 12
 """Digits that a quotient needs beyond those of the result to be rounded right, and the digits of
 the highest count.
 """
 
+_SAME_AS = {
+    "any": "bool_or",
+    "any_value": "first",
+    "approx_percentile": "percentile_approx",
+    "array_agg": "collect_list",
+    "every": "bool_and",
+    "first_value": "first",
+    "last_value": "last",
+    "mean": "avg",
+    "some": "bool_or",
+    "std": "stddev_samp",
+    "stddev": "stddev_samp",
+    "string_agg": "listagg",
+    "variance": "var_samp",
+}
+"""Functions with two names."""
+
+_OWN_MERGE = frozenset({"min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"})
+"""Functions that merge their own results."""
+
+_DISTINCT_OR_NOT = _OWN_MERGE - {"bit_xor"} | {"max_by", "min_by", "collect_set"}
+"""Functions to which DISTINCT makes no difference."""
+
 
 @dataclass(frozen=True)
-class Partial:
-    """A column of state: how it is made from rows, and how many of it become one."""
+class _Columns:
+    """The columns that a mergeable call takes from the input."""
 
     name: str
-    make: str
-    merge: str
+    values: tuple[str, ...]
+    condition: str | None
+    """The column that says which rows count."""
+    rows: DataFrame
+    """Of these columns; only asked for types."""
 
+    def chosen(self, *conditions: str) -> str:
+        """The FILTER clause of the call."""
+        return filtered(*conditions, self.condition)
 
-@dataclass(frozen=True)
-class AggregatePlan:
-    """One aggregate: the columns it takes from the input, the partials it keeps, and the result
-    over them.
-    """
-
-    inputs: tuple[str, ...]
-    partials: tuple[Partial, ...]
-    finish: str
+    def present(self) -> str:
+        """The FILTER clause that also leaves out rows in which a value is null."""
+        return self.chosen(*(f"{each} IS NOT NULL" for each in self.values))
 
 
 def plan_aggregate(call: AggregateCall, name: str, rows: DataFrame) -> AggregatePlan:
     """How one aggregate call is kept, in columns that begin with `name`. `rows` is only asked
     for types.
     """
-    columns = [f"{name}_in{index}" for index in range(len(call.arguments))]
-    inputs = [f"{sql} AS {column}" for sql, column in zip(call.arguments, columns, strict=True)]
-    condition = ""
+    parts = parts_of(call)
+    is_own = call.function.startswith(registered_name(""))
+    if not is_own:
+        function = call.function.lower()
+        parts = replace(parts, function=_SAME_AS.get(function, function))
+        if parts.function in _DISTINCT_OR_NOT:
+            parts = replace(parts, is_distinct=False)
+        # Spark sees the call itself once: what it refuses there is the user's mistake.
+        rows.selectExpr(f"{parts_of(call).sql(call.condition)} AS value")
+        if not _can_merge(parts, rows):
+            return keep_values(parts, call.condition, name, rows)
+    columns = tuple(f"{name}_in{index}" for index in range(len(parts.values)))
+    inputs = [f"{sql} AS {column}" for sql, column in zip(parts.values, columns, strict=True)]
+    if parts.function in ("first", "last"):
+        inputs.append(f"unix_micros(`{EVENT_TIME}`) AS {name}_at")
     if call.condition is not None:
         inputs.append(f"{call.condition} AS {name}_if")
-        condition = f" FILTER (WHERE {name}_if)"
-    partials, finish = _partials(
-        call.function.lower(), name, columns, condition, rows.selectExpr(*inputs, "1 AS one")
+    taken = _Columns(
+        name=name,
+        values=columns,
+        condition=f"{name}_if" if call.condition is not None else None,
+        rows=rows.selectExpr(*inputs, "1 AS one"),
     )
-    return AggregatePlan(tuple(inputs), partials, finish.replace("{function}", call.function))
+    partials, finish = _own(call.function, taken) if is_own else _merged(parts, taken)
+    return AggregatePlan(tuple(inputs), partials, finish)
 
 
-def _partials(
-    function: str, name: str, columns: list[str], condition: str, rows: DataFrame
-) -> tuple[tuple[Partial, ...], str]:
-    arguments = ", ".join(columns)
-    if function == "count":
-        return (Partial(name, f"count({arguments or '1'}){condition}", f"sum({name})"),), name
-    if function in ("min", "max"):
-        return (Partial(name, f"{function}({arguments}){condition}", f"{function}({name})"),), name
+def _can_merge(parts: CallParts, rows: DataFrame) -> bool:
+    """Whether the call can be kept as partials."""
+    if parts.orders or parts.is_distinct:
+        return False
+    function, values = parts.function, parts.values
+    if function in ("first", "last", "count"):
+        return True
+    if function == "avg":
+        # Spark adds intervals as intervals, and divides them by rules of their own.
+        return isinstance(type_of(rows, values[0]), NumericType | StringType)
+    if function in COVARIANCES or function in ("regr_count", "regr_avgx", "regr_avgy"):
+        return True
+    if function in ("max_by", "min_by"):
+        return len(values) == 2
+    return len(values) == 1 and function in {*_OWN_MERGE, *VARIANCES, "sum", "count_if"}
+
+
+def _merged(parts: CallParts, columns: _Columns) -> tuple[tuple[Partial, ...], str]:
+    """The partials of one of Spark's aggregates, and the result over them."""
+    function, name, chosen = parts.function, columns.name, columns.chosen()
+    arguments = ", ".join(columns.values)
+    if function in ("count", "regr_count"):
+        return (Partial(name, f"count({arguments or '1'}){chosen}", f"sum({name})"),), name
+    if function == "count_if":
+        return (Partial(name, f"count_if({arguments}){chosen}", f"sum({name})"),), name
+    if function in _OWN_MERGE:
+        return (Partial(name, f"{function}({arguments}){chosen}", f"{function}({name})"),), name
     if function == "sum":
         # The sum of sums would widen a decimal again; the state keeps the type of the first sum.
-        kind = _type_of(rows, f"sum({arguments})")
-        return (
-            Partial(name, f"sum({arguments}){condition}", f"CAST(sum({name}) AS {kind})"),
-        ), name
+        kind = _type_text(columns.rows, f"sum({arguments})")
+        return (Partial(name, f"sum({arguments}){chosen}", f"CAST(sum({name}) AS {kind})"),), name
     if function == "avg":
-        return _average(name, arguments, condition, rows)
-    # A user's aggregate cannot be merged: it keeps its values, and is computed when the window
-    # closes.
-    # Like Spark's aggregates of several arguments it leaves out rows where one of them is null.
-    present = " AND ".join([f"{column} IS NOT NULL" for column in columns])
-    chosen = f" FILTER (WHERE {present}{f' AND {name}_if' if condition else ''})"
+        return _average(name, arguments, chosen, columns.rows)
+    if function in ("regr_avgx", "regr_avgy"):
+        value = columns.values[1 if function == "regr_avgx" else 0]
+        return _average(name, f"CAST({value} AS DOUBLE)", columns.present(), columns.rows)
+    if function in VARIANCES:
+        make = variance_make(f"CAST({arguments} AS DOUBLE)", chosen)
+        return (Partial(name, make, variance_merge(name)),), VARIANCES[function].format(p=name)
+    if function in COVARIANCES:
+        y, x = (f"CAST({each} AS DOUBLE)" for each in columns.values)
+        make = covariance_make(y, x, columns.present())
+        return (Partial(name, make, covariance_merge(name)),), COVARIANCES[function].format(p=name)
+    if function in ("first", "last"):
+        chosen = columns.chosen(
+            *([f"{columns.values[0]} IS NOT NULL"] if parts.left_out_nulls else [])
+        )
+        pick = "min" if function == "first" else "max"
+        return _at_extreme(pick, f"{name}_at", columns, chosen)
+    value, by = columns.values
+    chosen = columns.chosen(f"{by} IS NOT NULL")
+    return _at_extreme(function.removesuffix("_by"), by, columns, chosen)
+
+
+def _at_extreme(
+    pick: str, by: str, columns: _Columns, chosen: str
+) -> tuple[tuple[Partial, ...], str]:
+    """The value where another is least or greatest; of several, the least or greatest value."""
+    name, value = columns.name, columns.values[0]
+    pair = f"named_struct('by', {by}, 'value', {value})"
+    if is_ordered(type_of(columns.rows, pair)):
+        partial = Partial(name, f"{pick}({pair}){chosen}", f"{pick}({name})")
+    else:
+        partial = Partial(name, f"{pick}_by({pair}, {by}){chosen}", f"{pick}_by({name}, {name}.by)")
+    return (partial,), f"{name}.value"
+
+
+def _own(function: str, columns: _Columns) -> tuple[tuple[Partial, ...], str]:
+    """A user's aggregate cannot be merged: it keeps its values, and is computed when the window
+    closes. Like Spark's aggregates of several arguments it leaves out rows where one of them is
+    null.
+    """
     kept = tuple(
         Partial(
-            f"{name}_{index}",
-            f"collect_list({column}){chosen}",
-            f"flatten(collect_list({name}_{index}))",
+            f"{columns.name}_{index}",
+            f"collect_list({column}){columns.present()}",
+            f"flatten(collect_list({columns.name}_{index}))",
         )
-        for index, column in enumerate(columns)
+        for index, column in enumerate(columns.values)
     )
-    return kept, f"{{function}}({', '.join(each.name for each in kept)})"
+    return kept, f"{function}({', '.join(each.name for each in kept)})"
 
 
 def _average(
@@ -93,8 +202,8 @@ def _average(
     # Spark adds decimals as decimals and everything else as doubles.
     exact = isinstance(rows.selectExpr(value).schema[0].dataType, DecimalType)
     addend = value if exact else f"CAST({value} AS DOUBLE)"
-    kind = _type_of(rows, f"sum({addend})")
-    result = _type_of(rows, f"avg({value})")
+    kind = _type_text(rows, f"sum({addend})")
+    result = _type_text(rows, f"avg({value})")
     total = Partial(f"{name}_sum", f"sum({addend}){condition}", f"CAST(sum({name}_sum) AS {kind})")
     count = Partial(f"{name}_count", f"count({value}){condition}", f"sum({name}_count)")
     quotient = f"{name}_sum / {name}_count"
@@ -125,10 +234,10 @@ def _decimal_quotient(total: str, count: str, kind: str, result: str, rows: Data
 
 
 def _scale_of(rows: DataFrame, expression: str) -> int:
-    kind = rows.selectExpr(f"{expression} AS value").schema[0].dataType
+    kind = type_of(rows, expression)
     assert isinstance(kind, DecimalType)
     return kind.scale
 
 
-def _type_of(rows: DataFrame, expression: str) -> str:
-    return rows.selectExpr(f"{expression} AS value").schema[0].dataType.simpleString()
+def _type_text(rows: DataFrame, expression: str) -> str:
+    return type_of(rows, expression).simpleString()

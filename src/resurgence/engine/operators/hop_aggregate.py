@@ -1,0 +1,77 @@
+"""Hopping windows: partials are kept by panes, and a window is put together of its panes when it
+closes.
+
+A pane is as wide as the greatest common divisor of width and slide, so that every window is a
+number of whole panes. A pane is dropped when the last window with it has closed. All panes of a key
+are in one subtask: putting them together needs no shuffle.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import DataFrame
+
+from resurgence.engine.operators.window_aggregate import WindowAggregate, together
+from resurgence.engine.time_table import BIN, SubtaskRows
+from resurgence.graph.model import WindowAggregateOperator
+from resurgence.state.records import END_OF_TIME, StateFile
+
+
+class HopAggregate(WindowAggregate):
+    """Windows of a width, one every slide. Its bins are panes."""
+
+    def __init__(
+        self, operator: WindowAggregateOperator, rows: DataFrame, shuffle_partitions: int
+    ) -> None:
+        assert operator.slide_micros is not None
+        self._slide = operator.slide_micros
+        self._pane = math.gcd(operator.width_micros, self._slide)
+        super().__init__(operator, rows, shuffle_partitions)
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        return self.keys
+
+    def partials(
+        self,
+        rows: DataFrame,
+        watermark: int | None = None,
+        *,
+        count_rows: bool = False,
+        spread: bool = False,
+    ) -> DataFrame:
+        panes = self._binned(rows, self._pane)
+        if spread:
+            return self._made(self._by_keys(panes), count_rows)
+        # Few groups: what is shuffled again is little.
+        return self._by_keys(self._made(panes, count_rows))
+
+    def bins_to_close(self, open_from: int, still_open_from: int) -> tuple[int, int]:
+        if still_open_from == END_OF_TIME:
+            return open_from, END_OF_TIME
+        return open_from, still_open_from - self._slide + self.width
+
+    def closed(
+        self, subtasks: Sequence[SubtaskRows], open_from: int, still_open_from: int
+    ) -> DataFrame:
+        since = f"{BIN} - {self.width}L"
+        first = f"{since} - pmod({since}, {self._slide}L) + {self._slide}L"
+        last = f"{BIN} - pmod({BIN}, {self._slide}L)"
+        starts = (
+            f"explode(sequence(greatest({first}, {open_from}L),"
+            f" least({last}, {still_open_from - self._slide}L), {self._slide}L)) AS {BIN}"
+        )
+        windows = [
+            each.rows.selectExpr(starts, *self.keys, *self.partial_names) for each in subtasks
+        ]
+        return together([self.results(self._merged_by(each, self._group)) for each in windows])
+
+    def timers(self, files: Iterable[StateFile], open_from: int) -> tuple[int, ...]:
+        firsts = {max(self._first_open(each.time_start), open_from) for each in files}
+        return tuple(sorted(each + self.width for each in firsts))
+
+    def _first_open(self, watermark: int) -> int:
+        """The start of the first window that ends after an instant."""
+        return ((watermark - self.width) // self._slide + 1) * self._slide

@@ -1,0 +1,136 @@
+"""Session windows: rows of a key belong together as long as no gap is longer than that of the
+session.
+
+A partial is a piece of a session: from its first row to a gap after its last. Pieces that touch are
+one session, as in Spark: a row exactly one gap after the last one still belongs to it. So a session
+closes when the watermark is beyond its end, and a row is late if a session of its own would have
+closed when the epoch began.
+
+The bin of a piece is the end of its session, as far as that was known when the piece was written:
+a piece whose bin the watermark has passed counts no more. If its session is still open then,
+because of a later piece, it is carried: written again, in the bin where the session ends now. So
+each open session has its pieces beyond the watermark and at most one before it, and whatever is in
+a bin that was passed may be dropped, as with all windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import DataFrame
+
+from resurgence.engine.operators.aggregate_plan import Partial
+from resurgence.engine.operators.window_aggregate import (
+    BEGINNING_OF_TIME,
+    WindowAggregate,
+    together,
+)
+from resurgence.engine.time_table import BIN, ROWS, SubtaskRows
+from resurgence.graph.model import EVENT_TIME, WindowAggregateOperator
+from resurgence.state.records import END_OF_TIME, StateFile
+
+_AT = "__at"
+_LATE = "__late"
+_NUMBER = "__session"
+_END = "__end"
+
+
+class SessionAggregate(WindowAggregate):
+    """Windows that end with a gap."""
+
+    start = "session_start"
+
+    def __init__(
+        self, operator: WindowAggregateOperator, rows: DataFrame, shuffle_partitions: int
+    ) -> None:
+        self.spans = (
+            Partial("session_start", f"min({_AT})", "min(session_start)"),
+            Partial("session_end", f"max({_AT}) + {operator.width_micros}L", "max(session_end)"),
+        )
+        super().__init__(operator, rows, shuffle_partitions)
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def end(self) -> str:
+        return "session_end"
+
+    def partials(
+        self,
+        rows: DataFrame,
+        watermark: int | None = None,
+        *,
+        count_rows: bool = False,
+        spread: bool = False,
+    ) -> DataFrame:
+        is_late = "false" if watermark is None else f"{_AT} + {self.width}L < {watermark}L"
+        timed = (
+            rows.selectExpr(f"unix_micros(`{EVENT_TIME}`) AS {_AT}", *self._input)
+            .where(f"{_AT} IS NOT NULL")
+            .selectExpr("*", f"{is_late} AS {_LATE}")
+        )
+        over = f"OVER (PARTITION BY {', '.join((*self.keys, _LATE))} ORDER BY {_AT})"
+        pieces = _numbered(self._by_keys(timed), f"{_AT} - lag({_AT}) {over} > {self.width}L", over)
+        counted = [self._count_rows] if count_rows else []
+        made = pieces.groupBy(*self.keys, _LATE, _NUMBER).agg(*self._make, *counted)
+        return made.selectExpr(
+            # Late rows come into a bin of their own, which is always passed.
+            f"CASE WHEN {_LATE} THEN {BEGINNING_OF_TIME}L ELSE session_end END AS {BIN}",
+            *self.keys,
+            *self.partial_names,
+            *([ROWS] if count_rows else []),
+        )
+
+    def bins_to_close(self, open_from: int, still_open_from: int) -> tuple[int, int]:
+        return open_from, END_OF_TIME
+
+    def closed(
+        self, subtasks: Sequence[SubtaskRows], open_from: int, still_open_from: int
+    ) -> DataFrame:
+        sessions = [
+            self._merged_by(self._sessions(each.rows), (*self.keys, _NUMBER)).where(
+                f"session_end < {still_open_from}L"
+            )
+            for each in subtasks
+        ]
+        return together([self.results(each) for each in sessions])
+
+    def carried(self, subtasks: Sequence[SubtaskRows], still_open_from: int) -> DataFrame | None:
+        if still_open_from == END_OF_TIME:
+            return None
+        over = f"OVER (PARTITION BY {', '.join((*self.keys, _NUMBER))})"
+        carried = [
+            self._merged_by(
+                self._sessions(each.rows)
+                .selectExpr("*", f"max(session_end) {over} AS {_END}")
+                .where(f"{BIN} < {still_open_from}L AND {_END} >= {still_open_from}L"),
+                (_END, *self.keys),
+            ).withColumnRenamed(_END, BIN)
+            for each in subtasks
+        ]
+        return together(carried)
+
+    def _sessions(self, pieces: DataFrame) -> DataFrame:
+        """Pieces with the number of their session, counted by key."""
+        partition = f"PARTITION BY {', '.join(self.keys)} " if self.keys else ""
+        over = f"OVER ({partition}ORDER BY session_start, session_end ROWS UNBOUNDED PRECEDING)"
+        before = over.replace(
+            "ROWS UNBOUNDED PRECEDING", "ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING"
+        )
+        return _numbered(pieces, f"session_start > max(session_end) {before}", over)
+
+    def timers(self, files: Iterable[StateFile], open_from: int) -> tuple[int, ...]:
+        return tuple(sorted({max(each.time_start, open_from) + 1 for each in files}))
+
+    def _first_open(self, watermark: int) -> int:
+        return watermark
+
+
+def _numbered(rows: DataFrame, begins: str, over: str) -> DataFrame:
+    """Rows with the number of the group that they are in. `begins` says whether a row, compared with
+    those before it, is the first of a new one; of the first row it is null.
+    """
+    marked = rows.selectExpr("*", f"CAST(coalesce({begins}, true) AS INT) AS __begins")
+    return marked.selectExpr("*", f"sum(__begins) {over} AS {_NUMBER}").drop("__begins")

@@ -1,0 +1,23 @@
+"""The kinds of windows by name."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from resurgence.engine.operators.hop_aggregate import HopAggregate
+from resurgence.engine.operators.session_aggregate import SessionAggregate
+from resurgence.engine.operators.window_aggregate import WindowAggregate
+from resurgence.graph.model import WindowAggregateOperator
+
+_KINDS: dict[str, type[WindowAggregate]] = {
+    "tumble": WindowAggregate,
+    "hop": HopAggregate,
+    "session": SessionAggregate,
+}
+
+
+def compile_window(
+    operator: WindowAggregateOperator, rows: DataFrame, shuffle_partitions: int
+) -> WindowAggregate:
+    """The operator for the types of its input."""
+    return _KINDS[operator.window](operator, rows, shuffle_partitions)

@@ -1,0 +1,110 @@
+"""EXISTS and IN in WHERE: they become joins that keep rows of the left side which have, or have not, a
+row on the right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlglot import exp
+
+from resurgence.errors import SqlError
+from resurgence.sql.expressions import Expressions
+from resurgence.sql.joins import Joins, conjuncts
+from resurgence.sql.relation import Relation
+
+Compile = Callable[[exp.Expr], Relation]
+Rows = Callable[[exp.Select], Relation]
+_INNER = "subquery"
+"""What the result of a subquery is called in the condition of its join."""
+
+
+@dataclass(frozen=True)
+class Subqueries:
+    """Takes the subqueries out of a query's WHERE."""
+
+    expressions: Expressions
+    joins: Joins
+    compile: Compile
+    rows: Rows
+    """FROM and WHERE of a query, without its select list."""
+
+    def applied(self, select: exp.Select, source: Relation) -> Relation:
+        """The source without the rows that its subqueries leave out. What is left of WHERE stays."""
+        where = select.args.get("where")
+        if where is None or not where.find(exp.Query):
+            return source
+        rest = []
+        for part in conjuncts(where.this):
+            found = _subquery(part)
+            if found is None:
+                rest.append(part)
+            else:
+                source = self._joined(source, *found)
+        if rest:
+            where.set("this", exp.and_(*rest, copy=False))
+        else:
+            select.set("where", None)
+        return source
+
+    def _joined(self, source: Relation, test: exp.Exists | exp.In, negated: bool) -> Relation:
+        if isinstance(test, exp.In):
+            if negated:
+                raise self._error(
+                    test, "NOT IN (SELECT ...) is not supported", "use NOT EXISTS (SELECT ...)"
+                )
+            right, condition = self._of_in(test)
+        else:
+            right, condition = self._of_exists(test)
+        join = exp.Join(side="LEFT", kind="ANTI" if negated else "SEMI", on=condition)
+        join.meta["start"] = self.expressions.script.offset(test)
+        return self.joins.compile(source, right, join)
+
+    def _of_in(self, test: exp.In) -> tuple[Relation, exp.Expr]:
+        query = test.args["query"].unnest()
+        right = self.compile(query)
+        if len(right.attributes) != 1:
+            message = f"IN takes a SELECT of one column, not of {len(right.attributes)}"
+            raise self._error(test, message)
+        name = right.attributes[0].name
+        column = exp.column(name, table=_INNER, quoted=True)
+        return right.named(_INNER), exp.EQ(this=test.this, expression=column)
+
+    def _of_exists(self, test: exp.Exists) -> tuple[Relation, exp.Expr]:
+        """The rows of the subquery, and the conditions in it that speak of the query around it."""
+        inner = test.this.unnest().copy()
+        if not isinstance(inner, exp.Select) or inner.args.get("group"):
+            raise self._error(test, "EXISTS takes a SELECT without GROUP BY", "use IN, or a join")
+        where = inner.args.get("where")
+        parts = list(conjuncts(where.this)) if where else []
+        rows = inner.copy()
+        rows.set("where", None)
+        everything = self.rows(rows)
+        own = [each for each in parts if self._is_over(each, everything)]
+        shared = [each for each in parts if each not in own]
+        if not shared:
+            message = "EXISTS must say which rows of the query around it it is about"
+            raise self._error(test, message, "add WHERE inner.key = outer.key")
+        if own:
+            rows.set("where", exp.Where(this=exp.and_(*own)))
+        return self.rows(rows), exp.and_(*shared)
+
+    def _is_over(self, part: exp.Expr, relation: Relation) -> bool:
+        try:
+            self.expressions.bound(part, relation)
+        except SqlError:
+            return False
+        return True
+
+    def _error(self, node: exp.Expr, message: str, hint: str = "") -> SqlError:
+        return self.expressions.script.error(node, message, hint)
+
+
+def _subquery(part: exp.Expr) -> tuple[exp.Exists | exp.In, bool] | None:
+    plain = part.unnest()
+    negated = isinstance(plain, exp.Not)
+    test = plain.this.unnest() if isinstance(plain, exp.Not) else plain
+    if isinstance(test, exp.Exists) or (isinstance(test, exp.In) and test.args.get("query")):
+        return test, negated
+    return None

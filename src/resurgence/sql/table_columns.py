@@ -1,0 +1,177 @@
+"""The columns of a CREATE TABLE: types, constraints, and what is computed when a source is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sqlglot import exp
+
+from resurgence.errors import did_you_mean
+from resurgence.graph.connector_spec import ConnectorSpec, Role
+from resurgence.graph.model import Column, Expression
+from resurgence.ids import OperatorId
+from resurgence.sql.dialect import MetadataColumnConstraint
+from resurgence.sql.expressions import Expressions
+from resurgence.sql.parse import Script
+from resurgence.sql.relation import Attribute, Relation
+from resurgence.sql.types import spark_type
+
+K = TypeVar("K", bound=exp.Expr)
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Reads what stands between the parentheses of one CREATE TABLE."""
+
+    nodes: tuple[exp.Expr, ...]
+    connector: ConnectorSpec
+    role: Role
+    expressions: Expressions
+
+    @property
+    def script(self) -> Script:
+        return self.expressions.script
+
+    def columns(self, named: exp.Expr) -> tuple[Column, ...]:
+        """The declared columns, or those that a generator makes itself."""
+        spec = self.connector.roles[self.role]
+        columns: dict[str, Column] = {}
+        for node in self._definitions():
+            column = self._column(node)
+            if column.name.lower() in columns:
+                raise self.script.error(node, f"column '{column.name}' is declared twice")
+            columns[column.name.lower()] = column
+        if not columns and spec.fixed_columns is not None:
+            return spec.fixed_columns
+        if not columns and spec.needs_columns:
+            raise self.script.error(
+                named,
+                f"table '{named.name}' needs columns",
+                f"declare them, as in {named.name} (a INT, b TEXT)",
+            )
+        computed = {name: self._expression(name) for name in columns}
+        read = tuple(each for name, each in columns.items() if computed[name] is None)
+        for name, expression in computed.items():
+            if expression is not None:
+                columns[name] = self._generated(expression, columns[name], read)
+        return tuple(columns.values())
+
+    def primary_key(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
+        """The names of the columns by which rows are told apart."""
+        known = {each.name.lower(): each.name for each in columns}
+        keys: list[tuple[exp.Expr, list[exp.Expr]]] = []
+        for node in self.nodes:
+            constraint = node.expressions[0] if isinstance(node, exp.Constraint) else node
+            if isinstance(constraint, exp.PrimaryKey):
+                keys.append((node, constraint.expressions))
+            elif isinstance(node, exp.ColumnDef) and _constraint(
+                node, exp.PrimaryKeyColumnConstraint
+            ):
+                keys.append((node, [node.this]))
+        if len(keys) > 1:
+            raise self.script.error(
+                keys[1][0],
+                "a table has one PRIMARY KEY",
+                "name all its columns in one, as in PRIMARY KEY (a, b)",
+            )
+        named = [part for _, parts in keys for part in parts]
+        for part in named:
+            if part.name.lower() not in known:
+                hint = did_you_mean(part.name, list(known.values()))
+                raise self.script.error(part, f"there is no column '{part.name}'", hint)
+        return tuple(known[part.name.lower()] for part in named)
+
+    def watermarks(self) -> list[exp.WatermarkColumnConstraint]:
+        """The WATERMARK clauses as written."""
+        return [each for each in self.nodes if isinstance(each, exp.WatermarkColumnConstraint)]
+
+    def _definitions(self) -> list[exp.Expr]:
+        beside = (exp.WatermarkColumnConstraint, exp.PrimaryKey, exp.Constraint)
+        return [each for each in self.nodes if not isinstance(each, beside)]
+
+    def _column(self, node: exp.Expr) -> Column:
+        if not isinstance(node, exp.ColumnDef) or node.kind is None:
+            raise self.script.error(
+                node, f"column '{node.name}' needs a type", f"as in {node.name} TEXT"
+            )
+        if node.name.startswith("__") or "`" in node.name:
+            raise self.script.error(
+                node,
+                f"the name '{node.name}' cannot be used",
+                "names that begin with '__' are reserved, and a name has no backquote",
+            )
+        if metadata := _constraint(node, MetadataColumnConstraint):
+            raise self.script.error(
+                metadata,
+                f"connector '{self.connector.name}' as a {self.role} gives no metadata"
+                f" '{metadata.name}'",
+                "leave the column out",
+            )
+        null = _constraint(node, exp.NotNullColumnConstraint)
+        column = Column(
+            name=node.name,
+            type=spark_type(node.kind, self.script),
+            nullable=null is None or bool(null.args.get("allow_null")),
+        )
+        if generated := _constraint(node, exp.ComputedColumnConstraint):
+            if self.role is Role.SINK:
+                raise self.script.error(
+                    generated, "a sink computes no columns", "compute it in the SELECT"
+                )
+            return column
+        return self._fixed(node, column)
+
+    def _fixed(self, node: exp.Expr, column: Column) -> Column:
+        """A generator makes its columns itself: the declaration may pick among them, not change
+        them.
+        """
+        fixed_columns = self.connector.roles[self.role].fixed_columns
+        if fixed_columns is None:
+            return column
+        fixed = {each.name.lower(): each for each in fixed_columns}
+        found = fixed.get(column.name.lower())
+        if found is None:
+            hint = did_you_mean(column.name, [each.name for each in fixed.values()])
+            raise self.script.error(node, f"the connector has no column '{column.name}'", hint)
+        if found.type != column.type:
+            message = (
+                f"column '{found.name}' of this connector has type {found.type}, not {column.type}"
+            )
+            raise self.script.error(node, message, f"declare it as {found.type}")
+        return found
+
+    def _expression(self, name: str) -> exp.Expr | None:
+        """What a column is computed from, if it is."""
+        for node in self._definitions():
+            if isinstance(node, exp.ColumnDef) and node.name.lower() == name:
+                computed = _constraint(node, exp.ComputedColumnConstraint)
+                return computed.this if computed else None
+        return None
+
+    def _generated(self, node: exp.Expr, column: Column, read: tuple[Column, ...]) -> Column:
+        for each in node.find_all(exp.Column):
+            name = each.parts[0].name.lower()
+            if name not in {one.name.lower() for one in read} and self._expression(name):
+                raise self.script.error(
+                    each,
+                    f"'{each.name}' is computed, too: a computed column is made of columns that"
+                    " are read",
+                    "write its expression here",
+                )
+        row = Relation(OperatorId(""), attributes(read), has_event_time=False)
+        generated = Expression(
+            name=column.name,
+            sql=self.expressions.sql(node.unnest(), row),
+            position=self.script.position(node),
+        )
+        return column.model_copy(update={"generated": generated})
+
+
+def attributes(columns: tuple[Column, ...]) -> tuple[Attribute, ...]:
+    """Declared columns as a query sees them."""
+    return tuple(Attribute(name=each.name, column=each.name, type=each.type) for each in columns)
+
+
+def _constraint(node: exp.ColumnDef, kind: type[K]) -> K | None:
+    return next((each.kind for each in node.constraints if isinstance(each.kind, kind)), None)

@@ -1,0 +1,17 @@
+-- Nexmark q16: the same of each channel and day, with the minute of the last bid.
+-- pipeline: examples/nexmark/q16.sql
+-- status: pending updating aggregates
+-- long
+
+-- expect q16
+WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)
+SELECT channel, date_format(datetime, 'yyyy-MM-dd') AS day, max(date_format(datetime, 'HH:mm')) AS minute,
+    count(*) AS total_bids,
+    count(*) FILTER (WHERE price < 10000) AS rank1_bids,
+    count(*) FILTER (WHERE price >= 10000 AND price < 1000000) AS rank2_bids,
+    count(*) FILTER (WHERE price >= 1000000) AS rank3_bids,
+    count(DISTINCT bidder) AS total_bidders,
+    count(DISTINCT auction) AS total_auctions,
+    count(DISTINCT bidder) FILTER (WHERE price < 10000) AS rank1_bidders,
+    count(DISTINCT auction) FILTER (WHERE price < 10000) AS rank1_auctions
+FROM bids GROUP BY channel, date_format(datetime, 'yyyy-MM-dd')

@@ -1,0 +1,8 @@
+-- DISTINCT over all rows of a stream: each row once.
+-- input: rides
+-- sink: changelog
+-- status: pending SELECT DISTINCT
+INSERT INTO output SELECT DISTINCT driver, kind FROM rides;
+
+-- expect output
+SELECT DISTINCT driver, kind FROM rides

@@ -1,0 +1,7 @@
+-- Every column, in the order of the table.
+-- input: rides
+-- long
+INSERT INTO output SELECT * FROM rides;
+
+-- expect output
+SELECT * FROM rides

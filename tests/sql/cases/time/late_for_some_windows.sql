@@ -1,0 +1,15 @@
+-- A row can be late for one of the windows that overlap there, and not for the next.
+-- literal: events (at TIMESTAMP, n BIGINT)
+-- {"at": "2024-01-01T00:00:01", "n": 1}
+-- {"at": "2024-01-01T00:00:11", "n": 2}
+-- {"at": "2024-01-01T00:00:09", "n": 4}
+-- {"at": "2024-01-01T00:00:40", "n": 8}
+-- {"at": "2024-01-01T00:00:31", "n": 16}
+-- epoch_rows: 1
+-- long
+INSERT INTO output SELECT window.start AS start, sum(n) AS total FROM events GROUP BY hop(INTERVAL '5 seconds', INTERVAL '10 seconds');
+
+-- expect output
+SELECT w.start, sum(n) FROM (SELECT window(at, '10 seconds', '5 seconds') AS w, n FROM events)
+WHERE NOT (n = 4 AND w.end <= TIMESTAMP '2024-01-01 00:00:10') AND NOT (n = 16 AND w.end <= TIMESTAMP '2024-01-01 00:00:39')
+GROUP BY w

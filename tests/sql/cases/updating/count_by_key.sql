@@ -1,0 +1,8 @@
+-- An aggregate without a window.
+-- input: rides
+-- sink: changelog
+-- status: pending updating aggregates
+INSERT INTO output SELECT kind, count(*) AS rides, sum(price) AS total FROM rides GROUP BY kind;
+
+-- expect output
+SELECT kind, count(*) AS rides, sum(price) AS total FROM rides GROUP BY kind

@@ -1,0 +1,9 @@
+-- Fifty thousand keys without a window.
+-- input: many 100000
+-- sink: changelog
+-- status: pending updating aggregates
+-- long
+INSERT INTO output SELECT key, count(*) AS n, sum(value) AS total FROM many GROUP BY key;
+
+-- expect output
+SELECT key, count(*) AS n, sum(value) AS total FROM many GROUP BY key

@@ -1,0 +1,16 @@
+-- The three dearest rides of each driver.
+-- input: rides
+-- sink: changelog
+-- status: pending top-N by key
+-- long
+INSERT INTO output
+SELECT driver, price, km, n FROM (
+    SELECT driver, price, km, row_number() OVER (PARTITION BY driver ORDER BY price DESC, km, at) AS n
+    FROM rides WHERE price IS NOT NULL)
+WHERE n <= 3;
+
+-- expect output
+SELECT driver, price, km, n FROM (
+    SELECT driver, price, km, row_number() OVER (PARTITION BY driver ORDER BY price DESC, km, at) AS n
+    FROM rides WHERE price IS NOT NULL)
+WHERE n <= 3

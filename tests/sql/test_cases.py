@@ -1,0 +1,58 @@
+"""Every SQL case, run whole, in random epochs, crashed, and resumed at another parallelism."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.sql.cases import Case, load_cases
+from tests.sql.changelog import BrokenChangelog, merge
+from tests.sql.trial import WAYS, Trial
+
+
+def _marks(case: Case) -> list[pytest.MarkDecorator]:
+    marks = [pytest.mark.long] if case.is_long else []
+    if case.pending is not None:
+        marks.append(pytest.mark.xfail(strict=True, reason=case.pending))
+    return marks
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(each, id=each.name, marks=_marks(each)) for each in load_cases()]
+)
+def test_the_output_is_the_batch_answer(case: Case, spark: SparkSession, tmp_path: Path) -> None:
+    trial = Trial(spark, case, tmp_path)
+    for way in WAYS:
+        trial.check(way)
+
+
+def test_cases_have_names_of_their_own() -> None:
+    names = [each.name for each in load_cases()]
+    assert len(names) == len(set(names))
+
+
+INSERT = '{"before": null, "after": {"k": 1, "n": 1}, "op": "c"}'
+UPDATE = '{"before": {"k": 1, "n": 1}, "after": {"k": 1, "n": 2}, "op": "u"}'
+DELETE = '{"before": {"k": 1, "n": 2}, "after": null, "op": "d"}'
+
+
+def test_changes_are_merged_in_their_order() -> None:
+    assert merge([INSERT, INSERT, UPDATE]) == ['{"k": 1, "n": 1}', '{"k": 1, "n": 2}']
+    assert merge([INSERT, UPDATE, DELETE]) == []
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [UPDATE],
+        [DELETE],
+        [INSERT, DELETE],
+        [INSERT, UPDATE, UPDATE],
+        [INSERT, UPDATE[:-4] + '"c"}'],
+    ],
+)
+def test_a_change_of_a_row_that_is_not_there_is_seen(lines: list[str]) -> None:
+    with pytest.raises(BrokenChangelog):
+        merge(lines)

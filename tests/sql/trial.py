@@ -1,0 +1,206 @@
+"""A case, run four ways on real storage, each time held against Spark's batch answer."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructField, StructType
+
+from resurgence.connectors.registry import CONNECTORS, make_source
+from resurgence.engine.spark_errors import translate
+from resurgence.errors import InjectedFault
+from resurgence.sql import compile_pipeline
+from resurgence.testing.faults import FaultPoint
+from resurgence.udf import UserFunction, load_functions
+from tests.engine.harness import WHOLE, Job, Leg, random_legs, write_lines
+from tests.sql.cases import ROOT, Case
+from tests.sql.changelog import merge
+from tests.sql.inputs import final_rows
+
+POINTS = [
+    each
+    for each in FaultPoint
+    if each not in (FaultPoint.COMPACTION_MID, FaultPoint.RETENTION_MID, FaultPoint.RESTORE_MID)
+]
+
+
+@dataclass
+class Trial:
+    """A case in a folder of its own."""
+
+    spark: SparkSession
+    case: Case
+    folder: Path
+    chance: random.Random = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.chance = random.Random(self.case.name)
+        for each in self.case.inputs:
+            write_lines(self.folder / f"{each.name}.json", each.rows)
+            if each.is_lookup:
+                rows = self.spark.read.schema(each.schema).json(f"{self.folder}/{each.name}.json")
+                rows.write.parquet(f"{self.folder}/{each.name}")
+
+    def check(self, way: str) -> None:
+        """Run the case in one of WAYS, and compare."""
+        folder = self.folder / way
+        folder.mkdir()
+        sql = self.case.sql.replace("$input", str(self.folder)).replace("$output", str(folder))
+        WAYS[way](self, Job(self.spark, folder, sql, self._functions))
+        for sink, expected in self._expected.items():
+            found = self._found(folder / sink, expected)
+            difference = _difference(found, expected)
+            assert not difference, f"run {way}, sink {sink}:\n{difference}"
+
+    @cached_property
+    def _functions(self) -> dict[str, UserFunction]:
+        if not self.case.has_functions:
+            return {}
+        return dict(load_functions(ROOT / "tests/sql/functions.py"))
+
+    @cached_property
+    def _expected(self) -> dict[str, Answer]:
+        for each in self.case.inputs:
+            path = self.folder / f"{each.name}.batch.json"
+            is_changes = bool(each.rows) and "op" in each.rows[0]
+            write_lines(path, final_rows(each.rows) if is_changes else each.rows)
+            rows = self.spark.read.schema(each.schema).json(str(path))
+            rows.createOrReplaceTempView(each.name)
+        if self.case.is_example:
+            self._view_generator()
+        answers = {
+            sink: answer(self.spark.sql(query)) for sink, query in self.case.expected.items()
+        }
+        assert all(each.rows for each in answers.values()), (
+            "a case that expects nothing shows nothing"
+        )
+        return answers
+
+    def _view_generator(self) -> None:
+        declaration = re.sub(r"--.*", "", self.case.sql).partition(";")[0]
+        table = declaration.split()[2]
+        (operator,) = compile_pipeline(
+            f"{declaration}; SELECT * FROM {table}", CONNECTORS
+        ).sources()
+        source, now = make_source(operator), datetime(2024, 1, 1, tzinfo=UTC)
+        planned = source.plan(source.first_offset(now, 1), WHOLE, now)
+        assert planned is not None
+        assert planned.final
+        source.read(self.spark, planned, 1).createOrReplaceTempView(table)
+
+    def _found(self, path: Path, expected: Answer) -> Answer:
+        """What a sink holds; JSON is read with the types that are expected."""
+        rows_file, changes_file = path.with_suffix(".json"), path.with_suffix(".changes")
+        if changes_file.exists():
+            lines = merge(changes_file.read_text(encoding="utf-8").splitlines())
+        elif rows_file.exists():
+            lines = rows_file.read_text(encoding="utf-8").splitlines()
+        elif any(path.glob("*.parquet")):
+            return answer(self.spark.read.parquet(str(path)))
+        else:
+            return Answer(expected.schema, Counter())
+        if not lines:
+            return Answer(expected.schema, Counter())
+        text = self.spark.createDataFrame([(each,) for each in lines], "line STRING")
+        names = list(self.spark.read.json(text).schema.names)
+        by_name = {each.name: each for each in expected.schema}
+        if set(names) != set(by_name):
+            raise AssertionError(f"columns are {names}, expected {list(by_name)}")
+        schema = StructType([StructField(name, each.dataType) for name, each in by_name.items()])
+        return answer(self.spark.read.schema(schema).json(text))
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Rows as a multiset of texts."""
+
+    schema: StructType
+    rows: Counter[str]
+
+
+def answer(rows: DataFrame) -> Answer:
+    """All rows of a query. Floats to nine digits: the order of a sum is not fixed, in Spark
+    neither.
+    """
+    return Answer(rows.schema, Counter(_text(tuple(each)) for each in rows.collect()))
+
+
+def _text(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.9g}"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_text, value))})"
+    if isinstance(value, dict):
+        return f"{{{', '.join(sorted(f'{_text(k)}: {_text(v)}' for k, v in value.items()))}}}"
+    return repr(value)
+
+
+def _difference(found: Answer, expected: Answer) -> str:
+    if found.rows == expected.rows:
+        return ""
+    extra, missing = found.rows - expected.rows, expected.rows - found.rows
+    lines = [f"{found.rows.total()} rows, expected {expected.rows.total()}"]
+    lines += [f"  too much {row} x{count}" for row, count in sorted(extra.items())[:8]]
+    lines += [f"  missing  {row} x{count}" for row, count in sorted(missing.items())[:8]]
+    return "\n".join(lines)
+
+
+# ---------------------------------------------------------------- the four ways
+
+
+def _whole(trial: Trial, job: Job) -> None:
+    job.run([Leg(trial.case.epoch_rows or WHOLE)])
+
+
+def _in_epochs(trial: Trial, job: Job) -> None:
+    job.run([Leg(_epoch_rows(trial, 2, 4))])
+
+
+def _crashed(trial: Trial, job: Job) -> None:
+    """Two failures, at random points of the first epochs; a new engine takes over after each."""
+    first, second = trial.chance.sample(POINTS, 2)
+    job.settings = {"faults": f"{first}@1=raise,{second}@{trial.chance.choice([1, 2])}=raise"}
+    leg = Leg(_epoch_rows(trial, 2, 3))
+    for _ in range(3):
+        try:
+            engine = job.open(leg)
+            while not engine.finished:
+                assert engine.run_epoch() is not None
+        except Exception as error:
+            if not isinstance(translate(error), InjectedFault):
+                raise
+        else:
+            return
+    raise AssertionError("a fault struck twice")
+
+
+def _rescaled(trial: Trial, job: Job) -> None:
+    if trial.case.epoch_rows is not None:
+        legs = [Leg(trial.case.epoch_rows, 1, epochs=2), Leg(trial.case.epoch_rows, 3)]
+    else:
+        legs = random_legs(trial.chance.randrange(1000), trial.case.rows, 2, (1, 3))
+    job.run(legs)
+
+
+def _epoch_rows(trial: Trial, fewest: int, most: int) -> int:
+    """So many rows that the input takes about so many epochs."""
+    if trial.case.epoch_rows is not None:
+        return trial.case.epoch_rows
+    rows = trial.case.rows
+    return max(1, trial.chance.randint(rows // most, -(-rows // fewest)))
+
+
+WAYS: dict[str, Callable[[Trial, Job], None]] = {
+    "whole": _whole,
+    "in epochs": _in_epochs,
+    "crashed": _crashed,
+    "rescaled": _rescaled,
+}
