@@ -34,12 +34,15 @@ check: venv
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/check_docs.py
 
-# Two processes, each with a Spark session of its own: much of the time goes into waiting.
+# Two processes, each with a Spark session of its own: much of the time goes into waiting. Both must
+# collect the same tests in the same order, sets included.
+PYTEST := PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile
+
 test: venv
-	@$(BIN)/python -m pytest -m "not long" -n 2 --dist loadfile
+	@$(PYTEST) -m "not long"
 
 test-all: venv
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+	@$(PYTEST)
 
 bench: venv
 	@set -e; for benchmark in benchmarks/*.py; do echo "$$benchmark"; $(BIN)/python "$$benchmark"; done
