@@ -25,6 +25,11 @@ DEADLINE_SECONDS = 180.0
 HEARTBEATS = ("pipeline.heartbeat_interval=200ms", "pipeline.heartbeat_timeout=8s")
 
 
+TICKS = """CREATE TABLE ticks WITH (connector = 'impulse', event_rate = '100');
+CREATE TABLE nowhere WITH (connector = 'blackhole');
+INSERT INTO nowhere SELECT counter FROM ticks"""
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -151,7 +156,7 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
     """Three jobs: one worker goes on and is taken over, one is killed while nobody watches, one is
     frozen then.
     """
-    project.write_input(1500)
+    project.write_input(1000)
     jobs = ("goes-on", "killed", "frozen")
     common = settings(*QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.adopt_timeout=8s")
     with serving(project.folder, "--database", postgres_url, *common) as service:
@@ -179,27 +184,29 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
             assert incident["resumed_at"]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(500)
-def test_a_job_does_what_its_user_asks_for(project: Project) -> None:
-    project.write_input(2000)
+def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Project) -> None:
+    (project.folder / "ticks.sql").write_text(TICKS)
+    project.write_input(1200)
     write_pipeline(project, "rides")
     common = settings(*QUICK, "pipeline.epoch_rows=100", "controller.standby=1")
     with serving(project.folder, *common) as service:
-        service.cli("create", "rides.sql", "--parallelism", "1")
-        service.until(lambda: service.epoch("rides") >= 1, "the job runs")
+        service.cli("create", "ticks.sql")
+        service.until(lambda: service.epoch("ticks") >= 1, "the job runs")
         service.until(
             lambda: any(
                 each["state"] == "standby" for each in service.get("/v1/workers")["workers"]
             ),
             "a standby is ready",
         )
-        os.kill(int(service.job("rides")["status"]["worker_pid"]), signal.SIGKILL)
-        service.until(lambda: bool(service.events("rides", "incident")), "it has come back")
-        assert [each["origin"] for each in service.events("rides", "worker_started")] == [
-            "started",
-            "standby",
-        ]
+        os.kill(int(service.job("ticks")["status"]["worker_pid"]), signal.SIGKILL)
+        service.until(lambda: bool(service.events("ticks", "incident")), "it has come back")
+        assert service.events("ticks", "worker_started")[-1]["origin"] == "standby"
+        service.cli("delete", "ticks", "--with-state", "--yes")
 
+        service.cli("create", "rides.sql", "--parallelism", "1")
+        service.until(lambda: service.epoch("rides") >= 1, "the job runs")
         service.cli("rescale", "rides", "3")
         service.until(lambda: service.job("rides")["status"]["parallelism"] == 3, "rescaled")
         service.cli("stop", "rides", "--mode", "checkpoint")

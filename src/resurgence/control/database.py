@@ -129,7 +129,9 @@ class Database:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # The SQL on record may hold secrets.
                 path.touch(mode=0o600)
-            with self._engine.begin() as connection:
+            # Another process may be in the middle of its first steps: what looks odd is looked at
+            # again when no one else can change it.
+            with self._engine.begin() as connection, contextlib.suppress(ConfigError):
                 if is_current(connection):
                     return
             with self._written() as connection:
