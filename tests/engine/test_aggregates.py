@@ -227,7 +227,10 @@ LISTS: list[str | tuple[str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("keys", "parallelism"), [([], [1, 3]), (["word", "flag"], [2])])
+@pytest.mark.parametrize(
+    ("keys", "parallelism"),
+    [pytest.param([], [1, 3], marks=pytest.mark.long), (["word", "flag"], [2])],
+)
 def test_merged_aggregates_give_the_batch_answer(
     spark: SparkSession, tmp_path: Path, keys: list[str], parallelism: list[int]
 ) -> None:

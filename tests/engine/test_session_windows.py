@@ -177,6 +177,7 @@ def test_sessions_survive_a_crash(spark: SparkSession, tmp_path: Path, point: st
     assert sorted_rows(found) == sorted_rows(batch(spark, path, COLUMNS, theirs))
 
 
+@pytest.mark.long
 def test_compaction_keeps_the_sessions_and_the_panes(spark: SparkSession, tmp_path: Path) -> None:
     path = write_lines(tmp_path / "events.json", events(4, 5))
     hop = "hop(INTERVAL '20 seconds', INTERVAL '50 seconds')"

@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 import pytest
 
-DEADLINE_SECONDS = 240.0
+DEADLINE_SECONDS = 330.0
 QUICK = ("pipeline.initial_backoff=50ms", "pipeline.maximal_backoff=200ms")
 
 SQL = """
