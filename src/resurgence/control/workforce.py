@@ -108,9 +108,6 @@ class Workforce:
     def hands(self) -> tuple[Hand, ...]:
         return tuple(self._hands.values())
 
-    def is_standby(self, hand: Hand) -> bool:
-        return hand in self._bench
-
     async def open(self) -> None:
         """Begin to listen for workers, and to keep standbys."""
         if self.address is None:

@@ -247,9 +247,6 @@ class Graph(Value):
     def window_aggregates(self) -> tuple[WindowAggregateOperator, ...]:
         return tuple(each for each in self.operators if isinstance(each, WindowAggregateOperator))
 
-    def updating_queries(self) -> tuple[UpdatingQueryOperator, ...]:
-        return tuple(each for each in self.operators if isinstance(each, UpdatingQueryOperator))
-
     def durable(self) -> tuple[DurableOperator, ...]:
         """The operators that have something in a checkpoint."""
         return tuple(each for each in self.operators if isinstance(each, DurableOperator))

@@ -6,7 +6,6 @@ looks into a state file; the engine does that.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import socket
@@ -15,8 +14,6 @@ from datetime import datetime
 
 from resurgence.errors import (
     DamagedState,
-    IdentityMissing,
-    NewerFormat,
     NoValidCheckpoint,
     ObjectMissing,
     Retired,
@@ -32,6 +29,7 @@ from resurgence.ids import (
     OperatorId,
     new_identity,
 )
+from resurgence.state.identity import find_identity, identity_missing
 from resurgence.state.load_plan import LoadPlan, operator_load
 from resurgence.state.paths import JobPaths, rollback_of, state_file_epoch
 from resurgence.state.protocol import (
@@ -55,9 +53,9 @@ from resurgence.state.protocol import (
     living,
     manifest_faults,
     metadata_faults,
-    prevailing_identity,
 )
 from resurgence.state.records import (
+    UNUSABLE,
     CommittedRecord,
     CondemnedRecord,
     GenerationRecord,
@@ -70,14 +68,6 @@ from resurgence.state.records import (
     digest_of,
 )
 from resurgence.storage.object_store import ObjectStore
-
-UNUSABLE = (DamagedState, ObjectMissing, NewerFormat)
-"""What makes one record unusable. A job whose newest generation is of a newer format is refused
-as a whole.
-"""
-
-_WITNESSES = 3
-"""So many generations and manifests are asked whose the job is: one that lies is outvoted."""
 
 Checkpoint = tuple[Manifest, dict[OperatorId, OperatorCheckpointMetadata]]
 
@@ -104,7 +94,8 @@ class StateBackend:
             epochs = self._epochs()
             outcome = decide(Seen(None, highest_generation(paths), epochs))
             assert isinstance(outcome, Claim)
-            job, rollback = self._identity(paths, epochs) or (new_identity(), None)
+            found = find_identity(self.store, self.paths, paths, epochs)
+            job, rollback = found or (new_identity(), None)
             record = GenerationRecord(
                 job=job,
                 generation=outcome.generation,
@@ -138,58 +129,9 @@ class StateBackend:
 
     def identity(self) -> tuple[JobIdentity, int | None]:
         """Whose checkpoints these are, and the newest rollback that its generations know of."""
-        found = self._identity(self._generation_paths(), self._epochs())
+        found = find_identity(self.store, self.paths, self._generation_paths(), self._epochs())
         if found is None:
-            raise self._identity_missing()
-        return found
-
-    def _identity(
-        self, paths: Iterable[str], epochs: Mapping[Epoch, EpochObjects]
-    ) -> tuple[JobIdentity, int | None] | None:
-        """None only for a job without any state. A record of another job is overruled by those
-        around it.
-        """
-        records: list[GenerationRecord] = []
-        newer: NewerFormat | None = None
-        for path in sorted(paths, reverse=True):
-            try:
-                records.append(decode(GenerationRecord, self.store.read(path), path))
-            except DamagedState:
-                continue
-            except NewerFormat as error:
-                if error.intact and not records:
-                    raise
-                newer = newer or error
-            if len(records) == _WITNESSES:
-                break
-        if records:
-            job = prevailing_identity(
-                [*(each.job for each in records), *self._sealed_identities(epochs)]
-            )
-            known = [each.rollback for each in records if each.job == job]
-            return job, known[0] if known else None
-        if newer is not None:
-            raise newer
-        if epochs:
-            raise self._identity_missing()
-        return None
-
-    def _identity_missing(self) -> IdentityMissing:
-        return IdentityMissing(
-            f"{self.store.url}/{self.paths.job} has checkpoints, but no record of whose they are",
-            hint=f"bring back {self.paths.generations}/ from a copy; without it sinks could double their output",
-        )
-
-    def _sealed_identities(self, epochs: Mapping[Epoch, EpochObjects]) -> list[JobIdentity]:
-        """Whose the newest manifests are."""
-        found: list[JobIdentity] = []
-        newest_first = (epochs[each] for each in sorted(epochs, reverse=True))
-        manifests = (path for each in newest_first for path in each.manifests.values())
-        for path in manifests:
-            if len(found) == _WITNESSES:
-                break
-            with contextlib.suppress(*UNUSABLE):
-                found.append(decode(Manifest, self.store.read(path), path).job)
+            raise identity_missing(self.store, self.paths)
         return found
 
     # ---------------------------------------------------------------- restore

@@ -24,7 +24,7 @@ from resurgence.errors import (
     NoValidCheckpoint,
 )
 from resurgence.ids import Epoch, JobIdentity, JobName, OperatorId
-from resurgence.state.backend import UNUSABLE, StateBackend
+from resurgence.state.backend import StateBackend
 from resurgence.state.paths import generation_of
 from resurgence.state.protocol import (
     EpochObjects,
@@ -36,6 +36,7 @@ from resurgence.state.protocol import (
     metadata_faults,
 )
 from resurgence.state.records import (
+    UNUSABLE,
     CommittedRecord,
     CondemnedRecord,
     Manifest,

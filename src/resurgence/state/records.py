@@ -22,12 +22,17 @@ from pydantic import (
     ValidationError,
 )
 
-from resurgence.errors import DamagedState, NewerFormat
+from resurgence.errors import DamagedState, NewerFormat, ObjectMissing
 from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 
 FORMAT_VERSION = 2
 """2: manifests have running totals, when the epoch began, and counts of rows kept in state; state
 files have digests.
+"""
+
+UNUSABLE = (DamagedState, ObjectMissing, NewerFormat)
+"""What makes one record unusable. A job whose newest generation is of a newer format is refused
+as a whole.
 """
 
 END_OF_TIME = 2**63 - 1

@@ -17,9 +17,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from resurgence.ids import NO_EPOCH, Epoch, Generation
-from resurgence.state.backend import UNUSABLE, StateBackend
+from resurgence.state.backend import StateBackend
 from resurgence.state.paths import state_file_epoch
 from resurgence.state.protocol import EpochObjects, dead_ranges, epochs_seen, living
+from resurgence.state.records import UNUSABLE
 
 
 @dataclass(frozen=True)

@@ -207,9 +207,6 @@ TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(
     ToWorker, config=ConfigDict(hide_input_in_errors=True)
 )
 
-LONGEST_MESSAGE = 256 * 1024 * 1024
-"""A load plan of many files is one message."""
-
 
 def encode(message: Message) -> bytes:
     """A message as a line."""

@@ -84,3 +84,10 @@ async def test_a_job_comes_to_what_was_wanted_last_after(service: Service, seed:
     elif record.status.state in (StateName.FAILED, StateName.FAILING):
         await service.controller.start(JOB)
     await service.run()
+    record = await service.record()
+    assert record.status.state is StateName.RUNNING
+    assert (record.status.run, record.status.parallelism) == (
+        record.desired.run,
+        record.desired.parallelism,
+    )
+    assert len(service.world.alive) == 1

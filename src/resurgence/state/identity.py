@@ -1,0 +1,76 @@
+"""Whose checkpoints a state dir holds: a vote of the newest generations and manifests.
+
+One record of another job, put there by mistake, is outvoted by those around it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Mapping
+
+from resurgence.errors import DamagedState, IdentityMissing, NewerFormat
+from resurgence.ids import Epoch, JobIdentity
+from resurgence.state.paths import JobPaths
+from resurgence.state.protocol import EpochObjects, prevailing_identity
+from resurgence.state.records import UNUSABLE, GenerationRecord, Manifest, decode
+from resurgence.storage.object_store import ObjectStore
+
+_WITNESSES = 3
+"""So many generations and manifests are asked."""
+
+
+def find_identity(
+    store: ObjectStore,
+    paths: JobPaths,
+    generations: Iterable[str],
+    epochs: Mapping[Epoch, EpochObjects],
+) -> tuple[JobIdentity, int | None] | None:
+    """The job, and the newest rollback that its generations know of. None only if there is no
+    state at all.
+    """
+    records: list[GenerationRecord] = []
+    newer: NewerFormat | None = None
+    for path in sorted(generations, reverse=True):
+        try:
+            records.append(decode(GenerationRecord, store.read(path), path))
+        except DamagedState:
+            continue
+        except NewerFormat as error:
+            if error.intact and not records:
+                raise
+            newer = newer or error
+        if len(records) == _WITNESSES:
+            break
+    if records:
+        sealed = _sealed_identities(store, epochs)
+        job = prevailing_identity([*(each.job for each in records), *sealed])
+        known = [each.rollback for each in records if each.job == job]
+        return job, known[0] if known else None
+    if newer is not None:
+        raise newer
+    if epochs:
+        raise identity_missing(store, paths)
+    return None
+
+
+def identity_missing(store: ObjectStore, paths: JobPaths) -> IdentityMissing:
+    """Nothing says whose the checkpoints are."""
+    return IdentityMissing(
+        f"{store.url}/{paths.job} has checkpoints, but no record of whose they are",
+        hint=f"bring back {paths.generations}/ from a copy; without it sinks could double their output",
+    )
+
+
+def _sealed_identities(
+    store: ObjectStore, epochs: Mapping[Epoch, EpochObjects]
+) -> list[JobIdentity]:
+    """Whose the newest manifests are."""
+    found: list[JobIdentity] = []
+    newest_first = (epochs[each] for each in sorted(epochs, reverse=True))
+    manifests = (path for each in newest_first for path in each.manifests.values())
+    for path in manifests:
+        if len(found) == _WITNESSES:
+            break
+        with contextlib.suppress(*UNUSABLE):
+            found.append(decode(Manifest, store.read(path), path).job)
+    return found
