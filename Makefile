@@ -36,7 +36,7 @@ check: venv
 
 # Two processes, each with a Spark session of its own: much of the time goes into waiting. Both must
 # collect the same tests in the same order, sets included.
-PYTEST := PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile
+PYTEST := PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: venv
 	@$(PYTEST) -m "not long"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,6 +12,22 @@ from resurgence.engine.session import start_session
 from tests.postgres import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url", "spark"]
+
+_FOLDER = Path(__file__).parent
+_LONGEST = ("integration", "sql", "faults", "engine", "property")
+"""The folders with the longest files."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first: processes that share the files should end together."""
+    order = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(
+        key=lambda item: (
+            order.get(item.path.relative_to(_FOLDER).parts[0], len(order))
+            if item.path.is_relative_to(_FOLDER)
+            else len(order)
+        )
+    )
 
 
 @pytest.fixture(scope="session")

@@ -115,6 +115,13 @@ class WrongResult(FunctionFailed):
     code = "udf.result"
 
 
+class FunctionTimedOut(ResurgenceError):
+    """An async function of the user gave no answer in time: what it asks may be slow, or away."""
+
+    code = "udf.timeout"
+    domain = ErrorDomain.EXTERNAL
+
+
 class BadRecord(UserError):
     """A record of the input cannot be read."""
 

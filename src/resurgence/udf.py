@@ -3,28 +3,34 @@
 A module given with `--udfs` marks its functions; the planner learns their names and kinds, the
 engine registers them with Spark, vectorised through Arrow. An argument that is not annotated `|
 None` is never called with a null: the result is null then, as in SQL.
+
+A function may be an `async def`: calls for the rows of a batch then overlap, within `CallLimits`.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin, overload
 
 from resurgence.errors import ConfigError
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 _MARK = "__resurgence_function__"
+_LIMITS = "__resurgence_limits__"
+_TIMEOUT = re.compile(r"(\d+(?:\.\d+)?) ?(ms|millisecond|s|second|m|minute|h|hour)s?")
+_SECONDS = {"ms": 0.001, "millisecond": 0.001, "s": 1, "second": 1, "m": 60, "minute": 60}
 _TYPES: dict[object, str] = {
     int: "BIGINT",
     float: "DOUBLE",
@@ -44,16 +50,49 @@ class FunctionKind(StrEnum):
     AGGREGATE = "aggregate"
 
 
-def udf(function: AnyFunction) -> AnyFunction:
-    """Mark a function of one row's values: `@udf def f(x: int) -> int`."""
-    setattr(function, _MARK, FunctionKind.SCALAR)
-    return function
+@dataclass(frozen=True)
+class CallLimits:
+    """What an async function's calls are held to."""
+
+    max_in_flight: int = 100
+    """So many calls at once, in each task."""
+    timeout: timedelta = timedelta(seconds=10)
+    """A call that takes longer has failed."""
 
 
-def udaf(function: AnyFunction) -> AnyFunction:
-    """Mark a function of a group's values: `@udaf def g(values: list[int]) -> float | None`."""
-    setattr(function, _MARK, FunctionKind.AGGREGATE)
-    return function
+@overload
+def udf(function: AnyFunction, /) -> AnyFunction: ...
+@overload
+def udf(
+    *, max_in_flight: int = ..., timeout: timedelta | str = ...
+) -> Callable[[AnyFunction], AnyFunction]: ...
+def udf(function: Any = None, /, **limits: Any) -> Any:
+    """Mark a function of one row's values: `@udf def f(x: int) -> int`. Of an `async def`, calls
+    can be limited: `@udf(max_in_flight=20, timeout="5 seconds")`.
+    """
+    return _marked(FunctionKind.SCALAR, function, limits)
+
+
+@overload
+def udaf(function: AnyFunction, /) -> AnyFunction: ...
+@overload
+def udaf(
+    *, max_in_flight: int = ..., timeout: timedelta | str = ...
+) -> Callable[[AnyFunction], AnyFunction]: ...
+def udaf(function: Any = None, /, **limits: Any) -> Any:
+    """Mark a function of a group's values: `@udaf def g(values: list[int]) -> float | None`. An
+    `async def` takes the same limits as with `udf`.
+    """
+    return _marked(FunctionKind.AGGREGATE, function, limits)
+
+
+def _marked(kind: FunctionKind, function: Any, limits: dict[str, Any]) -> Any:
+    def mark(marked: AnyFunction) -> AnyFunction:
+        setattr(marked, _MARK, kind)
+        setattr(marked, _LIMITS, limits)
+        return marked
+
+    return mark if function is None else mark(function)
 
 
 @dataclass(frozen=True)
@@ -65,6 +104,8 @@ class UserFunction:
     call: Callable[..., Any]
     result: str
     takes_null: tuple[bool, ...]
+    limits: CallLimits | None = None
+    """Set if it is an `async def`."""
 
 
 def registered_name(name: str) -> str:
@@ -122,7 +163,44 @@ def _described(function: Callable[..., Any], path: Path) -> UserFunction:
         call=function,
         result=spark_type(result, where),
         takes_null=tuple(_is_optional(each) for each in hints.values()),
+        limits=_limits(function, where),
     )
+
+
+def _limits(function: Callable[..., Any], where: str) -> CallLimits | None:
+    given = getattr(function, _LIMITS)
+    if not inspect.iscoroutinefunction(inspect.unwrap(function)):
+        if given:
+            raise ConfigError(
+                f"{where}: {' and '.join(given)} can be given to an async function only",
+                hint="write async def, or leave it out",
+            )
+        return None
+    if not inspect.signature(function).parameters:
+        raise ConfigError(
+            f"{where}: an async function takes at least one argument",
+            hint="write async def f(x: int) -> int",
+        )
+    if unknown := sorted(given.keys() - vars(CallLimits()).keys()):
+        raise ConfigError(
+            f"{where}: there is no limit '{unknown[0]}'", hint="use max_in_flight and timeout"
+        )
+    most = given.get("max_in_flight", CallLimits.max_in_flight)
+    if not isinstance(most, int) or most < 1:
+        raise ConfigError(f"{where}: max_in_flight is {most!r}, and must be a number above 0")
+    return CallLimits(most, _timeout(given.get("timeout", CallLimits.timeout), where))
+
+
+def _timeout(given: object, where: str) -> timedelta:
+    match = _TIMEOUT.fullmatch(given) if isinstance(given, str) else None
+    if match:
+        given = timedelta(seconds=float(match[1]) * _SECONDS.get(match[2], 3600))
+    if not isinstance(given, timedelta) or given <= timedelta(0):
+        raise ConfigError(
+            f"{where}: the timeout {given!r} is no time to wait",
+            hint="write timeout='10 seconds', or give a timedelta",
+        )
+    return given
 
 
 def spark_type(annotation: object, where: str) -> str:

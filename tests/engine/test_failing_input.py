@@ -64,8 +64,13 @@ def position(engine: Engine, failure: ResurgenceError, patience: timedelta) -> s
             "SELECT tumble(INTERVAL '1 hour') AS w, sum(checked(number)) AS s FROM events GROUP BY w",
             FunctionFailed,
         ),
+        (
+            "SELECT a.word FROM events a JOIN (SELECT checked(number) AS k FROM events) b"
+            " ON a.number = b.k",
+            FunctionFailed,
+        ),
     ],
-    ids=["function", "expression", "inside an aggregate"],
+    ids=["function", "expression", "inside an aggregate", "before a join"],
 )
 def test_the_failing_record_is_found(
     spark: SparkSession, tmp_path: Path, query: str, kind: type[ResurgenceError]

@@ -85,6 +85,13 @@ def crashes(number: int) -> int:
 def is_killed(number: int) -> int:
     os.kill(os.getpid(), signal.SIGKILL)
     return number
+
+
+@udf(timeout="50 ms")
+async def waits(number: int) -> int:
+    import asyncio
+
+    await asyncio.Event().wait()
 """
 DROP_RIGHTS = 65534
 
@@ -201,6 +208,14 @@ def _(ground: Ground) -> None:
 
 
 @case(
+    "an async function gives no answer in time",
+    r"^function waits\(7\) gave no answer within 0.05 s$",
+)
+def _(ground: Ground) -> None:
+    ground.function("waits")
+
+
+@case(
     "a Python function returns a value of another type",
     r"^function mistakes\(7\) returned 'number 7', of type str, which is no BIGINT$",
 )
@@ -259,7 +274,7 @@ def _(ground: Ground) -> None:
 
 @case("staged output was removed", "was staged for .* and is gone")
 def _(ground: Ground) -> None:
-    sink = SingleFileSink({"path": str(ground.folder / "sink.json")})
+    sink = SingleFileSink({"path": str(ground.folder / "sink.json"), "format": "json"})
     job, rows = JobIdentity("j" * 8), ground.spark.range(1)
     staged = sink.stage(rows, job, Epoch(1), Generation(1))
     sink.discard(staged)

@@ -39,8 +39,12 @@ def assert_edges_are_legal(project: Project) -> None:
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
     "kills",
-    [KILLS[::2], pytest.param(KILLS[1::2], marks=pytest.mark.long)],
-    ids=["odd epochs", "even epochs"],
+    [
+        (*KILLS[:9:4], *KILLS[-2:]),
+        pytest.param(KILLS[::2], marks=pytest.mark.long),
+        pytest.param(KILLS[1::2], marks=pytest.mark.long),
+    ],
+    ids=["some", "odd epochs", "even epochs"],
 )
 def test_a_worker_killed_at_every_fault_point_comes_back_exactly_once(
     project: Project, kills: tuple[str, ...]
@@ -92,6 +96,7 @@ def test_a_raised_a_hung_and_a_frozen_worker_are_each_detected_and_recovered(
     assert len(project.events("incident")) == 3
 
 
+@pytest.mark.long
 @pytest.mark.timeout(400)
 def test_a_killed_controller_an_interrupt_and_another_parallelism_go_on_exactly(
     project: Project,

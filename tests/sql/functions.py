@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from resurgence import udaf, udf
 
 
@@ -15,3 +17,10 @@ def doubled(number: int | None) -> int | None:
 def spread(values: list[float]) -> float | None:
     """From the least to the greatest."""
     return max(values) - min(values) if values else None
+
+
+@udf(max_in_flight=10, timeout="1 minute")
+async def asked(driver: int, kind: str | None) -> str:
+    """As if another system had to be asked; later rows are answered first."""
+    await asyncio.sleep(0.001 / driver)
+    return f"{kind or 'no kind'} by {driver}"

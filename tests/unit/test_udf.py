@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 
 from resurgence.errors import ConfigError
-from resurgence.udf import FunctionKind, UserFunction, load_functions, spark_type
+from resurgence.udf import CallLimits, FunctionKind, UserFunction, load_functions, spark_type
 
 Load = Callable[[str], dict[str, UserFunction]]
 
@@ -75,6 +75,25 @@ def not_marked(x): return x
     assert (middle.kind, middle.result) == (FunctionKind.AGGREGATE, "DOUBLE")
 
 
+@pytest.mark.parametrize(
+    ("mark", "limits"),
+    [
+        ("@udf", CallLimits(100, timedelta(seconds=10))),
+        ("@udf()", CallLimits(100, timedelta(seconds=10))),
+        ("@udf(max_in_flight=7)", CallLimits(7, timedelta(seconds=10))),
+        ("@udf(timeout='1.5 seconds')", CallLimits(100, timedelta(seconds=1.5))),
+        ("@udf(timeout='2m')", CallLimits(100, timedelta(minutes=2))),
+        ("@udf(timeout='1 hour')", CallLimits(100, timedelta(hours=1))),
+        ("@udf(timeout=timedelta(milliseconds=5))", CallLimits(100, timedelta(milliseconds=5))),
+    ],
+)
+def test_an_async_function_has_limits(load: Load, mark: str, limits: CallLimits) -> None:
+    text = f"from datetime import timedelta\n{mark}\nasync def f(x: int) -> str: return str(x)"
+    function = load(text)["f"]
+    assert (function.limits, function.result) == (limits, "STRING")
+    assert load("@udf\ndef g(x: int) -> str: return str(x)")["g"].limits is None
+
+
 def test_annotations_may_be_text(load: Load) -> None:
     functions = load("@udf\ndef f(x: 'int | None') -> 'list[str]': return []")
     assert functions["f"].result == "ARRAY<STRING>"
@@ -88,6 +107,12 @@ def test_annotations_may_be_text(load: Load) -> None:
         ("@udf\ndef f(x, y: int | None) -> int: return 1", "f in .*: x has no annotation"),
         ("@udf\ndef f(x: int) -> dict: return {}", "has no SQL type"),
         ("@udf\ndef f(x: 'Unheard') -> int: return x", "an annotation cannot be understood"),
+        ("@udf\nasync def f() -> int: return 1", "f in .*: an async function takes at least one"),
+        ("@udf(timeout='1s')\ndef f(x: int) -> int: return x", "timeout can be given to an async"),
+        ("@udf(timeout='soon')\nasync def f(x: int) -> int: return x", "the timeout 'soon' is no"),
+        ("@udf(timeout='0s')\nasync def f(x: int) -> int: return x", "is no time to wait"),
+        ("@udf(max_in_flight=0)\nasync def f(x: int) -> int: return x", "must be a number above 0"),
+        ("@udf(limit=1)\nasync def f(x: int) -> int: return x", "there is no limit 'limit'"),
         ("1 / 0", "fails when it is loaded: ZeroDivisionError: division by zero"),
         ("def f(:", "fails when it is loaded: SyntaxError"),
         ("import no_such_module", "fails when it is loaded: ModuleNotFoundError"),

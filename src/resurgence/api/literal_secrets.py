@@ -70,11 +70,13 @@ def require_no_literal_secret_in_url(url: str) -> None:
 
 
 def _require_reference(script: Script, option: exp.Property) -> None:
-    start, stop = option.meta.get("value_span", (0, 0))
+    if "value_span" not in option.meta:
+        return
+    start, stop = option.meta["value_span"]
     value = option.args.get("value")
     written = value.name if isinstance(value, exp.Literal) else script.text[start:stop]
     name = option.this.name
-    if stop and _holds_secret(name, written):
+    if _holds_secret(name, written):
         before = script.text[:start]
         raise LiteralSecretInSql(
             f"option '{name}' holds a literal secret",

@@ -7,7 +7,7 @@ holds the job and the epoch. A file appears whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame
 
@@ -24,9 +24,10 @@ class FilesystemSink:
 
     retracts = True
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], keys: Sequence[str] = ()) -> None:
         self._url = storage_url(options["path"])
         self._format = FileFormat(options["format"])
+        self._keys = tuple(keys)
 
     @property
     def _store(self) -> ObjectStore:
@@ -43,9 +44,8 @@ class FilesystemSink:
     def stage(
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
-        return stage_files(
-            rows, self._format, self._url, self._log.staged_prefix(job, epoch, generation)
-        )
+        prefix = self._log.staged_prefix(job, epoch, generation)
+        return stage_files(rows, self._format, self._url, prefix, self._keys)
 
     def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
         if not staged.files:
@@ -57,7 +57,7 @@ class FilesystemSink:
                 f"the commit record of epoch {epoch} in {self._url}/.resurgence is damaged"
             )
         for number, path in enumerate(str(each) for each in fixed):
-            self._publish(path, f"{job}-{epoch:010}-{number:05}.{self._format}")
+            self._publish(path, f"{job}-{epoch:010}-{number:05}.{self._format.suffix}")
         self.discard(
             StagedOutput(files=tuple(each for each in staged.files if each.path not in fixed))
         )

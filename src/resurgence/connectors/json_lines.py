@@ -7,9 +7,11 @@ written.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from types import MappingProxyType
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -26,34 +28,54 @@ from resurgence.graph.model import Column
 
 _CORRUPT = "__corrupt"
 _INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
+_NONE: Mapping[str, SparkColumn] = MappingProxyType({})
 LINE = "line"
 _NOT_BLANK = "startswith(text, '{') OR text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
 
 
-def parse(lines: DataFrame, columns: Sequence[Column]) -> DataFrame:
+def parse(
+    lines: DataFrame, columns: Sequence[Column], metadata: Mapping[str, SparkColumn] = _NONE
+) -> DataFrame:
     """Columns `position` and `text` to the declared columns and BAD_POSITION. Blank lines are
-    passed over; a null is a line that is not text.
+    passed over; a null is a line that is not text. `metadata` is over `position`, by key.
     """
-    schema = ", ".join(f"`{each.name}` {each.type}" for each in columns) + f", `{_CORRUPT}` STRING"
-    required = "".join(f" OR parsed.`{each.name}` IS NULL" for each in columns if not each.nullable)
+    inside = [each for each in columns if each.metadata is None]
+    schema = ", ".join([*(f"`{each.name}` {each.type}" for each in inside), f"`{_CORRUPT}` STRING"])
+    required = "".join(f" OR parsed.`{each.name}` IS NULL" for each in inside if not each.nullable)
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
     parsed = lines.where(_NOT_BLANK).select(
         "position", F.from_json("text", schema, options).alias("parsed")
     )
-    return parsed.selectExpr(
-        *(f"parsed.`{each.name}` AS `{each.name}`" for each in columns),
-        f"CASE WHEN parsed IS NULL OR parsed.`{_CORRUPT}` IS NOT NULL{required} THEN position END"
-        f" AS `{BAD_POSITION}`",
+    return parsed.select(
+        *_values(columns, metadata, lambda each: f"parsed.`{each.name}`"),
+        F.expr(
+            f"CASE WHEN parsed IS NULL OR parsed.`{_CORRUPT}` IS NOT NULL{required}"
+            f" THEN position END AS `{BAD_POSITION}`"
+        ),
     )
 
 
-def parse_unstructured(lines: DataFrame, column: Column) -> DataFrame:
-    """Columns `position` and `text` to the one declared column, the text of each line as it is, and
-    BAD_POSITION.
+def parse_unstructured(
+    lines: DataFrame, columns: Sequence[Column], metadata: Mapping[str, SparkColumn] = _NONE
+) -> DataFrame:
+    """Columns `position` and `text` to the declared columns, of which one is the text of each line
+    as it is and the others metadata, and BAD_POSITION.
     """
-    return lines.where(_NOT_BLANK).selectExpr(
-        f"text AS `{column.name}`", f"IF(text IS NULL, position, NULL) AS `{BAD_POSITION}`"
+    return lines.where(_NOT_BLANK).select(
+        *_values(columns, metadata, lambda _: "text"),
+        F.expr(f"IF(text IS NULL, position, NULL) AS `{BAD_POSITION}`"),
     )
+
+
+def _values(
+    columns: Sequence[Column],
+    metadata: Mapping[str, SparkColumn],
+    inside: Callable[[Column], str],
+) -> Iterator[SparkColumn]:
+    """The declared columns of a record: from beside it, or by what `inside` says."""
+    for each in columns:
+        value = F.expr(inside(each)) if each.metadata is None else metadata[each.metadata]
+        yield value.alias(each.name)
 
 
 def render(rows: DataFrame) -> DataFrame:

@@ -7,16 +7,21 @@ from collections.abc import Mapping
 from resurgence.connectors import impulse, nexmark
 from resurgence.connectors.contract import Sink, Source
 from resurgence.connectors.filesystem import FilesystemSink
+from resurgence.connectors.lookup import LookupTable
+from resurgence.connectors.lookup_delta import DeltaLookup
+from resurgence.connectors.lookup_files import FilesystemLookup
+from resurgence.connectors.lookup_postgres import PostgresLookup
+from resurgence.connectors.single_file import METADATA as SINGLE_FILE_METADATA
 from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
 from resurgence.connectors.terminal import BlackholeSink, StdoutSink
 from resurgence.errors import ConfigError, UserError
 from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
-from resurgence.graph.model import Graph, SinkOperator, SourceOperator
+from resurgence.graph.model import Graph, LookupSpec, SinkOperator, SourceOperator
 from resurgence.graph.secrets import open_options, shown_value
 from resurgence.ids import JobName
 from resurgence.storage.object_store import storage_url
 
-_JSON = OptionSpec(choices=("json",), default="json")
+_JSON = OptionSpec(choices=("json", "debezium_json"), default="json")
 
 CONNECTORS: dict[str, ConnectorSpec] = {
     "impulse": ConnectorSpec(
@@ -61,7 +66,8 @@ CONNECTORS: dict[str, ConnectorSpec] = {
                     "format": _JSON,
                     "bad_data": OptionSpec(choices=("fail", "drop"), default="fail"),
                     "json.unstructured": OptionSpec(choices=("true", "false")),
-                }
+                },
+                metadata=SINGLE_FILE_METADATA,
             ),
             Role.SINK: RoleSpec(
                 options={"path": OptionSpec(required=True), "format": _JSON},
@@ -76,10 +82,33 @@ CONNECTORS: dict[str, ConnectorSpec] = {
             Role.SINK: RoleSpec(
                 options={
                     "path": OptionSpec(required=True),
-                    "format": OptionSpec(choices=("parquet", "json"), default="parquet"),
+                    "format": OptionSpec(
+                        choices=("parquet", "json", "debezium_json"), default="parquet"
+                    ),
                 },
                 needs_columns=False,
                 guarantee=Guarantee.EXACTLY_ONCE,
+            ),
+            Role.LOOKUP: RoleSpec(
+                options={
+                    "path": OptionSpec(required=True),
+                    "format": OptionSpec(choices=("parquet",), default="parquet"),
+                }
+            ),
+        },
+    ),
+    "delta": ConnectorSpec(
+        name="delta", roles={Role.LOOKUP: RoleSpec(options={"path": OptionSpec(required=True)})}
+    ),
+    "postgres": ConnectorSpec(
+        name="postgres",
+        roles={
+            Role.LOOKUP: RoleSpec(
+                options={
+                    "url": OptionSpec(required=True),
+                    "table": OptionSpec(required=True),
+                    "password": OptionSpec(),
+                }
             )
         },
     ),
@@ -131,14 +160,31 @@ def _sink(operator: SinkOperator, given: Mapping[str, str], state_url: str, job:
         **given,
     }
     if operator.connector == "filesystem":
-        return FilesystemSink(options)
+        return FilesystemSink(options, operator.keys)
     if operator.connector == "single_file":
-        return SingleFileSink(options)
+        return SingleFileSink(options, operator.keys)
     if operator.connector == "stdout":
         return StdoutSink(state_url, f"{job}/staged/{operator.id}")
     if operator.connector == "blackhole":
         return BlackholeSink()
     raise ConfigError(f"'{operator.connector}' is not a sink")
+
+
+def make_lookup(spec: LookupSpec) -> LookupTable:
+    """The table that rows are joined with. Here references to secrets are read."""
+    opened = open_options(spec.name, spec.options)
+    with opened.concealer.over_errors():
+        return _lookup(spec, opened.values)
+
+
+def _lookup(spec: LookupSpec, options: Mapping[str, str]) -> LookupTable:
+    if spec.connector == "filesystem":
+        return FilesystemLookup(spec.name, options, spec.columns)
+    if spec.connector == "delta":
+        return DeltaLookup(spec.name, options, spec.columns)
+    if spec.connector == "postgres":
+        return PostgresLookup(spec.name, options, spec.columns)
+    raise ConfigError(f"'{spec.connector}' has no lookup tables")
 
 
 def check_connectors(graph: Graph, state_url: str, job: JobName) -> None:
@@ -148,6 +194,9 @@ def check_connectors(graph: Graph, state_url: str, job: JobName) -> None:
     for source in graph.sources():
         with open_options(source.table, source.options).concealer.over_errors():
             make_source(source).check()
+    for table in graph.lookup_tables():
+        with open_options(table.name, table.options).concealer.over_errors():
+            make_lookup(table).check()
     written: dict[str, str] = {}
     for sink in graph.sinks():
         opened = open_options(sink.table, sink.options)

@@ -23,8 +23,9 @@ from typing import BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
-from resurgence.connectors import json_lines
+from resurgence.connectors import debezium_json, json_lines
 from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.contract import StagedOutput
 from resurgence.connectors.staging import FileFormat, stage_files
@@ -35,6 +36,8 @@ from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.state.records import InputRange, Offset
 from resurgence.storage.object_store import ObjectStore, shared_store, storage_url
 
+METADATA = {"path": "STRING", "line": "BIGINT"}
+"""What is known of a record beside what is in it: its file, and its line in it, from 1."""
 _BLOCK = 4 * 1024 * 1024
 """Bytes looked at in one go when lines are counted, and the least that one task reads."""
 _LOCK_DEADLINE_SECONDS = 30.0
@@ -57,6 +60,7 @@ class SingleFileSource:
     def __init__(self, options: Mapping[str, str], columns: Sequence[Column]) -> None:
         self._path = Path(options["path"]).expanduser().absolute()
         self._columns = tuple(columns)
+        self._is_debezium = options.get("format") == FileFormat.DEBEZIUM_JSON
         self._is_unstructured = options.get("json.unstructured") == "true"
         self.drops_bad_records = options.get("bad_data") == "drop"
 
@@ -98,9 +102,11 @@ class SingleFileSource:
         lines = spark.range(0, len(spans), 1, len(spans)).mapInArrow(
             _line_reader(str(self._path), spans), "position BIGINT, text STRING"
         )
-        if self._is_unstructured:
-            return json_lines.parse_unstructured(lines, self._columns[0])
-        return json_lines.parse(lines, self._columns)
+        if self._is_debezium:
+            return debezium_json.parse(lines, self._columns)
+        metadata = {"path": F.lit(str(self._path)), "line": F.col("position") + 1}
+        parse = json_lines.parse_unstructured if self._is_unstructured else json_lines.parse
+        return parse(lines, self._columns, metadata)
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
         reason, column = "cannot be read", 1
@@ -118,7 +124,11 @@ class SingleFileSource:
 
     def _explain(self, line: bytes) -> tuple[str, int]:
         try:
-            return json_lines.explain_bad_line(line.decode(), self._columns)
+            explain = (
+                debezium_json.explain_bad_line if self._is_debezium else json_lines.explain_bad_line
+            )
+            declared = [each for each in self._columns if each.metadata is None]
+            return explain(line.decode(), declared)
         except UnicodeDecodeError as error:
             return f"not UTF-8: byte {line[error.start]:02x}", len(line[: error.start].decode()) + 1
 
@@ -218,8 +228,10 @@ class SingleFileSink:
 
     retracts = True
 
-    def __init__(self, options: Mapping[str, str]) -> None:
+    def __init__(self, options: Mapping[str, str], keys: Sequence[str] = ()) -> None:
         self._path = Path(options["path"]).expanduser().absolute()
+        self._format = FileFormat(options["format"])
+        self._keys = tuple(keys)
         self._url = storage_url(str(self._path.parent / f".{self._path.name}.resurgence"))
 
     @property
@@ -240,9 +252,8 @@ class SingleFileSink:
     def stage(
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
-        return stage_files(
-            rows, FileFormat.JSON, self._url, self._log.staged_prefix(job, epoch, generation)
-        )
+        prefix = self._log.staged_prefix(job, epoch, generation)
+        return stage_files(rows, self._format, self._url, prefix, self._keys)
 
     def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
         with self._locked():

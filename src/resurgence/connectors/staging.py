@@ -7,14 +7,14 @@ no one names.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from resurgence.connectors import json_lines
+from resurgence.connectors import debezium_json, json_lines
 from resurgence.connectors.contract import StagedFile, StagedOutput
 from resurgence.connectors.tasks import ArrowFunction
 from resurgence.storage.object_store import shared_store
@@ -37,16 +37,29 @@ class FileFormat(StrEnum):
 
     PARQUET = "parquet"
     JSON = "json"
+    DEBEZIUM_JSON = "debezium_json"
+
+    @property
+    def suffix(self) -> str:
+        """How names of such files end."""
+        return "parquet" if self is FileFormat.PARQUET else "json"
 
 
-def stage_files(rows: DataFrame, file_format: FileFormat, url: str, prefix: str) -> StagedOutput:
+def stage_files(
+    rows: DataFrame, file_format: FileFormat, url: str, prefix: str, keys: Sequence[str] = ()
+) -> StagedOutput:
     """Write rows as objects named `{prefix}-{unique}` under a URL, one or more per task that has
-    rows.
+    rows. With `keys`, changes are paired by them.
     """
-    if file_format is FileFormat.JSON:
-        written = json_lines.render(rows).mapInArrow(_json_writer(url, prefix), _WRITTEN).collect()
-    else:
+    if file_format is FileFormat.PARQUET:
         written = rows.mapInArrow(_parquet_writer(url, prefix), _WRITTEN).collect()
+    else:
+        lines = (
+            debezium_json.render(rows, keys)
+            if file_format is FileFormat.DEBEZIUM_JSON
+            else json_lines.render(rows)
+        )
+        written = lines.mapInArrow(_json_writer(url, prefix), _WRITTEN).collect()
     files = tuple(
         sorted((StagedFile(**row.asDict()) for row in written), key=lambda each: each.path)
     )

@@ -21,6 +21,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 
 from resurgence.config import Settings
+from resurgence.engine.key_table import KeyTable
 from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.time_table import TimeTable, Written
 from resurgence.errors import TaskFailed
@@ -125,7 +126,9 @@ class TableCompaction:
     def files_in_use(self) -> frozenset[str]:
         """The paths of all files that may still be read. For other threads."""
         running = self._compactor.running
-        live = (file.path for table in self._pipeline.tables.values() for file in table.files)
+        live = (
+            file.path for table in self._pipeline.state_tables().values() for file in table.files
+        )
         return frozenset(live) | (running.replaced if running else frozenset())
 
     def adopt(self) -> Written | None:
@@ -135,11 +138,11 @@ class TableCompaction:
         running = self._compactor.running
         if running is None:
             return None
-        table = self._pipeline.tables[running.operator]
+        table = self._pipeline.state_tables()[running.operator]
         if not running.replaced & {each.path for each in table.files}:
             self._compactor.forget()
             return None
-        tables = self._pipeline.tables.values()
+        tables = self._pipeline.state_tables().values()
         crowded = any(each.fullest_subtask() > 2 * self._limit for each in tables)
         done = self._compactor.take(wait=crowded)
         if done is None:
@@ -152,7 +155,9 @@ class TableCompaction:
         """What was adopted is named by a checkpoint."""
         self._compactor.forget()
 
-    def begin(self, epoch: Epoch, watermark_of: Callable[[OperatorId], int | None]) -> None:
+    def begin(
+        self, epoch: Epoch, watermark_of: Callable[[OperatorId], int | None], time: int
+    ) -> None:
         """Begin to merge the files of a table that has many. The new ones are invisible until they
         are adopted.
         """
@@ -168,8 +173,15 @@ class TableCompaction:
             write = functools.partial(self._write, table, rows, epoch)
             self._compactor.start(operator_id, epoch, replaced, write)
             return
+        for operator_id, query in self._pipeline.updating.items():
+            replaced = query.table.mergeable(time)
+            if query.table.fullest_subtask() > self._limit and replaced:
+                rows = query.merged(replaced, time, watermark_of(operator_id))
+                write = functools.partial(self._write, query.table, rows, epoch)
+                self._compactor.start(operator_id, epoch, replaced, write)
+                return
 
-    def _write(self, table: TimeTable, rows: DataFrame, epoch: Epoch) -> Written:
+    def _write(self, table: TimeTable | KeyTable, rows: DataFrame, epoch: Epoch) -> Written:
         written = table.write(rows, epoch, self._generation)
         self._faults.hit(FaultPoint.COMPACTION_MID, epoch)
         return written

@@ -8,30 +8,24 @@ it and reports what it returns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-
-from pyspark.sql import DataFrame
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from resurgence.clock import Clock
 from resurgence.config import Settings
 from resurgence.connectors.contract import Source, StagedOutput, merged_output
 from resurgence.engine.compaction import TableCompaction
+from resurgence.engine.execution import EpochWork, Execution
 from resurgence.engine.failing_input import FailingInput
-from resurgence.engine.operators.window_aggregate import PARTIALS
 from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.profile import EpochProfile
-from resurgence.engine.source_reader import Reading, SourceReader
-from resurgence.engine.time_table import Written
 from resurgence.errors import IncompatibleState, ResurgenceError
-from resurgence.graph.model import SinkOperator, SourceOperator, WindowAggregateOperator
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.edits import Fate, require_kept, restore_fates
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.records import (
-    END_OF_TIME,
     OFFSETS,
     STAGED,
     CommittedRecord,
@@ -39,17 +33,11 @@ from resurgence.state.records import (
     InputRange,
     Manifest,
     Offset,
-    OperatorCheckpointMetadata,
-    TableCheckpoint,
-    TableKind,
     Totals,
 )
 from resurgence.testing.faults import FaultInjector, FaultPoint
 
-SPREAD_ABOVE = 0.2
-"""Groups per row, in the epoch before, above which grouping twice costs more than shuffling all
-rows.
-"""
+_EPOCH_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -80,26 +68,6 @@ class EpochReport:
     profile: EpochProfile
 
 
-@dataclass
-class _Work:
-    """An epoch being executed: everything that becomes true only if it is sealed."""
-
-    epoch: Epoch
-    began_at: datetime
-    inputs: dict[OperatorId, InputRange]
-    profile: EpochProfile
-    rows: dict[OperatorId, DataFrame | None] = field(default_factory=dict)
-    readings: dict[OperatorId, Reading] = field(default_factory=dict)
-    watermarks: dict[OperatorId, int | None] = field(default_factory=dict)
-    timers: dict[OperatorId, tuple[int, ...]] = field(default_factory=dict)
-    staged: dict[OperatorId, StagedOutput] = field(default_factory=dict)
-    bad_rows: dict[OperatorId, int] = field(default_factory=dict)
-    late_rows: dict[OperatorId, int] = field(default_factory=dict)
-    kept_rows: dict[OperatorId, int] = field(default_factory=dict)
-    bytes_written: int = 0
-    compacted: Written | None = None
-
-
 class Engine:
     """Runs a job's epochs, one after the other, from a load plan on."""
 
@@ -124,19 +92,23 @@ class Engine:
         self._faults = faults
         self._clock = clock
         self._epoch = plan.epoch
-        self._readers = {
-            each.id: SourceReader(each, pipeline.sources[each.id])
-            for each in pipeline.graph.sources()
-        }
+        self._execution = Execution(
+            pipeline, plan, faults, lambda epoch, operator: self._enter("execute", epoch, operator)
+        )
         self._offsets: dict[OperatorId, Offset] = {}
         self._totals = plan.manifest.totals if plan.manifest else None
-        self._watermarks: dict[OperatorId, int | None] = {}
-        self._timers: dict[OperatorId, tuple[int, ...]] = {}
         self.compaction = TableCompaction(pipeline, settings, plan.generation, faults)
         self._exhausted: set[OperatorId] = set()
-        self._groups_per_row: dict[OperatorId, float] = {}
+        self._time = _planned_micros(plan.manifest.inputs) if plan.manifest else 0
+        """When the newest epoch was planned, in microseconds."""
         self._inputs: dict[OperatorId, InputRange] = {}
         """Of the epoch under way."""
+        self._idle_after = {
+            each.id: None if each.idle_micros is None else timedelta(microseconds=each.idle_micros)
+            for each in pipeline.graph.sources()
+        }
+        self._had_rows_at: dict[OperatorId, datetime] = {}
+        """Of each source: the newest epoch that read some, or when it was first looked at."""
         self._epoch_began_at = datetime.min.replace(tzinfo=clock.now().tzinfo)
         self.finished = False
         self.progress = Progress(plan.epoch, "restore", clock.now())
@@ -158,18 +130,12 @@ class Engine:
         for operator_id, source in self._pipeline.sources.items():
             if operator_id not in kept:
                 self._offsets[operator_id] = self._first_offset(operator_id, source, now)
-                self._watermarks[operator_id] = None
             else:
                 load = self._plan.operators[operator_id]
                 self._offsets[operator_id] = dict(load.metadata.tables[OFFSETS].values)
-                self._watermarks[operator_id] = load.metadata.watermark
                 if load.metadata.input is not None and load.metadata.input.final:
                     self._exhausted.add(operator_id)
-        for operator_id, table in self._pipeline.tables.items():
-            if operator_id in kept:
-                load = self._plan.operators[operator_id]
-                table.load(load.subtasks[PARTIALS])
-                self._timers[operator_id] = load.metadata.timers
+        self._execution.restore(kept)
         if self._plan.generation > 1:
             self._faults.hit(FaultPoint.RESTORE_MID, self._plan.epoch + 1)
         manifest = self._plan.manifest
@@ -216,7 +182,7 @@ class Engine:
         """The operators that take up what the checkpoint holds of them; raises IncompatibleState."""
         schemas = {
             operator_id: table.checkpoint().schema_text
-            for operator_id, table in self._pipeline.tables.items()
+            for operator_id, table in self._pipeline.state_tables().items()
         }
         judged = restore_fates(self._graph, self._plan, schemas)
         accept_loss = self._settings.checkpoint.accept_state_loss
@@ -244,13 +210,20 @@ class Engine:
         if inputs is None:
             return None
         self._epoch_began_at = began_at
+        for operator_id, each in inputs.items():
+            if each.rows:
+                self._had_rows_at[operator_id] = began_at
         self._inputs = inputs
+        if self._pipeline.updating:
+            # One that is on record from before there was such a query has no time of its own.
+            self._time = _planned_micros(inputs) or max(self._time, _micros(began_at))
         self._enter("plan", epoch)
-        work = _Work(epoch, began_at, inputs, profile)
+        work = EpochWork(epoch, began_at, self._time, inputs, profile)
         started(epoch, sum(each.rows for each in inputs.values()))
         self._faults.hit(FaultPoint.EPOCH_PLANNED, epoch)
         self._enter("execute", epoch)
-        self._execute(work)
+        work.compacted = self.compaction.adopt()
+        self._execution.run(work)
         self._enter("publish", epoch)
         counts = self._publish(work)
         report = EpochReport(
@@ -259,7 +232,9 @@ class Engine:
             rows=sum(counts.rows_in.values()),
             bytes=work.bytes_written + (work.compacted.bytes if work.compacted else 0),
             state_bytes=sum(
-                file.bytes for table in self._pipeline.tables.values() for file in table.files
+                file.bytes
+                for table in self._pipeline.state_tables().values()
+                for file in table.files
             ),
             watermark=min(
                 (mark for mark in work.watermarks.values() if mark is not None), default=None
@@ -276,10 +251,7 @@ class Engine:
         if self.finished:
             self.sweep(epoch)
         else:
-            self.compaction.begin(
-                self._plan.after(epoch),
-                lambda each: self._watermark(each, self._watermarks),
-            )
+            self.compaction.begin(self._plan.after(epoch), self._execution.watermark, self._time)
         self._enter("idle", epoch)
         return report
 
@@ -318,155 +290,35 @@ class Engine:
         is_due = now - self._epoch_began_at >= self._settings.pipeline.epoch_interval
         if not ranges or not (is_full or is_due):
             return None
-        return {
+        ranges_by_source = {
             operator_id: planned.get(operator_id)
-            or InputRange(start=offset, end=offset, rows=0, final=operator_id in self._exhausted)
+            or InputRange(
+                start=offset,
+                end=offset,
+                rows=0,
+                final=operator_id in self._exhausted,
+                idle=self._is_idle(operator_id, now),
+            )
             for operator_id, offset in self._offsets.items()
         }
+        if not self._pipeline.updating:
+            return ranges_by_source
+        # Time does not go back, also where another machine's clock goes on.
+        planned_at = max(now, _EPOCH_OF_TIME + timedelta(microseconds=self._time))
+        return {
+            operator_id: each.model_copy(update={"planned_at": planned_at})
+            for operator_id, each in ranges_by_source.items()
+        }
 
-    # ---------------------------------------------------------------- execute
-
-    def _execute(self, work: _Work) -> None:
-        work.compacted = self.compaction.adopt()
-        for source in self._graph.sources():
-            self._read(work, source.id)
-        self._faults.hit(FaultPoint.EPOCH_READ, work.epoch)
-        windows = self._graph.window_aggregates()
-        if not windows:
-            self._faults.hit(FaultPoint.STATE_PARTIAL, work.epoch)
-        # Windows over sources come first: the watermark is known when all of them have read.
-        over_sources = [each for each in windows if not self._is_over_windows(each)]
-        for window in over_sources:
-            self._append(work, window)
-        for window in windows:
-            if window not in over_sources:
-                self._append(work, window)
-            self._close(work, window)
-        self._faults.hit(FaultPoint.STATE_WRITTEN, work.epoch)
-        for sink in self._graph.sinks():
-            self._stage(work, sink)
-        for source in self._graph.sources():
-            self._observe(work, source.id)
-        self._faults.hit(FaultPoint.SINK_STAGED, work.epoch)
-
-    def _read(self, work: _Work, operator_id: OperatorId) -> None:
-        input_range = work.inputs[operator_id]
-        if input_range.rows == 0:
-            work.rows[operator_id] = None
-            return
-        with work.profile.measure("planning"):
-            work.readings[operator_id] = self._readers[operator_id].read(
-                self._pipeline.spark, input_range, self._plan.parallelism
-            )
-            work.rows[operator_id] = work.readings[operator_id].rows
-
-    def _observe(self, work: _Work, operator_id: OperatorId) -> None:
-        """Settle a source's watermark and bad records, once a Spark job has read it."""
-        if operator_id in work.watermarks:
-            return
-        input_range = work.inputs[operator_id]
-        mark = self._watermarks[operator_id]
-        if operator_id in work.readings:
-            seen = work.readings[operator_id].seen()
-            source = self._readers[operator_id].source
-            if seen.first_bad is not None and not source.drops_bad_records:
-                raise source.bad_record(input_range, seen.first_bad)
-            work.bad_rows[operator_id] = seen.bad_rows
-            if seen.watermark is not None:
-                mark = seen.watermark if mark is None else max(seen.watermark, mark)
-        work.watermarks[operator_id] = END_OF_TIME if input_range.final else mark
-
-    def _is_over_windows(self, operator: WindowAggregateOperator) -> bool:
-        return any(
-            isinstance(each, WindowAggregateOperator) for each in self._graph.upstream(operator.id)
-        )
-
-    def _watermark(
-        self, operator_id: OperatorId, marks: Mapping[OperatorId, int | None]
-    ) -> int | None:
-        """The watermark that an operator follows: the lowest of its sources. A session closes when
-        that is beyond its end, and not at it, so whatever reads sessions, or meets what does, is a
-        microsecond behind.
-        """
-        lowest = _lowest(marks.get(each) for each in self._graph.sources_of(operator_id))
-        if lowest is None or lowest == END_OF_TIME:
-            return lowest
-        return lowest - self._graph.sessions_before(operator_id)
-
-    def _append(self, work: _Work, operator: WindowAggregateOperator) -> None:
-        """Add an epoch's partials to what the windows have."""
-        self._enter("execute", work.epoch, operator.id)
-        window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
-        sources = self._graph.sources_of(operator.id)
-        before = self._watermark(operator.id, self._watermarks)
-        rows = self._pipeline.derive(operator.input, work.rows)
-        open_from = window.open_from(before)
-        timers = self._timers.get(operator.id, ())
-        fault = self._faults.claim(FaultPoint.STATE_PARTIAL, work.epoch)
-        if rows is not None:
-            with work.profile.measure("spark"):
-                spread = self._groups_per_row.get(operator.id, 0.0) > SPREAD_ABOVE
-                partials = window.partials(rows, before, count_rows=True, spread=spread)
-                written = table.write(
-                    table.dealt(partials),
-                    work.epoch,
-                    self._plan.generation,
-                    open_from=open_from,
-                    fault=fault,
-                )
-            work.late_rows[operator.id] = written.late_rows
-            work.kept_rows[operator.id] = written.kept_rows
-            rows_read = sum(work.inputs[each].rows for each in sources)
-            self._groups_per_row[operator.id] = sum(each.rows for each in written.files) / max(
-                1, rows_read
-            )
-            work.bytes_written += written.bytes
-            # The table is the engine's, but a failure throws the engine away: nothing sees this
-            # before the seal.
-            table.append(written.files)
-            timers += window.timers(written.files, open_from)
-        work.timers[operator.id] = timers
-
-    def _close(self, work: _Work, operator: WindowAggregateOperator) -> None:
-        """Give the rows of the windows that the watermark has passed."""
-        self._enter("execute", work.epoch, operator.id)
-        window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
-        sources = self._graph.sources_of(operator.id)
-        open_from = window.open_from(self._watermark(operator.id, self._watermarks))
-        for each in sources:
-            self._observe(work, each)
-        after = self._watermark(operator.id, work.watermarks)
-        timers = work.timers[operator.id]
-        work.rows[operator.id] = None
-        still_open_from = window.open_from(after)
-        if after is not None and any(timer <= after for timer in timers):
-            bins = window.bins_to_close(open_from, still_open_from)
-            closing = table.read(self._pipeline.spark, *bins)
-            work.rows[operator.id] = window.closed(closing, open_from, still_open_from)
-            carried = window.carried(closing, still_open_from)
-            if carried is not None:
-                with work.profile.measure("spark"):
-                    written = table.write(carried, work.epoch, self._plan.generation)
-                work.bytes_written += written.bytes
-                table.append(written.files)
-        table.drop_before(still_open_from)
-        work.timers[operator.id] = window.timers(table.files, still_open_from)
-
-    def _stage(self, work: _Work, operator: SinkOperator) -> None:
-        self._enter("execute", work.epoch, operator.id)
-        rows = self._pipeline.derive(operator.id, work.rows)
-        if rows is None:
-            work.staged[operator.id] = StagedOutput()
-            return
-        with work.profile.measure("spark"):
-            sink = self._pipeline.sinks[operator.id]
-            work.staged[operator.id] = sink.stage(
-                rows, self._plan.job, work.epoch, self._plan.generation
-            )
+    def _is_idle(self, operator_id: OperatorId, now: datetime) -> bool:
+        """Whether a source had no rows for longer than it may hold the others back."""
+        patience = self._idle_after[operator_id]
+        had_rows_at = self._had_rows_at.setdefault(operator_id, now)
+        return patience is not None and now - had_rows_at >= patience
 
     # ---------------------------------------------------------------- publish and commit
 
-    def _publish(self, work: _Work) -> EpochCounts:
+    def _publish(self, work: EpochWork) -> EpochCounts:
         finished = all(each.final for each in work.inputs.values())
         counts = EpochCounts(
             rows_in={operator_id: each.rows for operator_id, each in work.inputs.items()},
@@ -479,7 +331,7 @@ class Engine:
         before = self._totals or Totals(since=work.epoch, counts=EpochCounts())
         totals = Totals(since=before.since, counts=before.counts.plus(counts))
         with work.profile.measure("storage"):
-            digests = self._backend.write_metadata(self._metadata(work))
+            digests = self._backend.write_metadata(self._execution.metadata(work))
             self._faults.hit(FaultPoint.METADATA_WRITTEN, work.epoch)
             self._backend.publish(
                 Manifest(
@@ -501,48 +353,12 @@ class Engine:
         self._totals = totals
         self._offsets = {operator_id: each.end for operator_id, each in work.inputs.items()}
         self._exhausted = {operator_id for operator_id, each in work.inputs.items() if each.final}
-        self._watermarks = dict(work.watermarks)
-        self._timers = dict(work.timers)
+        self._execution.adopt(work)
         if work.compacted is not None:
             self.compaction.settled()
         self.finished = finished
         self._faults.hit(FaultPoint.MANIFEST_PUBLISHED, work.epoch)
         return counts
-
-    def _metadata(self, work: _Work) -> list[OperatorCheckpointMetadata]:
-        described = []
-        for operator in self._graph.durable():
-            watermark = _lowest(
-                work.watermarks[each] for each in self._graph.sources_of(operator.id)
-            )
-            input_range: InputRange | None = None
-            timers: tuple[int, ...] = ()
-            place = operator.place if isinstance(operator, SourceOperator | SinkOperator) else None
-            if isinstance(operator, SourceOperator):
-                input_range = work.inputs[operator.id]
-                tables = {OFFSETS: TableCheckpoint(kind=TableKind.GLOBAL, values=input_range.end)}
-            elif isinstance(operator, WindowAggregateOperator):
-                table = self._pipeline.tables[operator.id]
-                tables = {PARTIALS: table.checkpoint()}
-                timers = work.timers[operator.id]
-            else:
-                values = work.staged[operator.id].model_dump(mode="json")
-                tables = {STAGED: TableCheckpoint(kind=TableKind.GLOBAL, values=values)}
-            described.append(
-                OperatorCheckpointMetadata(
-                    job=self._plan.job,
-                    operator=operator.id,
-                    epoch=work.epoch,
-                    generation=self._plan.generation,
-                    parallelism=self._plan.parallelism,
-                    watermark=watermark,
-                    timers=timers,
-                    tables=tables,
-                    input=input_range,
-                    place=place,
-                )
-            )
-        return described
 
     def _commit(
         self,
@@ -589,10 +405,11 @@ class Engine:
         self._entered()
 
 
-def _lowest(watermarks: Iterable[int | None]) -> int | None:
-    """The watermark of an operator: the lowest of its inputs, none as long as one of them has
-    none.
-    """
-    marks = list(watermarks)
-    known = [each for each in marks if each is not None]
-    return min(known) if len(known) == len(marks) else None
+def _micros(at: datetime) -> int:
+    return (at - _EPOCH_OF_TIME) // timedelta(microseconds=1)
+
+
+def _planned_micros(inputs: Mapping[OperatorId, InputRange]) -> int:
+    """When an epoch was planned, in microseconds since 1970."""
+    known = [each.planned_at for each in inputs.values() if each.planned_at is not None]
+    return max(map(_micros, known), default=0)

@@ -22,7 +22,7 @@ from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.source_reader import SourceReader
 from resurgence.engine.spark_errors import translate
 from resurgence.errors import ResurgenceError
-from resurgence.graph.model import SourceOperator
+from resurgence.graph.model import LateRowsOperator, SourceOperator
 from resurgence.ids import OperatorId
 from resurgence.state.records import InputRange, Offset
 
@@ -100,7 +100,13 @@ class FailingInput:
         if piece.rows == 0:
             return False
         graph, spark = self.pipeline.graph, self.pipeline.spark
-        others = (*self.pipeline.sources, *self.pipeline.windows)
+        late = (each.id for each in graph.operators if isinstance(each, LateRowsOperator))
+        others = (
+            *self.pipeline.sources,
+            *self.pipeline.windows,
+            *self.pipeline.updating,
+            *late,
+        )
         given: dict[OperatorId, DataFrame | None] = dict.fromkeys(others)
         try:
             reader = SourceReader(source, self.pipeline.sources[source.id])
@@ -109,6 +115,11 @@ class FailingInput:
                 rows = self.pipeline.derive(window.input, given)
                 if rows is not None:
                     _run(self.pipeline.windows[window.id].partials(rows))
+            for query in graph.updating_queries():
+                inputs = [self.pipeline.derive(each.operator, given) for each in query.inputs]
+                delta = self.pipeline.updating[query.id].delta(inputs, 0)
+                if delta is not None:
+                    _run(delta)
             for sink in graph.sinks():
                 rows = self.pipeline.derive(sink.id, given)
                 if rows is not None:

@@ -250,6 +250,9 @@ def _start(
         f"-Xmx{memory}",
         # Epochs are throughput work, and this collector is made for it.
         "-XX:+UseParallelGC",
+        # Spark's classes need about so much; Java would begin with less, and collect all of its
+        # memory each time that it wants more.
+        "-XX:MetaspaceSize=256m",
         *_JAVA_OPTIONS,
         *java_options,
         *_QUIET,

@@ -10,25 +10,33 @@ from typing import Any
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from resurgence.connectors.contract import Sink, Source
-from resurgence.connectors.registry import make_sink, make_source
+from resurgence.connectors.registry import make_lookup, make_sink, make_source
+from resurgence.engine.kept_lookup import KeptLookup
+from resurgence.engine.key_table import KeyTable
+from resurgence.engine.operators.updating_query import ROWS_TABLE, UpdatingQuery
 from resurgence.engine.operators.window_aggregate import PARTIALS, WindowAggregate
 from resurgence.engine.operators.windows import compile_window
 from resurgence.engine.spark_errors import translate
 from resurgence.engine.time_table import TimeTable
 from resurgence.errors import ResurgenceError, SqlError
 from resurgence.graph.model import (
+    CHANGE,
     EVENT_TIME,
     AggregateCall,
     ClosedQueryOperator,
     Expression,
     Graph,
+    LateRowsOperator,
+    LookupJoinOperator,
     QueryOperator,
     SinkOperator,
     SourceOperator,
     StatelessOperator,
     UnionOperator,
+    UpdatingQueryOperator,
     WatermarkSpec,
     WindowAggregateOperator,
     inputs_of,
@@ -46,12 +54,19 @@ class Pipeline:
         self, spark: SparkSession, graph: Graph, state_url: str, paths: JobPaths, parallelism: int
     ) -> None:
         spark.conf.set("spark.sql.shuffle.partitions", shuffle_partitions(parallelism))
+        # What a failed epoch of another generation had kept.
+        spark.catalog.clearCache()
         self.spark = spark
         self.graph = graph
         self.sources: dict[OperatorId, Source] = {}
         self.sinks: dict[OperatorId, Sink] = {}
         self.windows: dict[OperatorId, WindowAggregate] = {}
         self.tables: dict[OperatorId, TimeTable] = {}
+        self.updating: dict[OperatorId, UpdatingQuery] = {}
+        self.lookups: dict[str, KeptLookup] = {
+            each.name: KeptLookup(each, make_lookup(each), spark) for each in graph.lookup_tables()
+        }
+        """The lookup tables, by name."""
         self._shapes: dict[OperatorId, DataFrame] = {}
         """No rows of each operator, with its columns."""
         shapes = self._shapes
@@ -59,6 +74,8 @@ class Pipeline:
             if isinstance(operator, SourceOperator):
                 self.sources[operator.id] = make_source(operator)
                 columns = ", ".join(f"`{each.name}` {each.type}" for each in operator.columns)
+                if operator.is_updating:
+                    columns += f", `{CHANGE}` INT"
                 shapes[operator.id] = spark.createDataFrame([], columns)
                 if operator.watermark is not None:
                     shapes[operator.id] = shapes[operator.id].selectExpr(
@@ -79,13 +96,34 @@ class Pipeline:
                     parallelism=parallelism,
                 )
                 shapes[operator.id] = window.results(spark.createDataFrame([], window.schema))
+            elif isinstance(operator, LateRowsOperator):
+                shapes[operator.id] = shapes[operator.input]
             elif isinstance(operator, UnionOperator):
                 shapes[operator.id] = _united([shapes[each] for each in operator.inputs])
             elif isinstance(operator, ClosedQueryOperator):
                 inputs = [shapes[each] for each in operator.inputs]
                 shapes[operator.id] = _checked_closed_query(spark, operator, inputs)
+            elif isinstance(operator, UpdatingQueryOperator):
+                query = _checked_updating_query(
+                    operator,
+                    [shapes[each.operator] for each in operator.inputs],
+                    url=state_url,
+                    folder=paths.table(operator.id, ROWS_TABLE),
+                    parallelism=parallelism,
+                )
+                self.updating[operator.id] = query
+                shapes[operator.id] = query.shape
+            elif isinstance(operator, LookupJoinOperator):
+                shapes[operator.id] = _checked_lookup_join(
+                    shapes[operator.input], self.lookups[operator.table.name], operator
+                )
             elif isinstance(operator, SinkOperator):
                 self.sinks[operator.id] = make_sink(operator, state_url, paths.job)
+
+    def state_tables(self) -> dict[OperatorId, TimeTable | KeyTable]:
+        """The tables of all operators that keep rows."""
+        keyed = {operator_id: query.table for operator_id, query in self.updating.items()}
+        return {**self.tables, **keyed}
 
     def sink_tables(self) -> list[tuple[OperatorId, ...]]:
         """The sink operators of each table that is written."""
@@ -123,6 +161,9 @@ class Pipeline:
                 return _united(rows)
             case ClosedQueryOperator():
                 return apply_closed_query(self.spark, rows, operator)
+            case LookupJoinOperator():
+                table = self.lookups[operator.table.name]
+                return apply_lookup_join(rows[0], table.rows, operator)
             case _:
                 return rows[0]
 
@@ -153,6 +194,46 @@ def _checked_closed_query(
     try:
         return apply_closed_query(spark, inputs, operator)
     except (AnalysisException, ParseException) as error:
+        failure = translate(error)
+        if operator.position is None:
+            raise failure from error
+        place = operator.position
+        raise SqlError(failure.message, line=place.line, column=place.column) from error
+
+
+def apply_lookup_join(rows: DataFrame, table: DataFrame, operator: LookupJoinOperator) -> DataFrame:
+    """Each row with what it meets in the table. Spark decides how, by the table's size."""
+    found = table.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in operator.found))
+    return rows.join(found, F.expr(operator.on.sql), operator.join)
+
+
+def _checked_lookup_join(
+    rows: DataFrame, table: KeptLookup, operator: LookupJoinOperator
+) -> DataFrame:
+    try:
+        return apply_lookup_join(rows, table.rows, operator)
+    except (AnalysisException, ParseException) as error:
+        failure = translate(error)
+        place = operator.on.position
+        if place is None:
+            raise failure from error
+        raise SqlError(failure.message, line=place.line, column=place.column) from error
+
+
+def _checked_updating_query(
+    operator: UpdatingQueryOperator,
+    inputs: Sequence[DataFrame],
+    *,
+    url: str,
+    folder: str,
+    parallelism: int,
+) -> UpdatingQuery:
+    try:
+        return UpdatingQuery(operator, inputs, url=url, folder=folder, parallelism=parallelism)
+    except (AnalysisException, ParseException) as error:
+        for given, rows in zip(operator.inputs, inputs, strict=True):
+            for each in given.columns:
+                _pin(rows, each, each.sql)
         failure = translate(error)
         if operator.position is None:
             raise failure from error

@@ -7,9 +7,11 @@ is on its way, so that the two load side by side.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
+import threading
 import warnings
 from collections.abc import Mapping
 from datetime import timedelta
@@ -176,6 +178,8 @@ def _connect(jvm: JvmProcess) -> SparkSession:
         os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.gateway.port)
         os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.gateway.secret
         try:
+            SparkContext._ensure_initialized()
+            threading.Thread(target=_load_parser, daemon=True).start()
             spark = SparkSession.builder.getOrCreate()
         finally:
             # Ours alone: a child process must not find its way to this JVM.
@@ -185,6 +189,16 @@ def _connect(jvm: JvmProcess) -> SparkSession:
         directory = gateway.java.io.File(str(jvm.directory))
         gateway.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(directory)
         return spark
+
+
+def _load_parser() -> None:
+    """Spark's SQL parser is large and slow to load: let that happen while the context starts."""
+    from pyspark import SparkContext
+
+    with contextlib.suppress(Exception):
+        package = SparkContext._jvm.org.apache.spark.sql.catalyst.parser  # type: ignore[union-attr]
+        parser = getattr(getattr(package, "CatalystSqlParser$"), "MODULE$")
+        parser.parsePlan("SELECT a, count(*) AS n FROM t JOIN u ON a = b WHERE c > 1 GROUP BY a")
 
 
 def run_typical_job(log_file: Path, java_options: Sequence[str]) -> None:

@@ -11,14 +11,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from resurgence.connectors.contract import BAD_POSITION, Source
+from resurgence.engine.observed import observed
 from resurgence.engine.pipeline import event_time
 from resurgence.engine.spark_errors import translate
 from resurgence.errors import SqlError
-from resurgence.graph.model import Column, SourceOperator, WatermarkSpec
+from resurgence.graph.model import CHANGE, Column, SourceOperator, WatermarkSpec
 from resurgence.state.records import InputRange
 
 _WATERMARK = "__watermark"
@@ -40,13 +42,21 @@ class Reading:
 
     rows: DataFrame
     """The declared columns and event time, good rows only; columns of ours may be among them."""
+    everything: DataFrame
+    """Bad records as well, unobserved."""
     observation: Observation | None
+    measures: tuple[SparkColumn, ...] = ()
 
-    def seen(self) -> Seen:
-        """Wait for the job, and tell."""
+    def seen(self, *, was_read: bool) -> Seen:
+        """Tell what was seen by the job that has read it. If there was none, or Spark knew that it
+        need not read, it is read for this alone.
+        """
         if self.observation is None:
             return Seen()
-        found = self.observation.get
+        found = observed(self.observation) if was_read else {}
+        if not found:
+            (row,) = self.everything.agg(*self.measures).collect()
+            found = row.asDict()
         return Seen(found.get("watermark"), found.get("bad", 0), found.get("first_bad"))
 
 
@@ -62,20 +72,21 @@ class SourceReader:
         rows = self.source.read(spark, input_range, parallelism)
         may_be_bad = BAD_POSITION in rows.columns
         rows = with_generated(rows, self._columns)
-        observed = []
+        measures = []
         if self._watermark is not None:
             mark = _micros(self._watermark)
             mark = f"IF({_GOOD}, {mark}, NULL)" if may_be_bad else mark
             rows = rows.selectExpr("*", event_time(self._watermark), f"{mark} AS `{_WATERMARK}`")
-            observed.append(F.expr(f"max(`{_WATERMARK}`) AS watermark"))
+            measures.append(F.expr(f"max(`{_WATERMARK}`) AS watermark"))
         if may_be_bad:
-            observed.append(F.expr(f"count(`{BAD_POSITION}`) AS bad"))
-            observed.append(F.expr(f"min(`{BAD_POSITION}`) AS first_bad"))
-        if not observed:
-            return Reading(rows, None)
+            measures.append(F.expr(f"count(`{BAD_POSITION}`) AS bad"))
+            measures.append(F.expr(f"min(`{BAD_POSITION}`) AS first_bad"))
+        if not measures:
+            return Reading(rows, rows, None)
         observation = Observation()
-        rows = rows.observe(observation, *observed)
-        return Reading(rows.where(_GOOD) if may_be_bad else rows, observation)
+        seen = rows.observe(observation, *measures)
+        good = seen.where(_GOOD) if may_be_bad else seen
+        return Reading(good, rows, observation, tuple(measures))
 
 
 def with_generated(rows: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
@@ -87,7 +98,8 @@ def with_generated(rows: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
     may_be_bad = BAD_POSITION in rows.columns
     values = [_value(each, may_be_bad) for each in columns]
     try:
-        return rows.selectExpr(*values, *([f"`{BAD_POSITION}`"] if may_be_bad else []))
+        hidden = [each for each in (CHANGE, BAD_POSITION) if each in rows.columns]
+        return rows.selectExpr(*values, *(f"`{each}`" for each in hidden))
     except (AnalysisException, ParseException) as error:
         for each, value in zip(columns, values, strict=True):
             _pin(rows, each, value)

@@ -43,33 +43,38 @@ _LONGEST_ARGUMENTS = 160
 
 def guarded(function: UserFunction) -> Callable[..., Any]:
     """The function as Spark calls it."""
-    call, takes_null, result = function.call, function.takes_null, function.result
-    is_scalar = function.kind is FunctionKind.SCALAR
+    call = function.call
 
     def called(*values: Any) -> Any:
-        if (
-            is_scalar
-            and None in values
-            and any(
-                value is None and not takes
-                for value, takes in zip(values, takes_null, strict=False)
-            )
-        ):
+        if None in values and is_null(function, values):
             return None
         try:
             value = call(*values)
         except (Exception, SystemExit) as error:
-            raise _failure(function, values, error) from error
-        try:
-            return _fitted(value, result)
-        except Exception as error:
-            raise WrongResult(
-                f"function {_as_call(function.name, values)} returned {_short(value)}, of type"
-                f" {type(value).__name__}, which is no {result}",
-                hint="return a value of the annotated type, or change the annotation",
-            ) from error
+            raise failure(function, values, error) from error
+        return fitted(function, values, value)
 
     return called
+
+
+def is_null(function: UserFunction, values: tuple[Any, ...]) -> bool:
+    """Whether the result is null without a call: a null where the function takes none."""
+    return function.kind is FunctionKind.SCALAR and any(
+        value is None and not takes
+        for value, takes in zip(values, function.takes_null, strict=False)
+    )
+
+
+def fitted(function: UserFunction, values: tuple[Any, ...], value: Any) -> Any:
+    """What the function returned, so that Spark takes it; raises WrongResult."""
+    try:
+        return _fitted(value, function.result)
+    except Exception as error:
+        raise WrongResult(
+            f"function {as_call(function.name, values)} returned {_short(value)}, of type"
+            f" {type(value).__name__}, which is no {function.result}",
+            hint="return a value of the annotated type, or change the annotation",
+        ) from error
 
 
 def _fitted(value: Any, result: str) -> Any:
@@ -100,7 +105,7 @@ def _fitted(value: Any, result: str) -> Any:
     return value
 
 
-def _failure(
+def failure(
     function: UserFunction, values: tuple[Any, ...], error: BaseException
 ) -> FunctionFailed | OutOfMemory:
     """One line: which function, for which values, what, and where in the user's file; and the
@@ -114,7 +119,7 @@ def _failure(
         text = f": {frames[-1].line}" if frames[-1].line else ""
         where = f" ({Path(file).name}, line {frames[-1].lineno}{text})"
     what = _what(error)
-    message = f"function {_as_call(function.name, values)} failed: {what.splitlines()[0]}{where}"
+    message = f"function {as_call(function.name, values)} failed: {what.splitlines()[0]}{where}"
     listed = "".join(
         f'  File "{each.filename}", line {each.lineno}, in {each.name}\n    {each.line}\n'
         for each in frames[-_MOST_FRAMES:]
@@ -138,7 +143,8 @@ def _what(error: BaseException) -> str:
     return f"{type(error).__name__}: {text[:_LONGEST_MESSAGE]}".strip(": \n")
 
 
-def _as_call(name: str, values: tuple[Any, ...]) -> str:
+def as_call(name: str, values: tuple[Any, ...]) -> str:
+    """A call as a message shows it, cut where it is long."""
     arguments = ", ".join(map(_short, values))
     if len(arguments) > _LONGEST_ARGUMENTS:
         arguments = arguments[: _LONGEST_ARGUMENTS - 3] + "..."

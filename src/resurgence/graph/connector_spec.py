@@ -10,10 +10,11 @@ from resurgence.graph.model import Column
 
 
 class Role(StrEnum):
-    """The two uses of a table."""
+    """The uses of a table."""
 
     SOURCE = "source"
     SINK = "sink"
+    LOOKUP = "lookup"
 
 
 class Guarantee(StrEnum):
@@ -42,6 +43,8 @@ class RoleSpec:
     event_time: str | None = None
     """The column that is event time where the user names none."""
     needs_columns: bool = True
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    """What a source knows of a record that is not in it: Spark SQL type by key."""
     guarantee: Guarantee | None = None
 
 

@@ -9,6 +9,8 @@ from resurgence.graph.model import (
     AggregateCall,
     ClosedQueryOperator,
     Graph,
+    LateRowsOperator,
+    LookupJoinOperator,
     Operator,
     QueryOperator,
     SinkOperator,
@@ -16,8 +18,10 @@ from resurgence.graph.model import (
     UnionOperator,
     UpdatingQueryOperator,
     WindowAggregateOperator,
+    inputs_of,
 )
 from resurgence.graph.secrets import shown_value
+from resurgence.ids import OperatorId
 
 _UNITS = (
     (86_400_000_000, "day"),
@@ -56,6 +60,11 @@ def _operator_lines(operator: Operator, parallelism: int) -> Iterator[str]:
         case WindowAggregateOperator():
             yield f"{operator.id}: window aggregate"
             yield from _window_lines(operator, parallelism)
+        case LateRowsOperator():
+            yield f"{operator.id}: late rows"
+            yield f"  input        {operator.input}"
+            yield f"  keeps        rows whose windows in {operator.window} have all closed"
+            yield "  state        none"
         case UnionOperator():
             yield f"{operator.id}: union"
             yield f"  inputs       {', '.join(operator.inputs)}"
@@ -68,6 +77,9 @@ def _operator_lines(operator: Operator, parallelism: int) -> Iterator[str]:
         case UpdatingQueryOperator():
             yield f"{operator.id}: updating query"
             yield from _updating_lines(operator, parallelism)
+        case LookupJoinOperator():
+            yield f"{operator.id}: lookup join"
+            yield from _lookup_lines(operator)
         case SinkOperator():
             yield f"{operator.id}: sink"
             yield from _sink_lines(operator)
@@ -79,6 +91,8 @@ def _source_lines(operator: SourceOperator) -> Iterator[str]:
     if operator.watermark:
         yield f"  event time   {operator.watermark.event_time}"
         yield f"  watermark    greatest {operator.watermark.sql}"
+    if operator.idle_micros is not None:
+        yield f"  idle         after {duration_text(operator.idle_micros)} without rows"
     yield "  state        the position in its input (GlobalTable)"
 
 
@@ -117,6 +131,9 @@ def _window_lines(operator: WindowAggregateOperator, parallelism: int) -> Iterat
 
 def _window(operator: WindowAggregateOperator) -> str:
     width = duration_text(operator.width_micros)
+    if operator.lateness_micros:
+        wait = duration_text(operator.lateness_micros)
+        return f"{_window(operator.model_copy(update={'lateness_micros': 0}))}, closed {wait} later"
     if operator.window == "hop":
         slide = duration_text(operator.slide_micros or 0)
         return f"hopping, {width} of event time every {slide}"
@@ -131,13 +148,27 @@ def _updating_lines(operator: UpdatingQueryOperator, parallelism: int) -> Iterat
         yield f"  keys         {', '.join(each.keys) or 'none: all rows belong together'}"
     yield f"  computes     {operator.sql}"
     yield f"  parallelism  {_subtasks(parallelism)}, by hash of the keys"
-    yield "  state        KeyTable for each input: the rows, by key"
-    dropped = (
-        f"a key that has not changed for {duration_text(operator.ttl_micros)}"
-        if operator.ttl_micros
-        else "never"
-    )
+    kept = "the rows of all inputs" if len(operator.inputs) > 1 else "the rows"
+    if operator.aggregates is not None:
+        kept = "the rows, or for each key what they add up to where that is exact"
+    yield f"  state        KeyTable 'rows': {kept}, by key"
+    dropped = "never"
+    if operator.ttl_micros:
+        dropped = f"a key that has not changed for {duration_text(operator.ttl_micros)}"
+    elif operator.keep_micros is not None:
+        kept_for = f"{duration_text(operator.keep_micros)} " if operator.keep_micros else ""
+        dropped = f"a row, when the watermark is {kept_for}beyond its event time"
     yield f"  dropped      {dropped}"
+
+
+def _lookup_lines(operator: LookupJoinOperator) -> Iterator[str]:
+    table = operator.table
+    again = f"every {duration_text(table.ttl_micros)}" if table.ttl_micros else "in every epoch"
+    yield f"  input        {operator.input}"
+    yield f"  looks up     table {table.name} through {table.connector}{_options(table.options)}"
+    yield f"  columns      {', '.join(f'{each.name} {each.type}' for each in table.columns)}"
+    yield f"  join         {operator.join}, on {operator.on.sql}"
+    yield f"  state        none: it keeps nothing, and the table is read again {again}"
 
 
 def _subtasks(parallelism: int) -> str:
@@ -153,39 +184,58 @@ def _sink_lines(operator: SinkOperator) -> Iterator[str]:
 
 
 def _job_lines(graph: Graph) -> Iterator[str]:
-    """Sharing ends at a window aggregate: what it reads is read once for it, whoever is fed by
+    """Sharing ends at an operator with state: what it reads is read once for it, whoever is fed by
     it.
     """
     yield "Spark jobs of an epoch"
-    windows = graph.window_aggregates()
-    unshuffled = [each for each in graph.sinks() if not _window_of(graph, each)]
-    for each in windows:
-        yield (
-            f"  always       {each.id}: reads {_sources(graph, each)}, partial aggregates, one shuffle, "
-            "writes state files"
+    tables = graph.lookup_tables()
+    for table in tables:
+        yield f"  when due     reads table {table.name} as a whole, to be looked up"
+    always: list[str] = []
+    closing: list[str] = []
+    for operator in graph.operators:
+        if not isinstance(operator, WindowAggregateOperator | UpdatingQueryOperator | SinkOperator):
+            continue
+        feeds = _feeds(graph, operator)
+        read = ", ".join(_read(each) for each in feeds)
+        if isinstance(operator, WindowAggregateOperator):
+            work = "partial aggregates, one shuffle, writes state files"
+        elif isinstance(operator, UpdatingQueryOperator):
+            work = "one shuffle, writes state files"
+        else:
+            work = "no shuffle, stages"
+        if all(isinstance(each, WindowAggregateOperator) for each in feeds):
+            hint = "only if the watermark has passed the end of a window"
+            closing.append(f"  on closing   {operator.id}: reads {read}, {work} ({hint})")
+        else:
+            always.append(f"  always       {operator.id}: reads {read}, {work}")
+    yield from (*always, *closing)
+    most = len(always) + len(closing) + len(tables)
+    yield f"  in total     {len(always)} at least, {most} at most"
+
+
+def _feeds(graph: Graph, operator: Operator) -> list[Operator]:
+    """The nearest operators above that have rows of their own: sources and those with state."""
+    if isinstance(operator, LateRowsOperator):
+        inputs: tuple[OperatorId, ...] = (operator.input,)
+    else:
+        inputs = inputs_of(operator)
+    found: dict[OperatorId, Operator] = {}
+    for each in map(graph.operator, inputs):
+        has_rows = isinstance(
+            each, SourceOperator | WindowAggregateOperator | UpdatingQueryOperator
         )
-    for sink in unshuffled:
-        yield f"  always       {sink.id}: reads {_sources(graph, sink)}, stages, no shuffle"
-    closing = 0
-    for sink in graph.sinks():
-        if window := _window_of(graph, sink):
-            closing += 1
-            yield (
-                f"  on closing   {sink.id}: reads the closed bins of {window.id}, no shuffle, stages "
-                "(only if the watermark has passed the end of a window)"
-            )
-    least = len(windows) + len(unshuffled)
-    yield f"  in total     {least} at least, {least + closing} at most"
+        nearest = [each] if has_rows else _feeds(graph, each)
+        found |= {one.id: one for one in nearest}
+    return list(found.values())
 
 
-def _window_of(graph: Graph, sink: SinkOperator) -> WindowAggregateOperator | None:
-    """The nearest window aggregate above the sink."""
-    found = (each for each in graph.upstream(sink.id) if isinstance(each, WindowAggregateOperator))
-    return next(found, None)
-
-
-def _sources(graph: Graph, operator: Operator) -> str:
-    return ", ".join(graph.sources_of(operator.id))
+def _read(operator: Operator) -> str:
+    if isinstance(operator, WindowAggregateOperator):
+        return f"the closed bins of {operator.id}"
+    if isinstance(operator, UpdatingQueryOperator):
+        return f"the touched keys of {operator.id}"
+    return operator.id
 
 
 def _aggregate(call: AggregateCall) -> str:

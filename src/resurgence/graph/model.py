@@ -56,6 +56,8 @@ class Column(Value):
     nullable: bool = True
     generated: Expression | None = None
     """Set if the column is not read but computed, over the columns that are."""
+    metadata: str | None = None
+    """Set if it is not in the record but beside it: what the connector calls it."""
 
 
 class WatermarkSpec(Value):
@@ -89,6 +91,13 @@ class SourceOperator(Value):
     options: dict[str, str]
     columns: tuple[Column, ...]
     watermark: WatermarkSpec | None = None
+    idle_micros: int | None = None
+    """Without rows for so long, it holds no watermark back."""
+
+    @property
+    def is_updating(self) -> bool:
+        """Its rows carry `CHANGE`."""
+        return self.options.get("format") == "debezium_json"
 
     @property
     def read_columns(self) -> tuple[Column, ...]:
@@ -135,8 +144,19 @@ class WindowAggregateOperator(Value):
     """Of a session: the gap that ends it."""
     slide_micros: int | None = None
     """Of a hop: from the start of a window to the start of the next."""
+    lateness_micros: int = 0
+    """How far the watermark must be beyond the end of a window that closes."""
     keys: tuple[Expression, ...]
     aggregates: tuple[AggregateCall, ...]
+
+
+class LateRowsOperator(Value):
+    """The rows of a window's input that come when all windows they belong to have closed."""
+
+    kind: Literal["late_rows"] = "late_rows"
+    id: OperatorId
+    input: OperatorId
+    window: OperatorId
 
 
 class ClosedQueryOperator(Value):
@@ -178,7 +198,45 @@ class UpdatingQueryOperator(Value):
     sql: str
     ttl_micros: int | None = None
     """Keys without a change for so long are forgotten."""
+    aggregates: tuple[AggregateCall, ...] | None = None
+    """Where the query is one aggregation by the keys: its calls, over the kept columns. None to
+    call: each key once.
+    """
+    keep_micros: int | None = None
+    """Rows are forgotten when the watermark is so much beyond their event time: what they could
+    meet is late.
+    """
     position: Position | None = None
+
+
+class LookupSpec(Value):
+    """A table at rest that rows are joined with. It is read as a whole, and again when it is older
+    than `ttl_micros`; 0: in every epoch.
+    """
+
+    name: str
+    connector: str
+    options: dict[str, str]
+    columns: tuple[Column, ...]
+    ttl_micros: int
+
+
+class LookupJoinOperator(Value):
+    """Gives each row the rows of a lookup table that `on` lets it meet. Stateless: a row meets the
+    table as it is when an epoch reads it.
+
+    All columns of the input stay as they are. `found` are those of the table, under names that no
+    column of the input has.
+    """
+
+    kind: Literal["lookup_join"] = "lookup_join"
+    id: OperatorId
+    input: OperatorId
+    table: LookupSpec
+    join: Literal["inner", "left"]
+    """Left: a row that meets none stays, with nulls."""
+    on: Expression
+    found: tuple[Expression, ...]
 
 
 class SinkOperator(Value):
@@ -191,6 +249,8 @@ class SinkOperator(Value):
     connector: str
     options: dict[str, str]
     columns: tuple[Column, ...] | None = None
+    keys: tuple[str, ...] = ()
+    """The columns by which a row that goes and one that comes are an update."""
 
     @property
     def place(self) -> str:
@@ -203,12 +263,14 @@ Operator = Annotated[
     | QueryOperator
     | UnionOperator
     | WindowAggregateOperator
+    | LateRowsOperator
     | ClosedQueryOperator
     | UpdatingQueryOperator
+    | LookupJoinOperator
     | SinkOperator,
     Field(discriminator="kind"),
 ]
-StatelessOperator = QueryOperator | UnionOperator | ClosedQueryOperator
+StatelessOperator = QueryOperator | UnionOperator | ClosedQueryOperator | LookupJoinOperator
 DurableOperator = SourceOperator | WindowAggregateOperator | UpdatingQueryOperator | SinkOperator
 
 
@@ -221,6 +283,8 @@ def inputs_of(operator: Operator) -> tuple[OperatorId, ...]:
             return operator.inputs
         case UpdatingQueryOperator():
             return tuple(each.operator for each in operator.inputs)
+        case LateRowsOperator():
+            return (operator.input, operator.window)
         case _:
             return (operator.input,)
 
@@ -247,6 +311,16 @@ class Graph(Value):
     def window_aggregates(self) -> tuple[WindowAggregateOperator, ...]:
         return tuple(each for each in self.operators if isinstance(each, WindowAggregateOperator))
 
+    def lookup_joins(self) -> tuple[LookupJoinOperator, ...]:
+        return tuple(each for each in self.operators if isinstance(each, LookupJoinOperator))
+
+    def lookup_tables(self) -> tuple[LookupSpec, ...]:
+        """The tables at rest that rows are joined with, each once."""
+        return tuple({each.table.name: each.table for each in self.lookup_joins()}.values())
+
+    def updating_queries(self) -> tuple[UpdatingQueryOperator, ...]:
+        return tuple(each for each in self.operators if isinstance(each, UpdatingQueryOperator))
+
     def durable(self) -> tuple[DurableOperator, ...]:
         """The operators that have something in a checkpoint."""
         return tuple(each for each in self.operators if isinstance(each, DurableOperator))
@@ -263,6 +337,17 @@ class Graph(Value):
                 yield operator
                 waiting.extend(inputs_of(operator))
 
+    def reads_changes(self, operator_id: OperatorId) -> bool:
+        """Whether changes reach this operator as a source has them: a row may come and go, or go
+        and come, in one epoch.
+        """
+        for each in map(self.operator, inputs_of(self.operator(operator_id))):
+            if isinstance(each, SourceOperator) and each.is_updating:
+                return True
+            if isinstance(each, StatelessOperator) and self.reads_changes(each.id):
+                return True
+        return False
+
     def sources_of(self, operator_id: OperatorId) -> tuple[OperatorId, ...]:
         """The sources whose watermarks this operator follows: those that feed it, and those that
         feed what its rows meet in a closed query. Windows that meet must close in the same epoch.
@@ -273,20 +358,31 @@ class Graph(Value):
             if each.id in self._follows(operator_id) and isinstance(each, SourceOperator)
         )
 
-    def sessions_before(self, operator_id: OperatorId) -> int:
-        """How many sessions, one over the other, stand before this operator or before a window that
-        its rows meet: the same for all that meet.
+    def lag_micros(self, operator_id: OperatorId) -> int:
+        """How far an operator is behind the watermarks of its sources: the same for all that meet.
+
+        By the lateness that is allowed. And a session closes when the watermark is beyond its end,
+        not at it: for every session, one over the other, a microsecond.
         """
         windows = [
             each for each in self.window_aggregates() if each.id in self._follows(operator_id)
         ]
         own = {each.id for each in windows} | {operator_id}
-        return max(
+        sessions = max(
             sum(
                 isinstance(fed, WindowAggregateOperator) and fed.window == "session"
                 for fed in self.upstream(each)
             )
             for each in own
+        )
+        return sessions + max((each.lateness_micros for each in windows), default=0)
+
+    def _brings_together(self, operator: Operator) -> bool:
+        """Whether rows of several operators meet here, or in what is stateless before it."""
+        inputs = inputs_of(operator)
+        return len(inputs) > 1 or any(
+            isinstance(each, StatelessOperator) and self._brings_together(each)
+            for each in map(self.operator, inputs)
         )
 
     def _follows(self, operator_id: OperatorId) -> set[OperatorId]:
@@ -294,7 +390,7 @@ class Graph(Value):
         feeds = {
             each.id: {each.id, *(fed.id for fed in self.upstream(each.id))}
             for each in self.operators
-            if isinstance(each, ClosedQueryOperator) and len(each.inputs) > 1
+            if isinstance(each, ClosedQueryOperator) and self._brings_together(each)
         }
         found = {operator_id, *(each.id for each in self.upstream(operator_id))}
         windows = {each.id for each in self.window_aggregates()}

@@ -7,6 +7,7 @@ is neither grouped nor aggregated.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
@@ -22,6 +23,8 @@ from resurgence.sql.grouping import (
     WINDOW,
     Grouping,
     calls,
+    grouping_value,
+    is_grouping_call,
     is_window_call,
     read_grouping,
     window_call,
@@ -50,10 +53,17 @@ class Aggregation:
     _calls: dict[tuple[str, tuple[str, ...], str | None], AggregateCall] = field(
         default_factory=dict
     )
+    _given: Relation = field(init=False)
+    """The input as it was before grouping sets."""
+
+    def __post_init__(self) -> None:
+        self._given = self.source
 
     def compile(self) -> Relation:
         self._refuse_stars()
         grouping = read_grouping(self.select, self.source, self.expressions)
+        if grouping.sets is not None:
+            self.source = grouping.sets.multiplied(self.source, self.operators)
         values = [each.unalias() for each in self.select.expressions]
         rewritten = [self._rewritten(each, grouping) for each in values]
         having = self._having(grouping)
@@ -113,8 +123,10 @@ class Aggregation:
             hint = "add WATERMARK FOR column AS column - INTERVAL '5 seconds' to its CREATE TABLE"
             raise script.error(place, message, hint)
         operator = self.operators.window_aggregate(
-            self.source.operator, made, grouping.keys, tuple(self._calls.values())
+            self.source.operator, made, grouping.keys, self._kept_calls(grouping)
         )
+        if self.source.kind is RowKind.APPENDED:
+            self.operators.windows.append((operator, self._given))
         window = Attribute(WINDOW, WINDOW, WINDOW_TYPE, window=WindowPart.WHOLE)
         # Of windows that the input may have had, nothing is told any more.
         plain = tuple(replace(each, window=None) for each in keys)
@@ -123,8 +135,15 @@ class Aggregation:
             attributes=(window, *plain, *results),
             has_event_time=True,
             kind=RowKind.CLOSED,
-            fixed_width=made.kind != "session",
+            width_micros=None if made.kind == "session" else made.width_micros,
         )
+
+    def _kept_calls(self, grouping: Grouping) -> tuple[AggregateCall, ...]:
+        """What a window keeps of its groups: a count, if nothing else is asked for."""
+        count = AggregateCall(
+            name=self._unused_name("count", grouping), function="count", arguments=()
+        )
+        return tuple(self._calls.values()) or (count,)
 
     def _window_part(self, key: Expression) -> WindowPart | None:
         """What a key tells of the window of its row, if it is a column of the input that does."""
@@ -153,11 +172,11 @@ class Aggregation:
     def _updating(self, grouping: Grouping) -> OperatorId:
         """An aggregate whose groups are never complete: it keeps what its calls read, by key."""
         columns = list(grouping.keys)
-        calls_over: list[str] = []
+        calls_over: list[AggregateCall] = []
         for each in self._calls.values():
             kept_columns, over = over_columns(each)
             columns += kept_columns
-            calls_over.append(f"{batch_sql(over)} AS `{each.name}`")
+            calls_over.append(over)
         keys = [f"`{each.name}`" for each in grouping.keys]
         group = f" GROUP BY {', '.join(keys)}" if keys else ""
         kept = UpdatingInput(
@@ -166,8 +185,11 @@ class Aggregation:
             keys=tuple(each.name for each in grouping.keys),
             is_updating=self.source.kind is RowKind.UPDATING,
         )
-        sql = f"SELECT {', '.join([*keys, *calls_over])} FROM {{input_0}}{group}"
-        return self.operators.updating_query((kept,), sql, self._position())
+        results = [f"{batch_sql(each)} AS `{each.name}`" for each in calls_over]
+        sql = f"SELECT {', '.join([*keys, *results])} FROM {{input_0}}{group}"
+        return self.operators.updating_query(
+            (kept,), sql, self._position(), aggregates=tuple(calls_over)
+        )
 
     def _position(self) -> Position:
         return self.expressions.script.position(self.select.args.get("group") or self.select)
@@ -183,7 +205,7 @@ class Aggregation:
     def _rewritten(self, node: exp.Expr, grouping: Grouping, in_having: bool = False) -> exp.Expr:
         """A copy of the expression over the window aggregate's output."""
         script = self.expressions.script
-        keys = {key.sql: key.name for key in grouping.keys}
+        keys = grouping.key_names
 
         def step(each: exp.Expr) -> exp.Expr:
             if is_window_call(each, self.expressions):
@@ -192,6 +214,10 @@ class Aggregation:
                         each, "this is not the window of GROUP BY", "write the same call in both"
                     )
                 return _column(WINDOW, each)
+            if grouping.sets is not None and is_grouping_call(each, self.expressions):
+                return grouping_value(
+                    each, grouping.sets, self.select, self.source, self.expressions
+                )
             if self._is_aggregate(each):
                 return _column(self._call(each, grouping).name, each)
             self.expressions.check(each)
@@ -206,13 +232,14 @@ class Aggregation:
 
     def _is_of_input(self, node: exp.Expr) -> bool:
         """Whether the expression is one over the input, so that it may equal a key."""
-        firsts = [each.parts[0].name for each in node.find_all(exp.Column)]
         return not calls(node, self.expressions) and all(
-            self.source.find(each) or self.source.is_called(each) for each in firsts
+            self.source.find(each.parts[0].name)
+            or (len(each.parts) > 1 and self.source.is_called(each.parts[0].name))
+            for each in node.find_all(exp.Column)
         )
 
     def _rewritten_column(
-        self, node: exp.Column, grouping: Grouping, keys: dict[str, str], in_having: bool
+        self, node: exp.Column, grouping: Grouping, keys: Mapping[str, str], in_having: bool
     ) -> exp.Expr:
         script = self.expressions.script
         first = node.parts[0].name.lower()

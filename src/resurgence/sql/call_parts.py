@@ -12,6 +12,7 @@ import re
 from dataclasses import dataclass, replace
 
 from resurgence.graph.model import AggregateCall, Expression
+from resurgence.udf import registered_name
 
 _DISTINCT = "DISTINCT "
 _ORDER = re.compile(r"ORDER BY (?P<sql>.*) (?P<way>ASC|DESC) NULLS (?P<nulls>FIRST|LAST)", re.S)
@@ -120,6 +121,14 @@ def batch_sql(call: AggregateCall, event_time: str | None = None) -> str:
     place take them in its order.
     """
     parts = parts_of(call)
+    if parts.function.startswith(registered_name("")):
+        # A user's function of lists; rows in which a value is null are left out.
+        conditions = [f"{each} IS NOT NULL" for each in parts.values]
+        if call.condition is not None:
+            conditions.append(call.condition)
+        chosen = f"FILTER (WHERE {' AND '.join(conditions)})"
+        lists = ", ".join(f"collect_list({each}) {chosen}" for each in parts.values)
+        return f"{parts.function}({lists})"
     has_order = parts.orders or parts.is_distinct
     if event_time is not None and parts.function in ORDERED_LISTS and not has_order:
         parts = replace(parts, orders=(Order(event_time),))

@@ -1,7 +1,10 @@
-"""GROUP BY: the window and the keys that its items name by alias, by position or by expression."""
+"""GROUP BY: the window, the keys and the sets that its items name by alias, by position or by
+expression.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,12 +14,21 @@ from resurgence.graph.model import Expression
 from resurgence.sql.dialect import to_spark
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import Call
+from resurgence.sql.grouping_sets import (
+    MOST_COLUMNS,
+    SET,
+    GroupingSets,
+    has_sets,
+    written_items,
+    written_sets,
+)
 from resurgence.sql.intervals import interval_micros
 from resurgence.sql.relation import Relation
 
 WINDOW = "window"
 """The column of a window aggregate that holds the window."""
 
+_GROUPING_CALLS = frozenset({"grouping", "grouping_id"})
 _EXAMPLES = {
     "tumble": "tumble(INTERVAL '1 hour'): the width",
     "hop": "hop(INTERVAL '10 minutes', INTERVAL '1 hour'): the slide and the width",
@@ -42,6 +54,9 @@ class Grouping:
     keys: tuple[Expression, ...]
     window_names: frozenset[str]
     """The names, in lower case, by which the query may call the window that it makes."""
+    key_names: Mapping[str, str]
+    """The keys' names by what the query may write for them, as Spark SQL."""
+    sets: GroupingSets | None = None
 
 
 def read_grouping(select: exp.Select, source: Relation, expressions: Expressions) -> Grouping:
@@ -53,28 +68,62 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
         for each in found:
             if is_window_call(each, expressions):
                 expressions.check(each)
-        return Grouping(None, (), frozenset())
-    for key, value in group.args.items():
-        if key != "expressions" and value:
+        return Grouping(None, (), frozenset(), {})
+    for key in ("all", "totals"):
+        if group.args.get(key):
             raise script.error(
                 group, f"GROUP BY {key.upper()} is not supported yet", "name the columns"
             )
-    items: list[exp.Expr] = [
-        _target(each, select, source, expressions) for each in group.expressions
-    ]
+    items = [_target(each, select, source, expressions) for each in written_items(group)]
     windows = [node for node in items if is_window_call(node, expressions)]
     made = {window_call(node, expressions) for node in windows}
     if len(made) > 1:
         raise script.error(windows[1], "a query has one window", "write one query for each window")
     keys = _keys([node for node in items if node not in windows], source, expressions)
+    names = {each.sql: each.name for each in keys}
+    sets = _sets(group, select, source, expressions) if has_sets(group) else None
+    if sets is not None:
+        keys = (*map(sets.nulled, keys), Expression(name=SET, sql=f"`{SET}`"))
     if not made:
-        return Grouping(None, keys, frozenset())
+        return Grouping(None, keys, frozenset(), names, sets)
     aliases = [
         each.alias.lower()
         for each in select.expressions
         if is_window_call(each.unalias(), expressions) and each.alias
     ]
-    return Grouping(made.pop(), keys, frozenset(aliases or [WINDOW]))
+    return Grouping(made.pop(), keys, frozenset(aliases or [WINDOW]), names, sets)
+
+
+def is_grouping_call(node: exp.Expr, expressions: Expressions) -> bool:
+    """Whether this is a call of grouping() or grouping_id()."""
+    return (
+        isinstance(node, exp.Anonymous)
+        and node.name.lower() in _GROUPING_CALLS
+        and not expressions.functions.is_user_defined(node.name)
+    )
+
+
+def grouping_value(
+    call: exp.Expr,
+    sets: GroupingSets,
+    select: exp.Select,
+    source: Relation,
+    expressions: Expressions,
+) -> exp.Expr:
+    """What grouping() or grouping_id() gives, over the aggregate's output."""
+    script, name, arguments = expressions.script, call.name.lower(), call.expressions
+    if name == "grouping" and len(arguments) != 1:
+        hint = "use grouping_id(a, b) for several"
+        raise script.error(call, f"grouping() takes one argument, not {len(arguments)}", hint)
+    columns = list(sets.columns)
+    if arguments:
+        columns = [_spelled(each, select, source, expressions) for each in arguments]
+    for node, column in zip(arguments, columns, strict=False):
+        if column not in sets.columns:
+            message = f"{name}() takes what is grouped by, and this is not"
+            raise script.error(node, message, "add it to a set of GROUP BY")
+    kind = "TINYINT" if name == "grouping" else "BIGINT"
+    return exp.cast(sets.told(columns), kind, dialect="spark")
 
 
 def is_aggregated(select: exp.Select, expressions: Expressions) -> bool:
@@ -123,6 +172,35 @@ def window_call(node: exp.Expr, expressions: Expressions) -> WindowCall:
         message = "a hop whose slide is longer than its width leaves rows out"
         raise script.error(node, message, f"the slide comes first: {_EXAMPLES[kind]}")
     return WindowCall("tumble", width) if slide == width else WindowCall("hop", width, slide)
+
+
+def _sets(
+    group: exp.Group, select: exp.Select, source: Relation, expressions: Expressions
+) -> GroupingSets:
+    def spelled(node: exp.Expr) -> str:
+        return _spelled(node, select, source, expressions)
+
+    columns = tuple(dict.fromkeys(map(spelled, written_items(group))))
+    if len(columns) > MOST_COLUMNS:
+        message = f"sets are made of at most {MOST_COLUMNS} columns, not of {len(columns)}"
+        raise expressions.script.error(group, message, "group by fewer columns")
+    written = written_sets(group, expressions.script)
+    sets = GroupingSets(columns, tuple(frozenset(map(spelled, each)) for each in written))
+    if WINDOW in columns and not all(WINDOW in each for each in sets.sets):
+        raise expressions.script.error(
+            group,
+            "the window must be in every set: a group without it is never complete",
+            "put it before the sets, as in GROUP BY tumble(INTERVAL '1 hour'), ROLLUP (a, b)",
+        )
+    return sets
+
+
+def _spelled(node: exp.Expr, select: exp.Select, source: Relation, expressions: Expressions) -> str:
+    """What an item of GROUP BY stands for, as Spark SQL; the window under its name."""
+    target = _target(node.unnest(), select, source, expressions)
+    if is_window_call(target, expressions):
+        return WINDOW
+    return expressions.sql(target.unnest(), source)
 
 
 def _results(select: exp.Select) -> list[exp.Expr]:

@@ -7,6 +7,7 @@ from decimal import Decimal
 
 from sqlglot import exp
 
+from resurgence.errors import SqlError
 from resurgence.sql.parse import Script
 
 _MICROS = {
@@ -44,6 +45,15 @@ def interval_micros(node: exp.Expr, script: Script) -> int:
     if micros <= 0 or micros != int(micros):
         raise script.error(node, "the interval must be a positive number of microseconds", _EXAMPLE)
     return int(micros)
+
+
+def offset_micros(node: exp.Expr) -> int | None:
+    """An INTERVAL literal of fixed length in microseconds; None for anything else."""
+    try:
+        nowhere = Script("", ())
+        return interval_micros(node, nowhere) if isinstance(node.unnest(), exp.Interval) else None
+    except SqlError:
+        return None
 
 
 def _literals(node: exp.Expr, script: Script) -> list[str]:

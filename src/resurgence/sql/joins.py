@@ -2,7 +2,10 @@
 
 Where both sides give the rows of closed windows, and the condition says that they are of the same
 window, the join is a batch query over the rows of an epoch and keeps nothing. Any other join keeps
-both sides by the columns that must be equal, and gives the changes of its result.
+both sides by the columns that must be equal, and gives the changes of its result. If the condition
+says how far apart the event times of two rows may be, rows are kept no longer than that.
+
+What is joined for good stays joined: an inner join of rows that stay gives rows that stay.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from resurgence.errors import SqlError
 from resurgence.graph.model import EVENT_TIME, Expression, UpdatingInput
 from resurgence.sql.dialect import to_spark
 from resurgence.sql.expressions import Expressions
+from resurgence.sql.intervals import offset_micros
 from resurgence.sql.operators import Operators
-from resurgence.sql.projection import told_by
-from resurgence.sql.relation import Attribute, Relation, RowKind, column_sql
+from resurgence.sql.projection import carried, told_by
+from resurgence.sql.relation import Attribute, Relation, RowKind, WindowPart, column_sql
 
 _SIDES = {"": "INNER", "LEFT": "LEFT", "RIGHT": "RIGHT", "FULL": "FULL"}
+_AT_LEAST, _AT_MOST = (exp.GTE, exp.GT, exp.EQ), (exp.LTE, exp.LT, exp.EQ)
 
 
 @dataclass(frozen=True)
@@ -47,21 +52,19 @@ class Joins:
             attributes=(*left.attributes, *right.attributes),
             has_event_time=left.has_event_time and right.has_event_time,
         )
-        condition = self._condition(node, left, right, both)
+        condition = self.condition(node, left, right, both)
         equalities = [
-            each for part in conjuncts(condition) for each in self._equality(part, left, right)
+            each for part in conjuncts(condition) for each in self.equality(part, left, right)
         ]
-        shown = both.attributes
-        if kind in ("LEFT SEMI", "LEFT ANTI"):
-            shown = left.attributes
-        shown = self._without_doubles(shown, node)
+        shown = _shown(left, right, kind, [each.name for each in node.args.get("using") or []])
         closed = left.kind is RowKind.CLOSED and right.kind is RowKind.CLOSED
         if closed and any(_same_window(each, left, right) for each in equalities):
             return self._closed(left, right, kind, condition, node, shown)
-        if not equalities:
+        keep_micros = self._keep_micros(condition, left, right)
+        if not equalities and keep_micros is None:
             hint = "add ON a.key = b.key; for windows, a.window = b.window"
             raise self._error(node, "a join needs columns that must be equal", hint)
-        return self._updating(left, right, kind, condition, equalities, node, shown)
+        return self._updating(left, right, kind, condition, equalities, node, shown, keep_micros)
 
     # ---------------------------------------------------------------- the two ways
 
@@ -72,9 +75,9 @@ class Joins:
         kind: str,
         condition: exp.Expr,
         node: exp.Join,
-        shown: tuple[Attribute, ...],
+        shown: tuple[_Shown, ...],
     ) -> Relation:
-        columns = [f"`{each.column}`" for each in shown]
+        columns = [f"{each.sql} AS `{each.attribute.column}`" for each in shown]
         one_sided = kind in ("LEFT SEMI", "LEFT ANTI")
         time = "`l_time`" if one_sided else "coalesce(`l_time`, `r_time`)"
         sql = (
@@ -87,10 +90,10 @@ class Joins:
         )
         return Relation(
             operator=operator,
-            attributes=shown,
+            attributes=tuple(each.attribute for each in shown),
             has_event_time=True,
             kind=RowKind.CLOSED,
-            fixed_width=left.fixed_width and right.fixed_width,
+            width_micros=left.width_micros if left.width_micros == right.width_micros else None,
         )
 
     def _updating(
@@ -101,21 +104,39 @@ class Joins:
         condition: exp.Expr,
         equalities: list[Equality],
         node: exp.Join,
-        shown: tuple[Attribute, ...],
+        shown: tuple[_Shown, ...],
+        keep_micros: int | None,
     ) -> Relation:
         sides = (
             self._kept(left, "l", [each.left for each in equalities]),
             self._kept(right, "r", [each.right for each in equalities]),
         )
-        columns = ", ".join(f"`{each.column}`" for each in shown)
-        sql = f"SELECT {columns} FROM {{input_0}} {kind} JOIN {{input_1}} ON {to_spark(condition)}"
-        operator = self.operators.updating_query(sides, sql, self.expressions.script.position(node))
-        attributes = tuple(replace(each, window=None) for each in shown)
-        return Relation(operator, attributes, has_event_time=False, kind=RowKind.UPDATING)
+        columns = [f"{each.sql} AS `{each.attribute.column}`" for each in shown]
+        stays = kind in ("INNER", "LEFT SEMI") and RowKind.UPDATING not in (left.kind, right.kind)
+        # A row of the left alone may come out long after its time.
+        has_time = kind == "INNER" and stays and left.has_event_time and right.has_event_time
+        if has_time:
+            columns.append(f"greatest(`l_time`, `r_time`) AS `{EVENT_TIME}`")
+        sql = (
+            f"SELECT {', '.join(columns)} FROM {{input_0}} {kind} JOIN {{input_1}} "
+            f"ON {to_spark(condition)}"
+        )
+        position = self.expressions.script.position(node)
+        operator = self.operators.updating_query(sides, sql, position, keep_micros)
+        attributes = tuple(
+            replace(each.attribute, window=None, is_event_time=False) for each in shown
+        )
+        if not stays:
+            return Relation(operator, attributes, has_event_time=False, kind=RowKind.UPDATING)
+        joined = Relation(operator, attributes, has_event_time=has_time)
+        select = [Expression(name=each.column, sql=f"`{each.column}`") for each in attributes]
+        return replace(joined, operator=self.operators.query(operator, (*select, *carried(joined))))
 
     def _kept(self, side: Relation, letter: str, keys: list[exp.Expr]) -> UpdatingInput:
         """All columns of a side, and what must be equal as columns of its own."""
         columns = [Expression(name=each.column, sql=_original(each)) for each in side.attributes]
+        if side.has_event_time:
+            columns.append(Expression(name=f"{letter}_time", sql=f"`{EVENT_TIME}`"))
         names = []
         for number, key in enumerate(keys):
             names.append(f"{letter}_key_{number}")
@@ -143,9 +164,10 @@ class Joins:
             return _SIDES[side]
         raise self._error(node, f"{side} {kind} JOIN is not supported".strip(), "use LEFT JOIN")
 
-    def _condition(
+    def condition(
         self, node: exp.Join, left: Relation, right: Relation, both: Relation
     ) -> exp.Expr:
+        """The bound condition of a join, over columns whose names differ."""
         using = node.args.get("using")
         if using:
             pairs = []
@@ -161,7 +183,8 @@ class Joins:
             raise self._error(node, "a join needs a condition", hint)
         return self.expressions.bound(on, both)
 
-    def _equality(self, part: exp.Expr, left: Relation, right: Relation) -> Iterator[Equality]:
+    def equality(self, part: exp.Expr, left: Relation, right: Relation) -> Iterator[Equality]:
+        """What a part of a bound condition says to be equal, if that is all it says."""
         part = part.unnest()
         if not isinstance(part, exp.EQ):
             return
@@ -171,16 +194,39 @@ class Joins:
         elif _is_over(one, right) and _is_over(other, left):
             yield Equality(other, one)
 
-    def _without_doubles(
-        self, attributes: tuple[Attribute, ...], node: exp.Join
-    ) -> tuple[Attribute, ...]:
-        """With USING, the columns of the right side that equal those of the left are not shown."""
-        using = {each.name.lower() for each in node.args.get("using") or []}
-        return tuple(
-            each
-            for each in attributes
-            if not (each.column.startswith("r_") and each.name.lower() in using)
-        )
+    def _keep_micros(self, condition: exp.Expr, left: Relation, right: Relation) -> int | None:
+        """How long a row must be kept so that all that it can meet, and all that these can meet,
+        have come. None: the condition does not bound how far apart event times are.
+        """
+        least: list[int] = []
+        most: list[int] = []
+        for part in conjuncts(condition):
+            for kind, one, other in _comparisons(part):
+                offset = self._offset(one, other, left, right)
+                if offset is not None and kind in _AT_LEAST:
+                    least.append(offset)
+                if offset is not None and kind in _AT_MOST:
+                    most.append(offset)
+                offset = self._offset(other, one, left, right)
+                if offset is not None and kind in _AT_LEAST:
+                    most.append(-offset)
+                if offset is not None and kind in _AT_MOST:
+                    least.append(-offset)
+        if not least or not most:
+            return None
+        first, last = max(least), min(most)
+        return max(last - first, abs(first), abs(last))
+
+    def _offset(
+        self, one: exp.Expr, other: exp.Expr, left: Relation, right: Relation
+    ) -> int | None:
+        """The c of `left time = right time + c`, if `one` is of the left and `other` of the
+        right.
+        """
+        terms = _time_term(one, left), _time_term(other, right)
+        if terms[0] is None or terms[1] is None:
+            return None
+        return terms[1] - terms[0]
 
     def _error(self, node: exp.Expr, message: str, hint: str = "") -> SqlError:
         return self.expressions.script.error(node, message, hint)
@@ -193,6 +239,40 @@ class _Renamed(Attribute):
     original: str = ""
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """A column of a join, and its value over both sides."""
+
+    attribute: Attribute
+    sql: str
+
+
+def _shown(left: Relation, right: Relation, kind: str, using: list[str]) -> tuple[_Shown, ...]:
+    """The columns that a join gives. Those of USING come first, and once: by the side that always
+    has them, or by either.
+    """
+    together = []
+    for name in using:
+        one, other = left.find(name)[0], right.find(name)[0]
+        sql = column_sql(one)
+        if kind == "RIGHT":
+            sql = column_sql(other)
+        elif kind == "FULL":
+            sql = f"coalesce({column_sql(one)}, {column_sql(other)})"
+        # It is neither table's own any more where a side may be missing.
+        is_both = kind in ("RIGHT", "FULL")
+        together.append(_Shown(replace(one, table=None) if is_both else one, sql))
+    names = {each.lower() for each in using}
+    sides = (left,) if kind in ("LEFT SEMI", "LEFT ANTI") else (left, right)
+    rest = [
+        _Shown(each, column_sql(each))
+        for side in sides
+        for each in side.attributes
+        if each.name.lower() not in names
+    ]
+    return (*together, *rest)
+
+
 def _apart(relation: Relation, letter: str) -> Relation:
     """The same relation, with columns that cannot be taken for those of the other side."""
     attributes = tuple(
@@ -202,6 +282,7 @@ def _apart(relation: Relation, letter: str) -> Relation:
             type=each.type,
             table=each.table,
             window=each.window,
+            is_event_time=each.is_event_time,
             original=column_sql(each),
         )
         for number, each in enumerate(relation.attributes)
@@ -249,8 +330,34 @@ def _same_window(equality: Equality, left: Relation, right: Relation) -> bool:
     _, other = told_by(equality.right, right)
     if one is None or one is not other:
         return False
+    if one is WindowPart.START and left.width_micros != right.width_micros:
+        return False
     probe = Attribute("", "", window=one)
     return left.tells_window(probe) and right.tells_window(probe)
+
+
+def _comparisons(
+    part: exp.Expr,
+) -> Iterator[tuple[type[exp.Expr], exp.Expr, exp.Expr]]:
+    """The comparisons of two values that a condition is made of."""
+    part = part.unnest()
+    if isinstance(part, exp.Between):
+        yield exp.GTE, part.this, part.args["low"]
+        yield exp.LTE, part.this, part.args["high"]
+    elif isinstance(part, (*_AT_LEAST, *_AT_MOST)):
+        yield type(part), part.this, part.expression
+
+
+def _time_term(node: exp.Expr, side: Relation) -> int | None:
+    """What is added to event time in an expression that is a side's event time and an interval."""
+    node = node.unnest()
+    if isinstance(node, exp.Add | exp.Sub):
+        time, offset = _time_term(node.this, side), offset_micros(node.expression)
+        if time is None or offset is None:
+            return None
+        return time + offset if isinstance(node, exp.Add) else time - offset
+    times = {column_sql(each) for each in side.attributes if each.is_event_time}
+    return 0 if side.has_event_time and to_spark(node) in times else None
 
 
 def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:

@@ -39,11 +39,13 @@ def masked_sql(text: str) -> str:
 def _option_edits(text: str) -> Iterator[tuple[int, int, str]]:
     for statement in parse(text).statements:
         for option in statement.find_all(exp.Property):
-            start, stop = option.meta.get("value_span", (0, 0))
+            if "value_span" not in option.meta:
+                continue
+            start, stop = option.meta["value_span"]
             value = option.args.get("value")
             written = value.name if isinstance(value, exp.Literal) else text[start:stop]
             shown = shown_value(option.this.name, written)
-            if stop and shown != written:
+            if shown != written:
                 yield start, stop, _literal(shown)
 
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from resurgence.graph.model import (
     AggregateCall,
@@ -20,6 +20,9 @@ from resurgence.graph.model import (
     Column,
     Expression,
     Graph,
+    LateRowsOperator,
+    LookupJoinOperator,
+    LookupSpec,
     Operator,
     Position,
     QueryOperator,
@@ -37,6 +40,7 @@ from resurgence.ids import OperatorId
 
 if TYPE_CHECKING:
     from resurgence.sql.grouping import WindowCall
+    from resurgence.sql.relation import Relation
 
 _PENDING = OperatorId("")
 _QUOTED = re.compile(r"`([^`]+)`")
@@ -57,6 +61,10 @@ class Operators:
         self._sinks: Counter[str] = Counter()
         self.ttl_micros: int | None = None
         """How long updating queries keep a key that does not change."""
+        self.lateness_micros = 0
+        """How long windows stay open beyond the watermark."""
+        self.windows: list[tuple[OperatorId, Relation]] = []
+        """Each window over rows as they happen, and these rows."""
 
     def source(
         self,
@@ -65,6 +73,7 @@ class Operators:
         options: dict[str, str],
         columns: tuple[Column, ...],
         watermark: WatermarkSpec | None,
+        idle_micros: int | None = None,
     ) -> OperatorId:
         operator_id = OperatorId(f"source-{slug(table)}")
         operator = SourceOperator(
@@ -74,8 +83,13 @@ class Operators:
             options=options,
             columns=columns,
             watermark=watermark,
+            idle_micros=idle_micros,
         )
         return self._add(operator)
+
+    def is_source(self, operator_id: OperatorId) -> bool:
+        """Whether an operator reads a table. Its rows may have columns that nobody declared."""
+        return isinstance(self._operators[operator_id], SourceOperator)
 
     def query(
         self, source: OperatorId, select: tuple[Expression, ...], where: Expression | None = None
@@ -96,10 +110,16 @@ class Operators:
             window=window.kind,
             width_micros=window.width_micros,
             slide_micros=window.slide_micros,
+            lateness_micros=self.lateness_micros,
             keys=keys,
             aggregates=aggregates,
         )
         return self._add_by_digest("window", operator)
+
+    def late_rows(self, source: OperatorId, window: OperatorId) -> OperatorId:
+        return self._add_by_digest(
+            "late", LateRowsOperator(id=_PENDING, input=source, window=window)
+        )
 
     def union(self, inputs: tuple[OperatorId, ...]) -> OperatorId:
         return self._add_by_digest("union", UnionOperator(id=_PENDING, inputs=inputs))
@@ -111,12 +131,37 @@ class Operators:
         return self._add_by_digest("closed", operator)
 
     def updating_query(
-        self, inputs: tuple[UpdatingInput, ...], sql: str, position: Position
+        self,
+        inputs: tuple[UpdatingInput, ...],
+        sql: str,
+        position: Position,
+        keep_micros: int | None = None,
+        aggregates: tuple[AggregateCall, ...] | None = None,
     ) -> OperatorId:
+        """Rows that are kept by event time are not kept by the time of their epochs as well."""
         operator = UpdatingQueryOperator(
-            id=_PENDING, inputs=inputs, sql=sql, ttl_micros=self.ttl_micros, position=position
+            id=_PENDING,
+            inputs=inputs,
+            sql=sql,
+            ttl_micros=self.ttl_micros if keep_micros is None else None,
+            keep_micros=keep_micros,
+            aggregates=aggregates,
+            position=position,
         )
         return self._add_by_digest("updating", operator)
+
+    def lookup_join(
+        self,
+        source: OperatorId,
+        table: LookupSpec,
+        join: Literal["inner", "left"],
+        on: Expression,
+        found: tuple[Expression, ...],
+    ) -> OperatorId:
+        operator = LookupJoinOperator(
+            id=_PENDING, input=source, table=table, join=join, on=on, found=found
+        )
+        return self._add_by_digest("lookup", operator)
 
     def sink(
         self,
@@ -125,6 +170,7 @@ class Operators:
         connector: str,
         options: dict[str, str],
         columns: tuple[Column, ...] | None,
+        keys: tuple[str, ...] = (),
     ) -> OperatorId:
         """A new sink operator; a second one for the same table gets a number."""
         name = slug(table)
@@ -137,6 +183,7 @@ class Operators:
             connector=connector,
             options=options,
             columns=columns,
+            keys=keys,
         )
         return self._add(operator)
 
@@ -144,14 +191,25 @@ class Operators:
         """What the sinks need, inputs first."""
         everything = Graph(operators=tuple(self._operators.values()))
         needed: set[OperatorId] = set()
-        for sink in everything.sinks():
-            needed.update([sink.id, *(each.id for each in everything.upstream(sink.id))])
+        above = {each.id: [*everything.upstream(each.id)] for each in everything.sinks()}
+        late = {
+            sink: next((each for each in found if isinstance(each, LateRowsOperator)), None)
+            for sink, found in above.items()
+        }
+        # Sinks of late rows come last: a window that no other sink needs has none.
+        for sink in sorted(above, key=lambda each: late[each] is not None):
+            diverted = late[sink]
+            if diverted is None or diverted.window in needed:
+                needed.update([sink, *(each.id for each in above[sink])])
         return Graph(operators=tuple(each for each in everything.operators if each.id in needed))
 
     def _add_by_digest(
         self,
         prefix: str,
-        operator: StatelessOperator | WindowAggregateOperator | UpdatingQueryOperator,
+        operator: StatelessOperator
+        | WindowAggregateOperator
+        | LateRowsOperator
+        | UpdatingQueryOperator,
     ) -> OperatorId:
         text = json.dumps(self._lineage(operator, None), sort_keys=True, ensure_ascii=False)
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -172,7 +230,9 @@ class Operators:
         if isinstance(operator, SourceOperator):
             event_time = operator.watermark.event_time if operator.watermark else None
             columns = sorted(
-                f"{each.name} {each.type}" + (f" {each.generated.sql}" if each.generated else "")
+                f"{each.name} {each.type}"
+                + (f" {each.generated.sql}" if each.generated else "")
+                + (f" METADATA {each.metadata}" if each.metadata else "")
                 for each in operator.columns
                 if needed is None
                 or each.name in needed
@@ -188,16 +248,26 @@ class Operators:
             definition: list[Any] = [operator.where.sql if operator.where else None, *select]
         elif isinstance(operator, UnionOperator):
             definition = ["union"]
+        elif isinstance(operator, LateRowsOperator):
+            definition = ["late", operator.window]
         elif isinstance(operator, ClosedQueryOperator):
             definition = [operator.sql]
+        elif isinstance(operator, LookupJoinOperator):
+            definition = _lookup_definition(operator, needed)
         elif isinstance(operator, UpdatingQueryOperator):
             definition = [
                 operator.sql,
+                operator.ttl_micros,
+                operator.keep_micros,
                 *([[each.name, each.sql] for each in fed.columns] for fed in operator.inputs),
                 *([*fed.keys] for fed in operator.inputs),
             ]
         elif isinstance(operator, WindowAggregateOperator):
-            shape = [] if operator.window == "tumble" else [operator.window, operator.slide_micros]
+            shape: list[Any] = []
+            if operator.window != "tumble":
+                shape = [operator.window, operator.slide_micros]
+            if operator.lateness_micros:
+                shape.append(f"lateness {operator.lateness_micros}")
             definition = [
                 *shape,
                 operator.width_micros,
@@ -210,9 +280,24 @@ class Operators:
         else:
             raise AssertionError(f"nothing reads the sink {operator.id}")
         read: set[str] | None = set(_QUOTED.findall(json.dumps(definition, ensure_ascii=False)))
-        if isinstance(operator, UnionOperator):
-            # Columns go by their position: all of them count.
+        if isinstance(operator, UnionOperator | LateRowsOperator):
+            # All columns count.
             read = None
+        elif isinstance(operator, LookupJoinOperator):
+            # Columns of the input go through as they are.
+            read = needed and needed | set(_QUOTED.findall(operator.on.sql))
         for fed in inputs_of(operator):
             definition = [*definition, *self._lineage(self._operators[fed], read)]
         return definition
+
+
+def _lookup_definition(operator: LookupJoinOperator, needed: set[str] | None) -> list[Any]:
+    """What is found depends on the name of the table, and not on where it is."""
+    types = {f"`{each.name}`": each.type for each in operator.table.columns}
+    in_condition = set(_QUOTED.findall(operator.on.sql))
+    found = [
+        [each.name, each.sql, types[each.sql]]
+        for each in operator.found
+        if needed is None or each.name in needed | in_condition
+    ]
+    return ["lookup", slug(operator.table.name), operator.join, operator.on.sql, *found]

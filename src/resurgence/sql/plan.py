@@ -19,6 +19,7 @@ from resurgence.ids import OperatorId
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import FunctionCatalog
 from resurgence.sql.intervals import interval_micros
+from resurgence.sql.lookups import looked_up
 from resurgence.sql.operators import Operators, slug
 from resurgence.sql.parse import Script, parse
 from resurgence.sql.projection import carried
@@ -31,6 +32,13 @@ from resurgence.udf import FunctionKind
 TERMINAL = Table(name="terminal", role=Role.SINK, connector="stdout", options={}, columns=None)
 """Where a SELECT without INSERT goes."""
 
+UPDATING_FORMAT = "debezium_json"
+"""The format that takes, and gives, rows that may be taken back."""
+
+_SETTINGS = (
+    "use SET updating_ttl = INTERVAL '1 day', SET allowed_lateness = INTERVAL '10 seconds'"
+    " or SET late_rows = 'sink'"
+)
 _NO_FUNCTIONS: Mapping[str, FunctionKind] = {}
 
 
@@ -83,6 +91,9 @@ class _Pipeline:
         self._hand_overs: dict[str, HandOver] = {}
         """Tables without a connector that no INSERT has filled yet."""
         self._filled: set[str] = set()
+        self._late_sink: Table | None = None
+        self._diverted: set[OperatorId] = set()
+        """The windows whose late rows go somewhere."""
 
     def read(self, statement: exp.Expr) -> None:
         match statement:
@@ -98,6 +109,7 @@ class _Pipeline:
                 self._output(self._selects.compile(statement, self._lookup), TERMINAL, statement)
             case _:
                 raise self._refused(statement)
+        self._divert_late_rows(statement)
 
     def _create_table(self, create: exp.Create) -> None:
         self._refuse_arguments(create, {"this", "kind", "properties", "expression", "with_"})
@@ -120,25 +132,50 @@ class _Pipeline:
         """SET updating_ttl = INTERVAL '1 day': for the statements that follow."""
         for item in statement.expressions:
             pair = item.this
-            name = pair.this.name.lower() if isinstance(pair, exp.EQ) else ""
-            if name != "updating_ttl":
-                message = f"there is no setting '{name or item.sql()}' in SQL"
-                raise self.script.error(
-                    statement, message, "use SET updating_ttl = INTERVAL '1 day'"
+            match pair.this.name.lower() if isinstance(pair, exp.EQ) else "":
+                case "updating_ttl":
+                    self.operators.ttl_micros = interval_micros(pair.expression, self.script)
+                case "allowed_lateness":
+                    self.operators.lateness_micros = interval_micros(pair.expression, self.script)
+                case "late_rows":
+                    self._late_sink = self._sink(pair.expression)
+                case name:
+                    message = f"there is no setting '{name or item.sql()}' in SQL"
+                    raise self.script.error(statement, message, _SETTINGS)
+
+    def _sink(self, node: exp.Expr) -> Table:
+        """The sink that a setting names, as a text or as it is."""
+        named = exp.Table(this=exp.to_identifier(node.name))
+        named.meta["start"] = self.script.offset(node)
+        table = self._known_table(named)
+        if table.role is not Role.SINK:
+            message = f"table '{table.name}' cannot be written"
+            raise self.script.error(node, message, "name a sink; declare one with type = 'sink'")
+        return table
+
+    def _divert_late_rows(self, statement: exp.Expr) -> None:
+        """Send what comes too late for the windows of a statement where it is wanted."""
+        made, self.operators.windows = self.operators.windows, []
+        for window, source in made:
+            if self._late_sink is not None and window not in self._diverted:
+                self._diverted.add(window)
+                late = self.operators.late_rows(source.operator, window)
+                giver = "the input of the window"
+                self._output(
+                    replace(source, operator=late), self._late_sink, statement, giver=giver
                 )
-            self.operators.ttl_micros = interval_micros(pair.expression, self.script)
 
     def _create_view(self, create: exp.Create) -> None:
         self._refuse_arguments(create, {"this", "kind", "expression", "with_"})
         name = self._new_name(create)
-        if isinstance(create.this, exp.Schema):
-            message = "column names after a view's name are not supported yet"
-            raise self.script.error(create.this, message, "name the columns with AS in the SELECT")
         if create.expression is None:
             raise self.script.error(
                 create, "a view needs a query", "as in CREATE VIEW v AS SELECT ..."
             )
-        self._views[name] = self._selects.compile(self._query(create), self._lookup)
+        view = self._selects.compile(self._query(create), self._lookup)
+        if isinstance(create.this, exp.Schema):
+            view = view.with_names(create.this.expressions, self.script)
+        self._views[name] = view
 
     def _new_name(self, create: exp.Create) -> str:
         table = create.find(exp.Table)
@@ -167,10 +204,27 @@ class _Pipeline:
                 node, message, "read a source; declare one with type = 'source'"
             )
         columns = table.columns or ()
+        if table.role is Role.LOOKUP:
+            return looked_up(table)
         operator = self.operators.source(
-            table.name, table.connector, table.options, columns, table.watermark
+            table.name,
+            table.connector,
+            table.options,
+            columns,
+            table.watermark,
+            table.idle_micros,
         )
-        return Relation(operator, attributes(columns), has_event_time=table.watermark is not None)
+        is_updating = table.options.get("format") == UPDATING_FORMAT
+        event_time = table.watermark.event_time if table.watermark else None
+        return Relation(
+            operator,
+            tuple(
+                replace(each, is_event_time=each.column == event_time and not is_updating)
+                for each in attributes(columns)
+            ),
+            has_event_time=table.watermark is not None and not is_updating,
+            kind=RowKind.UPDATING if is_updating else RowKind.APPENDED,
+        )
 
     def _known_table(self, node: exp.Table) -> Table:
         name = node.name.lower()
@@ -197,8 +251,9 @@ class _Pipeline:
             self._fill(self._hand_overs[node.name.lower()], insert)
             return
         table = self._known_table(node)
-        if table.role is Role.SOURCE:
-            message = f"table '{table.name}' is a source and cannot be written"
+        if table.role is not Role.SINK:
+            kind = "source" if table.role is Role.SOURCE else "lookup table"
+            message = f"table '{table.name}' is a {kind} and cannot be written"
             raise self.script.error(
                 node, message, "write to a sink; declare one with type = 'sink'"
             )
@@ -221,7 +276,13 @@ class _Pipeline:
         select = tuple(_cast(*each) for each in zip(given, columns, strict=True))
         operator = self.operators.query(relation.operator, (*select, *carried(relation)))
         attributes = tuple(
-            Attribute(each.name, each.name, each.type, window=one.window)
+            Attribute(
+                each.name,
+                each.name,
+                each.type,
+                window=one.window,
+                is_event_time=one.is_event_time and each.type == "TIMESTAMP",
+            )
             for one, each in zip(given, columns, strict=True)
         )
         del self._hand_overs[table.name]
@@ -263,6 +324,7 @@ class _Pipeline:
         table: Table,
         statement: exp.Expr,
         targets: list[str] | None = None,
+        giver: str = "the SELECT",
     ) -> None:
         """Ends a query in a sink, through a projection that gives the sink's columns and no
         event time.
@@ -278,21 +340,27 @@ class _Pipeline:
             )
             if len(names) != len(given):
                 what = "the column list" if targets is not None else f"table '{table.name}'"
-                message = f"{what} has {_columns(len(names))} and the SELECT gives {len(given)}"
+                message = f"{what} has {_columns(len(names))} and {giver} gives {len(given)}"
                 query = statement.expression if isinstance(statement, exp.Insert) else statement
                 raise self.script.error(query, message, "columns are matched by position")
             values = dict(zip(names, given, strict=True))
             select = tuple(_cast(values.get(each.name.lower()), each) for each in table.columns)
-            final = self.operators.query(relation.operator, select)
-        self.operators.sink(final, table.name, table.connector, table.options, table.columns)
+            changes = carried(replace(relation, has_event_time=False))
+            final = self.operators.query(relation.operator, (*select, *changes))
+        self.operators.sink(
+            final, table.name, table.connector, table.options, table.columns, table.primary_key
+        )
 
     def _require_updates(self, table: Table, statement: exp.Expr) -> None:
         """Refuse to write rows that may be taken back where they cannot be."""
+        if table.options.get("format") == UPDATING_FORMAT:
+            return
         query = statement.expression if isinstance(statement, exp.Insert) else statement
         raise self.script.error(
             query,
             f"the result changes as rows come, and table '{table.name}' takes only rows that stay",
-            "aggregate and join in a window: GROUP BY tumble(INTERVAL '1 hour'), ON a.window = b.window",
+            f"write it with format = '{UPDATING_FORMAT}', or aggregate and join in a window: "
+            "GROUP BY tumble(INTERVAL '1 hour'), ON a.window = b.window",
         )
 
     def _query(self, statement: exp.Create | exp.Insert) -> exp.Expr:
@@ -337,12 +405,13 @@ class _Pipeline:
 
 
 def _projected(operators: Operators, relation: Relation) -> OperatorId:
-    if not relation.has_event_time:
+    if not relation.has_event_time and not operators.is_source(relation.operator):
         return relation.operator
     select = tuple(
         Expression(name=each.column, sql=column_sql(each)) for each in relation.attributes
     )
-    return operators.query(relation.operator, select)
+    changes = carried(replace(relation, has_event_time=False))
+    return operators.query(relation.operator, (*select, *changes))
 
 
 def _cast(value: Attribute | None, column: Column) -> Expression:

@@ -28,6 +28,7 @@ class Item:
     type: str | None
     position: Position
     window: WindowPart | None = None
+    is_event_time: bool = False
 
 
 def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
@@ -42,9 +43,23 @@ def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
             column = f"{name}_{copies}"
         taken.add(column.lower())
         expression = Expression(name=column, sql=to_spark(item.bound), position=item.position)
-        attribute = Attribute(name=name, column=column, type=item.type, window=item.window)
+        attribute = Attribute(
+            name=name,
+            column=column,
+            type=item.type,
+            window=item.window,
+            is_event_time=item.is_event_time,
+        )
         chosen.append((attribute, expression))
     return chosen
+
+
+def star_items(source: Relation, position: Position) -> list[Item]:
+    """All columns as they are."""
+    return [
+        Item(each.name, reference(each), each.type, position, each.window, each.is_event_time)
+        for each in source.attributes
+    ]
 
 
 def carried(source: Relation) -> tuple[Expression, ...]:

@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -38,6 +39,8 @@ class Attribute:
     table: str | None = None
     """The name by which a query may qualify it."""
     window: WindowPart | None = None
+    is_event_time: bool = False
+    """It is the event time of its row."""
 
 
 class RowKind(Enum):
@@ -59,8 +62,8 @@ class Relation:
     attributes: tuple[Attribute, ...]
     has_event_time: bool
     kind: RowKind = RowKind.APPENDED
-    fixed_width: bool = True
-    """Of windows: the start tells the end."""
+    width_micros: int | None = None
+    """Of windows that are all as wide: the start tells the end."""
 
     @property
     def tables(self) -> list[str]:
@@ -70,6 +73,25 @@ class Relation:
     def named(self, table: str | None) -> Relation:
         """The same under one name."""
         attributes = tuple(replace(each, table=table) for each in self.attributes)
+        return replace(self, attributes=attributes)
+
+    def with_names(self, nodes: Sequence[exp.Expr], script: Script) -> Relation:
+        """The same with other names for its columns, in their order."""
+        if len(nodes) != len(self.attributes):
+            message = f"{len(nodes)} names for {len(self.attributes)} columns"
+            raise script.error(nodes[0], message, "name all columns, in their order")
+        seen: set[str] = set()
+        for each in nodes:
+            if not isinstance(each, exp.Identifier):
+                message = "a list of columns has names, and nothing else"
+                raise script.error(each, message, "as in CREATE VIEW v (a, b) AS SELECT ...")
+            if each.name.lower() in seen:
+                message = f"the name '{each.name}' stands twice in the list"
+                raise script.error(each, message, "choose another name")
+            seen.add(each.name.lower())
+        attributes = tuple(
+            replace(each, name=node.name) for each, node in zip(self.attributes, nodes, strict=True)
+        )
         return replace(self, attributes=attributes)
 
     def is_called(self, name: str) -> bool:
@@ -86,7 +108,7 @@ class Relation:
     def tells_window(self, attribute: Attribute) -> bool:
         """Whether rows that agree in this column belong to the same window."""
         if attribute.window is WindowPart.START:
-            return self.fixed_width
+            return self.width_micros is not None
         return attribute.window is not None
 
     def resolve(self, node: exp.Column, script: Script) -> tuple[Attribute, tuple[str, ...]]:

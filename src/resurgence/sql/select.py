@@ -9,14 +9,15 @@ from sqlglot import exp
 
 from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.model import Expression
-from resurgence.ids import OperatorId
 from resurgence.sql.aggregate import Aggregation
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.grouping import is_aggregated
 from resurgence.sql.joins import Joins
+from resurgence.sql.lookups import LookupJoins, LookupRelation
 from resurgence.sql.operators import Operators
-from resurgence.sql.projection import Item, carried, named_items, told_by
-from resurgence.sql.relation import Attribute, Relation, RowKind, column_sql, reference
+from resurgence.sql.projection import Item, carried, named_items, star_items, told_by
+from resurgence.sql.relation import Attribute, Relation, column_sql
+from resurgence.sql.set_operations import SetOperations
 from resurgence.sql.subqueries import Subqueries
 from resurgence.sql.window_functions import WindowFunctions, has_window_functions
 
@@ -25,6 +26,7 @@ Lookup = Callable[[exp.Table], Relation]
 _READ_CLAUSES = frozenset(
     {"with_", "expressions", "distinct", "from_", "joins", "laterals", "where", "group", "having"}
 )
+_QUALIFY = "__qualify"
 _EXPLODES = frozenset({"explode", "explode_outer", "unnest"})
 _REFUSED_CLAUSES: Mapping[str, tuple[str, str]] = {
     "order": (
@@ -34,7 +36,6 @@ _REFUSED_CLAUSES: Mapping[str, tuple[str, str]] = {
     "limit": ("LIMIT is not supported yet", "filter with WHERE"),
     "offset": ("OFFSET is not supported", "filter with WHERE"),
     "hint": ("hints are not supported", "leave the hint out"),
-    "qualify": ("QUALIFY is not supported yet", "aggregate in a tumble() window and use HAVING"),
 }
 
 
@@ -51,7 +52,7 @@ class Selects:
         """
         lookup = self._with_ctes(query, lookup)
         if isinstance(query, exp.SetOperation):
-            return self._union(query, lookup)
+            return self._set_operation(query, lookup)
         if isinstance(query, exp.Subquery):
             self._refuse_clauses(query, frozenset({"this", "alias", "with_"}))
             return self.compile(query.this, lookup)
@@ -59,48 +60,14 @@ class Selects:
             raise self._error(query, "a SELECT must stand here")
         return self._select(query, lookup)
 
-    def _union(self, query: exp.SetOperation, lookup: Lookup) -> Relation:
-        word = query.key.upper()
-        if not isinstance(query, exp.Union) or query.args.get("distinct"):
-            raise self._error(query, f"{word} is not supported yet", "use UNION ALL")
+    def _set_operation(self, query: exp.SetOperation, lookup: Lookup) -> Relation:
         self._refuse_clauses(query, frozenset({"this", "expression", "with_", "distinct"}))
-        sides = [self.compile(each, lookup) for each in (query.this, query.expression)]
-        first, second = sides
-        if len(first.attributes) != len(second.attributes):
-            message = f"UNION ALL of {len(first.attributes)} and {len(second.attributes)} columns"
-            raise self._error(query, message, "columns are matched by position")
-        if len({each.kind is RowKind.UPDATING for each in sides}) > 1:
-            message = "UNION ALL of rows that stay and rows that may be taken back"
-            raise self._error(query, message, "aggregate both sides, or neither")
-        has_time = all(each.has_event_time for each in sides)
-        ready = tuple(self._lined_up(each, first, has_time) for each in sides)
-        windows = all(
-            one.window is other.window
-            for one, other in zip(first.attributes, second.attributes, strict=True)
-        )
-        closed = windows and all(each.kind is RowKind.CLOSED for each in sides)
-        plain = RowKind.UPDATING if first.kind is RowKind.UPDATING else RowKind.APPENDED
-        attributes = tuple(
-            each if closed else replace(each, window=None) for each in first.attributes
-        )
-        return Relation(
-            operator=self.operators.union(ready),
-            attributes=tuple(replace(each, table=None) for each in attributes),
-            has_event_time=has_time,
-            kind=RowKind.CLOSED if closed else plain,
-            fixed_width=all(each.fixed_width for each in sides),
-        )
-
-    def _lined_up(self, side: Relation, first: Relation, has_time: bool) -> OperatorId:
-        """A side with the names of the first, in its order, and no more than that."""
-        bare = replace(side, has_event_time=has_time)
-        select = tuple(
-            Expression(name=shown.column, sql=column_sql(each))
-            for shown, each in zip(first.attributes, side.attributes, strict=True)
-        )
-        return self.operators.query(side.operator, (*select, *carried(bare)))
+        first, second = (self.compile(each, lookup) for each in (query.this, query.expression))
+        return SetOperations(query, first, second, self.expressions, self.operators).compile()
 
     def _select(self, select: exp.Select, lookup: Lookup) -> Relation:
+        if select.args.get("qualify"):
+            return self._qualified(select, lookup)
         self._refuse_clauses(select, _READ_CLAUSES)
         source = self._from(select, lookup)
         joins = Joins(self.expressions, self.operators)
@@ -111,9 +78,14 @@ class Selects:
             lambda query: self._filtered(query, self._from(query, lookup)),
         ).applied(select, source)
         if is_aggregated(select, self.expressions):
-            return Aggregation(
+            groups = Aggregation(
                 select, self._filtered(select, source), self.expressions, self.operators
             ).compile()
+            if not select.args.get("distinct"):
+                return groups
+            position = self.expressions.script.position(select)
+            functions = WindowFunctions(select, groups, self.expressions, self.operators)
+            return functions.distinct(star_items(groups, position))
         if having := select.args.get("having"):
             raise self._error(having, "HAVING needs GROUP BY", "use WHERE")
         items = [item for node in select.expressions for item in self._items(node, source)]
@@ -140,8 +112,46 @@ class Selects:
             attributes=tuple(attribute for attribute, _ in chosen),
             has_event_time=source.has_event_time,
             kind=source.kind,
-            fixed_width=source.fixed_width,
+            width_micros=source.width_micros,
         )
+
+    def _qualified(self, select: exp.Select, lookup: Lookup) -> Relation:
+        """QUALIFY: a filter over what the functions with OVER give, be they in the select list or
+        in the condition itself.
+        """
+        condition = select.args["qualify"].this
+        aliases = {
+            each.alias.lower(): each.this
+            for each in select.expressions
+            if isinstance(each, exp.Alias)
+        }
+        source = self._from(select, lookup)
+
+        def step(node: exp.Expr) -> exp.Expr:
+            is_alias = isinstance(node, exp.Column) and len(node.parts) == 1
+            if is_alias and not source.find(node.name) and node.name.lower() in aliases:
+                return exp.Paren(this=aliases[node.name.lower()].copy())
+            return node
+
+        spelled = condition.transform(step, copy=True)
+        if not spelled.find(exp.Window):
+            message = "QUALIFY is about functions with OVER, and there is none in it"
+            raise self._error(condition, message, "use WHERE or HAVING")
+        inner = select.copy()
+        inner.set("qualify", None)
+        test = exp.Alias(this=spelled, alias=exp.to_identifier(_QUALIFY))
+        test.meta["start"] = self.expressions.script.offset(condition)
+        inner.append("expressions", test)
+        relation = self._select(inner, lookup)
+        shown, hidden = relation.attributes[:-1], relation.attributes[-1]
+        kept = tuple(Expression(name=each.column, sql=column_sql(each)) for each in shown)
+        where = Expression(
+            name="qualify",
+            sql=column_sql(hidden),
+            position=self.expressions.script.position(condition),
+        )
+        operator = self.operators.query(relation.operator, (*kept, *carried(relation)), where)
+        return replace(relation, operator=operator, attributes=shown)
 
     def _filtered(self, select: exp.Select, source: Relation) -> Relation:
         """The input of an aggregation: WHERE comes first, as an operator of its own."""
@@ -157,7 +167,7 @@ class Selects:
             source.attributes,
             source.has_event_time,
             source.kind,
-            source.fixed_width,
+            source.width_micros,
         )
 
     def _where(self, select: exp.Select, source: Relation) -> Expression | None:
@@ -189,6 +199,7 @@ class Selects:
                     kind,
                     position,
                     part,
+                    attribute.is_event_time and not path,
                 )
             ]
         return [Item(self.expressions.alias(node), bound, None, position)]
@@ -205,9 +216,9 @@ class Selects:
 
     def _star(self, node: exp.Expr, source: Relation) -> list[Item]:
         star = node if isinstance(node, exp.Star) else node.this
-        if any(star.args.values()):
+        if any(value for key, value in star.args.items() if key != "except_"):
             raise self._error(
-                node, "EXCEPT and REPLACE after '*' are not supported yet", "name the columns"
+                node, "'*' may be followed by EXCEPT, and by nothing else", "name the columns"
             )
         if isinstance(node, exp.Column) and not (
             len(node.parts) == 2 and source.is_called(node.table)
@@ -215,13 +226,22 @@ class Selects:
             tables = source.tables
             message = f"'{node.table}' is no table of this query"
             raise self._error(node, message, did_you_mean(node.table, tables) or "name the columns")
-        position = self.expressions.script.position(node)
+        script = self.expressions.script
+        position = script.position(node)
         table = node.table if isinstance(node, exp.Column) else None
-        return [
-            Item(each.name, reference(each), each.type, position, each.window)
+        listed = tuple(
+            each
             for each in source.attributes
             if table is None or (each.table or "").lower() == table.lower()
-        ]
+        )
+        for each in star.args.get("except_") or []:
+            attribute, path = replace(source, attributes=listed).resolve(each, script)
+            if path:
+                raise self._error(each, "EXCEPT takes columns, not fields of them", "name a column")
+            listed = tuple(one for one in listed if one is not attribute)
+        if not listed:
+            raise self._error(node, "EXCEPT leaves no column", "name those that are wanted")
+        return star_items(replace(source, attributes=listed), position)
 
     def _from(self, select: exp.Select, lookup: Lookup) -> Relation:
         clause = select.args.get("from_")
@@ -230,11 +250,17 @@ class Selects:
                 select, "SELECT needs FROM: a stream must have a source", "add FROM and a table"
             )
         relation = self._from_item(clause.this, lookup)
+        lookups = LookupJoins(self.expressions, self.operators)
+        if isinstance(relation, LookupRelation):
+            raise lookups.refused(relation, clause.this)
         for join in select.args.get("joins") or []:
             if isinstance(join.this, exp.Unnest | exp.Lateral):
                 relation = self._exploded(relation, join.this)
                 continue
             right = self._from_item(join.this, lookup)
+            if isinstance(right, LookupRelation):
+                relation = lookups.compile(relation, right, join)
+                continue
             relation = Joins(self.expressions, self.operators).compile(relation, right, join)
         for lateral in select.args.get("laterals") or []:
             relation = self._exploded(relation, lateral)
@@ -286,11 +312,7 @@ class Selects:
             )
         alias = source.args.get("alias")
         if alias and alias.args.get("columns"):
-            raise self._error(
-                alias,
-                "column names after a table's alias are not supported yet",
-                "use AS in a subquery",
-            )
+            relation = relation.with_names(alias.columns, self.expressions.script)
         name = source.alias or (source.name if isinstance(source, exp.Table) else None)
         return relation.named(name)
 
@@ -306,11 +328,10 @@ class Selects:
             return known.get(table.name.lower()) or lookup(table)
 
         for each in clause.expressions:
-            if each.args["alias"].args.get("columns"):
-                raise self._error(
-                    each, "column names after WITH are not supported yet", "use AS in the query"
-                )
-            known[each.alias.lower()] = self.compile(each.this, find)
+            relation = self.compile(each.this, find)
+            if names := each.args["alias"].args.get("columns"):
+                relation = relation.with_names(names, self.expressions.script)
+            known[each.alias.lower()] = relation
         return find
 
     def _refuse_clauses(self, node: exp.Expr, read: frozenset[str]) -> None:

@@ -101,26 +101,41 @@ class TableColumns:
                 f"the name '{node.name}' cannot be used",
                 "names that begin with '__' are reserved, and a name has no backquote",
             )
-        if metadata := _constraint(node, MetadataColumnConstraint):
-            raise self.script.error(
-                metadata,
-                f"connector '{self.connector.name}' as a {self.role} gives no metadata"
-                f" '{metadata.name}'",
-                "leave the column out",
-            )
         null = _constraint(node, exp.NotNullColumnConstraint)
         column = Column(
             name=node.name,
             type=spark_type(node.kind, self.script),
             nullable=null is None or bool(null.args.get("allow_null")),
         )
+        if metadata := _constraint(node, MetadataColumnConstraint):
+            return self._metadata(metadata, node, column)
         if generated := _constraint(node, exp.ComputedColumnConstraint):
-            if self.role is Role.SINK:
+            if self.role is not Role.SOURCE:
+                kind = "sink" if self.role is Role.SINK else "lookup table"
                 raise self.script.error(
-                    generated, "a sink computes no columns", "compute it in the SELECT"
+                    generated, f"a {kind} computes no columns", "compute it in the SELECT"
                 )
             return column
         return self._fixed(node, column)
+
+    def _metadata(
+        self, metadata: MetadataColumnConstraint, node: exp.ColumnDef, column: Column
+    ) -> Column:
+        """A column of what the connector knows of a record, beside what is in it."""
+        known, key = self.connector.roles[self.role].metadata, metadata.name
+        if key not in known:
+            message = (
+                f"connector '{self.connector.name}' as a {self.role} gives no metadata '{key}'"
+            )
+            hint = did_you_mean(key, known) if known else "leave the column out"
+            raise self.script.error(metadata, message, hint)
+        if known[key] != column.type:
+            message = f"metadata '{key}' has type {known[key]}, not {column.type}"
+            raise self.script.error(node, message, f"declare it as {known[key]}")
+        if _constraint(node, exp.ComputedColumnConstraint):
+            message = f"column '{column.name}' cannot be both metadata and computed"
+            raise self.script.error(node, message, "leave one of them out")
+        return column.model_copy(update={"metadata": key})
 
     def _fixed(self, node: exp.Expr, column: Column) -> Column:
         """A generator makes its columns itself: the declaration may pick among them, not change

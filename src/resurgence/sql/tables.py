@@ -1,4 +1,6 @@
-"""CREATE TABLE: the declaration of a source or a sink, checked against what its connector knows."""
+"""CREATE TABLE: the declaration of a source, a sink or a lookup table, checked against what its
+connector knows.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,13 @@ from dataclasses import dataclass, field
 
 from sqlglot import exp
 
-from resurgence.errors import did_you_mean
+from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role
 from resurgence.graph.model import Column, WatermarkSpec
 from resurgence.graph.secrets import is_masked, reference_fault, shown_value
 from resurgence.sql.event_time import EVENT_TIME_FIELD, WATERMARK_FIELD, EventTime, Named
 from resurgence.sql.expressions import Expressions
+from resurgence.sql.intervals import interval_micros
 from resurgence.sql.parse import Script
 from resurgence.sql.table_columns import TableColumns, attributes
 from resurgence.sql.types import spark_type
@@ -22,8 +25,16 @@ __all__ = ["Declarations", "Option", "Table", "attributes"]
 _EXAMPLE = (
     "as in CREATE TABLE t (a INT) WITH (connector = 'filesystem', path = 'out', type = 'sink')"
 )
+_LOOKUP_EXAMPLE = (
+    "as in CREATE TEMPORARY TABLE t (id BIGINT, name TEXT) WITH (connector = 'filesystem',"
+    " path = 'names')"
+)
+LOOKUP_TTL = "lookup.cache.ttl"
+"""How long a lookup table is used before it is read again."""
+_LOOKUP_TTL_MICROS = 60_000_000
 UNSTRUCTURED = "json.unstructured"
 """Set to true, a record is not taken apart: its text is the column `value`."""
+IDLE_TIMEOUT = "idle_timeout"
 _FIXED_OPTIONS = {
     "framing.method": ("newline", "a record is a line", "leave it out"),
     "json.timestamp_format": (
@@ -50,6 +61,10 @@ class Table:
     watermark: WatermarkSpec | None = None
     primary_key: tuple[str, ...] = ()
     """By these columns rows are told apart. A sink that only appends has no use for it."""
+    idle_micros: int | None = None
+    """Of a source: without rows for so long, it holds no watermark back."""
+    ttl_micros: int = 0
+    """Of a lookup table: how long it is used before it is read again."""
 
 
 @dataclass(frozen=True)
@@ -78,13 +93,20 @@ class Declarations:
         named = schema.this if schema else create.this
         options = self._options(create)
         connector = self._connector(create, options)
-        role = self._role(create, connector, options)
+        role = (
+            self._lookup_role(create, connector, options)
+            if is_temporary(create)
+            else self._role(create, connector, options)
+        )
         nodes = tuple(schema.expressions) if schema else ()
         written = TableColumns(nodes, connector, role, self.expressions)
         columns = written.columns(named)
         watermark = self._watermark(written, columns, self._time_fields(options))
+        ttl_micros = self._ttl_micros(options) if role is Role.LOOKUP else 0
+        idle_micros = self._idle_micros(options) if role is Role.SOURCE else None
         self._drop_harmless(connector, role, options)
         self._check_unstructured(columns, options)
+        self._check_metadata(columns, options)
         return Table(
             name=named.name,
             role=role,
@@ -93,6 +115,8 @@ class Declarations:
             columns=columns or None,
             watermark=watermark,
             primary_key=written.primary_key(columns),
+            ttl_micros=ttl_micros,
+            idle_micros=idle_micros,
         )
 
     def plain_columns(self, create: exp.Create) -> tuple[Column, ...]:
@@ -115,11 +139,12 @@ class Declarations:
         self, written: TableColumns, columns: tuple[Column, ...], fields: dict[str, Named]
     ) -> WatermarkSpec | None:
         clauses = written.watermarks()
-        if written.role is Role.SINK:
+        if written.role is not Role.SOURCE:
+            kind = "sink" if written.role is Role.SINK else "lookup table"
             for clause in clauses:
-                raise self.script.error(clause, "a sink has no WATERMARK", "leave it out")
+                raise self.script.error(clause, f"a {kind} has no WATERMARK", "leave it out")
             for each in fields.values():
-                raise self.script.error(each.node, "a sink has no event time", "leave it out")
+                raise self.script.error(each.node, f"a {kind} has no event time", "leave it out")
             return None
         default = written.connector.roles[written.role].event_time
         return EventTime(columns, default, self.expressions).watermark(clauses, fields)
@@ -146,7 +171,7 @@ class Declarations:
         option = options.get(UNSTRUCTURED)
         if option is None or option.value != "true":
             return
-        read = [each for each in columns if each.generated is None]
+        read = [each for each in columns if each.generated is None and each.metadata is None]
         if [(each.name.lower(), each.type) for each in read] != [("value", "STRING")]:
             raise self.script.error(
                 option.node,
@@ -154,10 +179,23 @@ class Declarations:
                 "declare that one; more can be made of it with GENERATED ALWAYS AS",
             )
 
+    def _check_metadata(self, columns: tuple[Column, ...], options: dict[str, Option]) -> None:
+        option = options.get("format")
+        named = [each for each in columns if each.metadata is not None]
+        if named and option is not None and option.value == "debezium_json":
+            raise self.script.error(
+                option.node,
+                "records of debezium_json have no metadata: a row that is taken back would have"
+                " that of another record",
+                f"leave the column '{named[0].name}' out",
+            )
+
     def _options(self, create: exp.Create) -> dict[str, Option]:
         options: dict[str, Option] = {}
         properties = create.args.get("properties")
         for each in properties.expressions if properties else []:
+            if isinstance(each, exp.TemporaryProperty):
+                continue
             if type(each) is not exp.Property:
                 raise self.script.error(
                     each, "this clause of CREATE TABLE is not supported", _EXAMPLE
@@ -195,9 +233,16 @@ class Declarations:
         self, create: exp.Create, connector: ConnectorSpec, options: dict[str, Option]
     ) -> Role:
         option = options.pop("type", None)
+        roles = [each for each in connector.roles if each is not Role.LOOKUP]
+        if not roles or (option is not None and option.value == Role.LOOKUP):
+            message = "a table that is looked up is a temporary one"
+            if not roles:
+                message = f"connector '{connector.name}' is for lookup tables, which are temporary"
+            node = option.node if option is not None else create
+            raise self.script.error(node, message, _LOOKUP_EXAMPLE)
         if option is None:
-            if len(connector.roles) == 1:
-                return next(iter(connector.roles))
+            if len(roles) == 1:
+                return roles[0]
             raise self.script.error(
                 create,
                 f"connector '{connector.name}' can be a source and a sink; the table must say which",
@@ -210,21 +255,69 @@ class Declarations:
             raise self.script.error(
                 option.node, message, did_you_mean(option.value, Role)
             ) from error
-        if role not in connector.roles:
-            only = " and ".join(sorted(connector.roles))
+        if role not in roles:
+            only = " and ".join(sorted(roles))
             message = f"connector '{connector.name}' cannot be a {role}"
             raise self.script.error(option.node, message, f"it can be a {only}")
         return role
+
+    def _lookup_role(
+        self, create: exp.Create, connector: ConnectorSpec, options: dict[str, Option]
+    ) -> Role:
+        """A temporary table is looked up; its type may say so."""
+        option = options.pop("type", None)
+        if option is not None and option.value != Role.LOOKUP:
+            message = f"a temporary table is looked up; it cannot be a {option.value}"
+            raise self.script.error(option.node, message, "leave TEMPORARY out, or the type")
+        if Role.LOOKUP not in connector.roles:
+            known = sorted(
+                each.name for each in self.connectors.values() if Role.LOOKUP in each.roles
+            )
+            raise self.script.error(
+                create,
+                "a temporary table is one that is looked up, and connector"
+                f" '{connector.name}' gives none",
+                f"leave TEMPORARY out, or use a connector for lookup tables: {', '.join(known)}",
+            )
+        if create.expression is not None:
+            message = "a lookup table is read, and AS gives it rows"
+            raise self.script.error(create.expression, message, _LOOKUP_EXAMPLE)
+        return Role.LOOKUP
+
+    def _idle_micros(self, options: dict[str, Option]) -> int | None:
+        option = options.pop(IDLE_TIMEOUT, None)
+        if option is None:
+            return None
+        value = exp.Literal.string(option.value)
+        value.meta["start"] = self.script.offset(option.node)
+        return interval_micros(value, self.script)
+
+    def _ttl_micros(self, options: dict[str, Option]) -> int:
+        option = options.pop(LOOKUP_TTL, None)
+        if option is None:
+            return _LOOKUP_TTL_MICROS
+        if option.value.strip() == "0":
+            return 0
+        try:
+            return interval_micros(exp.Literal.string(option.value), self.script)
+        except SqlError as error:
+            message = f"option '{LOOKUP_TTL}': {error.message}"
+            hint = "write it as in '10 minutes'; '0' reads the table in every epoch"
+            raise self.script.error(option.node, message, hint) from error
 
     def _checked_options(
         self, create: exp.Create, connector: ConnectorSpec, role: Role, options: dict[str, Option]
     ) -> dict[str, str]:
         known = connector.roles[role].options
-        others = ["type", *([EVENT_TIME_FIELD, WATERMARK_FIELD] if role is Role.SOURCE else [])]
+        others = {
+            Role.SOURCE: [EVENT_TIME_FIELD, WATERMARK_FIELD, IDLE_TIMEOUT],
+            Role.SINK: [],
+            Role.LOOKUP: [LOOKUP_TTL],
+        }[role]
         for option in options.values():
             if option.key not in known:
                 message = f"connector '{connector.name}' as a {role} has no option '{option.key}'"
-                hint = did_you_mean(option.key, [*known, *others])
+                hint = did_you_mean(option.key, [*known, "type", *others])
                 raise self.script.error(option.node, message, hint)
             if fault := reference_fault(option.key, option.value):
                 raise self.script.error(option.node, *fault)
@@ -241,3 +334,9 @@ class Declarations:
                 raise self.script.error(create, message, f"add {key} = '...' to WITH (...)")
         defaults = {key: spec.default for key, spec in known.items() if spec.default is not None}
         return {**defaults, **{each.key: each.value for each in options.values()}}
+
+
+def is_temporary(create: exp.Create) -> bool:
+    """Whether the statement is CREATE TEMPORARY TABLE."""
+    properties = create.args.get("properties")
+    return properties is not None and properties.find(exp.TemporaryProperty) is not None

@@ -31,7 +31,7 @@ def has_window_functions(select: exp.Select) -> bool:
 class WindowFunctions:
     """Compiles a select list over a filtered input."""
 
-    select: exp.Select
+    select: exp.Query
     source: Relation
     expressions: Expressions
     operators: Operators
@@ -71,11 +71,36 @@ class WindowFunctions:
         ):
             sql = f"SELECT DISTINCT {', '.join([*results, f'`{EVENT_TIME}`'])}"
             return self._closed(sql, attributes)
-        keys = [
-            Expression(name=f"{_KEY}{number}", sql=each.sql)
-            for number, (_, each) in enumerate(chosen)
-        ]
-        return self._updating(f"SELECT DISTINCT {', '.join(results)}", keys, attributes)
+        return self._grouped([each for _, each in chosen], attributes)
+
+    def _grouped(self, columns: list[Expression], attributes: tuple[Attribute, ...]) -> Relation:
+        """Each row once, whenever it comes again. Of rows that stay, the first one stays; if their
+        event time is among the columns, they need not be kept longer than the watermark.
+        """
+        time = next((each for each in attributes if each.is_event_time), None)
+        names = ", ".join(f"`{each.name}`" for each in columns)
+        kept = UpdatingInput(
+            operator=self.source.operator,
+            columns=tuple(columns),
+            keys=tuple(each.name for each in columns),
+            is_updating=self.source.kind is RowKind.UPDATING,
+        )
+        operator = self.operators.updating_query(
+            (kept,),
+            f"SELECT {names} FROM {{input_0}} GROUP BY {names}",
+            self.expressions.script.position(self.select),
+            keep_micros=None if time is None else 0,
+            aggregates=(),
+        )
+        shown = tuple(replace(each, window=None) for each in attributes)
+        if self.source.kind is RowKind.UPDATING:
+            return Relation(operator, shown, has_event_time=False, kind=RowKind.UPDATING)
+        select = [Expression(name=each.name, sql=f"`{each.name}`") for each in columns]
+        if time is not None:
+            select.append(Expression(name=EVENT_TIME, sql=column_sql(time)))
+        return Relation(
+            self.operators.query(operator, tuple(select)), shown, has_event_time=time is not None
+        )
 
     # ---------------------------------------------------------------- the two ways
 

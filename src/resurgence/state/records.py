@@ -11,7 +11,7 @@ import hashlib
 import json
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -19,7 +19,9 @@ from pydantic import (
     ConfigDict,
     JsonValue,
     PlainSerializer,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    model_serializer,
 )
 
 from resurgence.errors import DamagedState, NewerFormat, ObjectMissing
@@ -96,6 +98,18 @@ class InputRange(Part):
     end: Offset
     rows: int
     final: bool = False
+    idle: bool = False
+    """It had no rows for so long that it holds no watermark back."""
+    planned_at: datetime | None = None
+    """When the epoch was planned: the time by which keys are forgotten, also when it is replayed.
+    None where nothing is forgotten.
+    """
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = serialize(self)
+        unsaid = [name for name in ("idle", "planned_at") if not written.get(name)]
+        return {name: value for name, value in written.items() if name not in unsaid}
 
 
 class StateFile(Part):

@@ -163,7 +163,10 @@ class Worker:
         self._connection.patience = order.patience
         sources = (each.options for each in order.graph.sources())
         sinks = (each.options for each in order.graph.sinks())
-        self._log_format.concealer = concealer_for([*sources, *sinks, order.settings.spark])
+        lookups = (each.options for each in order.graph.lookup_tables())
+        self._log_format.concealer = concealer_for(
+            [*sources, *sinks, *lookups, order.settings.spark]
+        )
 
     def _session(self, settings: Settings, name: str) -> SparkSession:
         """Spark, started at the first order and kept for all later ones."""

@@ -25,7 +25,8 @@ CONNECTORS = {
                         "path": PATH,
                         "format": OptionSpec(choices=("json",)),
                         "bad_data": OptionSpec(choices=("fail", "drop")),
-                    }
+                    },
+                    metadata={"path": "STRING", "line": "BIGINT"},
                 ),
                 Role.SINK: RoleSpec(
                     {"path": PATH, "format": OptionSpec(choices=("json",))},
@@ -54,8 +55,13 @@ CONNECTORS = {
             {
                 Role.SINK: RoleSpec(
                     {"path": PATH, "format": OptionSpec(choices=("parquet", "json"))}
-                )
+                ),
+                Role.LOOKUP: RoleSpec({"path": PATH, "format": OptionSpec(choices=("parquet",))}),
             },
+        ),
+        ConnectorSpec(
+            "postgres",
+            {Role.LOOKUP: RoleSpec({"url": OptionSpec(required=True), "password": OptionSpec()})},
         ),
         ConnectorSpec("stdout", {Role.SINK: RoleSpec({}, needs_columns=False)}),
         ConnectorSpec("blackhole", {Role.SINK: RoleSpec({}, needs_columns=False)}),

@@ -253,8 +253,12 @@ def test_any_other_alias_comes_after_a_column(compiled: Compile) -> None:
 
 
 def test_a_window_without_aggregates_gives_the_distinct_keys(compiled: Compile) -> None:
+    """It keeps a count of them all the same."""
     graph = compiled("SELECT kind FROM rides GROUP BY tumble(INTERVAL '1 hour'), kind")
-    assert window(graph).aggregates == ()
+    assert [each.function for each in window(graph).aggregates] == ["count"]
+    (output,) = [graph.operator(each.input) for each in graph.sinks()]
+    assert isinstance(output, QueryOperator)
+    assert [each.name for each in output.select] == ["kind"]
 
 
 def test_the_result_of_an_aggregate_can_be_filtered_and_projected(compiled: Compile) -> None:

@@ -124,6 +124,9 @@ class SessionAggregate(WindowAggregate):
     def timers(self, files: Iterable[StateFile], open_from: int) -> tuple[int, ...]:
         return tuple(sorted({max(each.time_start, open_from) + 1 for each in files}))
 
+    def late_before(self, watermark: int) -> int:
+        return watermark - self.width
+
     def _first_open(self, watermark: int) -> int:
         return watermark
 

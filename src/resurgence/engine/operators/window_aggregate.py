@@ -185,6 +185,10 @@ class WindowAggregate:
             return END_OF_TIME
         return self._first_open(watermark)
 
+    def late_before(self, watermark: int) -> int:
+        """Rows with an event time before this belong to windows that have closed."""
+        return self.open_from(watermark)
+
     def _first_open(self, watermark: int) -> int:
         return watermark - watermark % self.width
 

@@ -1,8 +1,6 @@
--- Payments within five minutes of their order.
+-- Payments within five minutes of their order, as rows that stay.
 -- input: orders
 -- input: payments
--- sink: changelog
--- status: pending joins
 INSERT INTO output
 SELECT o.id, o.at, p.at AS paid FROM orders o JOIN payments p
     ON o.id = p.order_id AND p.at BETWEEN o.at - INTERVAL '1 minute' AND o.at + INTERVAL '5 minutes';

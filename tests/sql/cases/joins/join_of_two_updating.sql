@@ -2,7 +2,6 @@
 -- input: orders
 -- input: payments
 -- sink: changelog
--- status: pending joins
 -- long
 INSERT INTO output
 SELECT o.customer, p.customer AS payer, o.total, p.n FROM

@@ -2,7 +2,6 @@
 -- input: orders
 -- input: payments
 -- sink: changelog
--- status: pending joins
 INSERT INTO output
 SELECT o.id, o.amount, p.n FROM orders o
 JOIN (SELECT customer, count(*) AS n FROM payments GROUP BY customer) p ON o.customer = p.customer;

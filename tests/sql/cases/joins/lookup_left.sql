@@ -4,7 +4,6 @@
 -- {"id": 1, "name": "ann"}
 -- {"id": 2, "name": "bob"}
 -- {"id": 9, "name": "zoe"}
--- status: pending lookup joins
 CREATE TEMPORARY TABLE people (id BIGINT PRIMARY KEY, name TEXT)
 WITH (connector = 'filesystem', path = '$input/people', format = 'parquet', type = 'lookup');
 INSERT INTO output SELECT o.id, o.customer, p.name FROM orders o LEFT JOIN people p ON o.customer = p.id;

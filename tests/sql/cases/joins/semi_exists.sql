@@ -2,7 +2,7 @@
 -- input: orders
 -- input: payments
 -- sink: changelog
--- status: pending EXISTS
+-- long
 INSERT INTO output
 SELECT o.id, o.amount FROM orders o WHERE EXISTS (SELECT 1 FROM payments p WHERE p.order_id = o.id);
 

@@ -3,7 +3,6 @@
 -- input: payments
 -- input: skewed
 -- sink: changelog
--- status: pending joins
 -- long
 INSERT INTO output
 SELECT o.id, p.method, s.value FROM orders o

@@ -2,7 +2,6 @@
 -- input: orders
 -- input: payments
 -- sink: changelog
--- status: pending joins
 -- long
 INSERT INTO output
 SELECT o.id, p.method FROM orders o LEFT JOIN payments p

@@ -4,7 +4,6 @@
 -- {"key": 1, "value": "one"}
 -- {"key": 2, "value": "two"}
 -- {"key": 5, "value": null}
--- status: pending lookup joins
 -- long
 
 -- expect q13

@@ -1,6 +1,5 @@
 -- Nexmark q15: bids, bidders and auctions of each day, by ranks of price.
 -- pipeline: examples/nexmark/q15.sql
--- status: pending updating aggregates
 -- long
 
 -- expect q15

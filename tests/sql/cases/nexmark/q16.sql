@@ -1,6 +1,5 @@
 -- Nexmark q16: the same of each channel and day, with the minute of the last bid.
 -- pipeline: examples/nexmark/q16.sql
--- status: pending updating aggregates
 -- long
 
 -- expect q16

@@ -1,6 +1,5 @@
 -- Nexmark q18: the last bid of each bidder for each auction.
 -- pipeline: examples/nexmark/q18.sql
--- status: pending ROW_NUMBER() = 1
 -- long
 
 -- expect q18

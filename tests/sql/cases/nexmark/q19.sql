@@ -1,6 +1,5 @@
 -- Nexmark q19: the ten highest bids of each auction.
 -- pipeline: examples/nexmark/q19.sql
--- status: pending top-N by key
 -- long
 
 -- expect q19

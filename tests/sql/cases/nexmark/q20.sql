@@ -1,6 +1,5 @@
 -- Nexmark q20: bids with their auctions, of one category.
 -- pipeline: examples/nexmark/q20.sql
--- status: pending joins
 -- long
 
 -- expect q20

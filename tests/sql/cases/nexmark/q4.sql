@@ -1,6 +1,5 @@
 -- Nexmark q4: the mean of the final prices of each category.
 -- pipeline: examples/nexmark/q4.sql
--- status: pending joins
 -- long
 
 -- expect q4

@@ -1,6 +1,5 @@
 -- Nexmark q6: the mean of the final prices of the last ten auctions of each seller.
 -- pipeline: examples/nexmark/q6.sql
--- status: pending window functions over updating results
 -- long
 
 -- expect q6

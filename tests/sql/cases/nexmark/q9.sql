@@ -1,6 +1,5 @@
 -- Nexmark q9: the winning bid of each auction.
 -- pipeline: examples/nexmark/q9.sql
--- status: pending joins
 -- long
 
 -- expect q9

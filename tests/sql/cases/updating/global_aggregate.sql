@@ -1,7 +1,6 @@
 -- An aggregate without a key.
 -- input: rides
 -- sink: changelog
--- status: pending updating aggregates
 INSERT INTO output SELECT count(*) AS rides, min(price) AS least, max(price) AS most FROM rides;
 
 -- expect output

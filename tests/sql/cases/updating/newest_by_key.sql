@@ -1,7 +1,6 @@
 -- The newest row of each key.
 -- input: rides
 -- sink: changelog
--- status: pending ROW_NUMBER() = 1
 INSERT INTO output
 SELECT driver, at, price FROM (
     SELECT driver, at, price, ROW_NUMBER() OVER (PARTITION BY driver ORDER BY at DESC) AS n FROM rides)

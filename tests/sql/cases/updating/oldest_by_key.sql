@@ -1,7 +1,6 @@
 -- Deduplication: the first row of each key, by event time.
 -- input: payments
 -- sink: changelog
--- status: pending ROW_NUMBER() = 1
 -- long
 INSERT INTO output
 SELECT order_id, customer, method FROM (

@@ -1,7 +1,6 @@
 -- The three dearest rides of each driver.
 -- input: rides
 -- sink: changelog
--- status: pending top-N by key
 -- long
 INSERT INTO output
 SELECT driver, price, km, n FROM (

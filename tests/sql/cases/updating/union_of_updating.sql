@@ -1,7 +1,6 @@
 -- Two updating results as one.
 -- input: rides
 -- sink: changelog
--- status: pending updating aggregates
 -- long
 INSERT INTO output
 SELECT kind AS what, count(*) AS n FROM rides GROUP BY kind

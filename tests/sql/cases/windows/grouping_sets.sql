@@ -1,7 +1,5 @@
 -- Totals by kind, by flag, and over all.
 -- input: rides
--- status: pending GROUPING SETS
--- long
 INSERT INTO output
 SELECT window.start AS start, kind, done, count(*) AS rides FROM rides
 GROUP BY tumble(INTERVAL '1 hour'), GROUPING SETS ((kind), (done), ());

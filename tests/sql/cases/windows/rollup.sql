@@ -1,6 +1,5 @@
 -- ROLLUP beside a window.
 -- input: rides
--- status: pending ROLLUP
 -- long
 INSERT INTO output
 SELECT window.start AS start, kind, done, sum(price) AS total FROM rides

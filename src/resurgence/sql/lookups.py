@@ -1,0 +1,152 @@
+"""Lookup joins: each row of a stream meets the rows of a table at rest, as the table is then.
+
+The stream is on the left, and the join is an inner or a left one: a table that changes behind our
+back cannot say which of its rows were met by none. Nothing is kept, so rows that stay go in, and
+rows of the same kind, with the same event time, come out. A row that is taken back might meet
+another table than when it came; such rows are refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sqlglot import exp
+
+from resurgence.errors import SqlError
+from resurgence.graph.model import CHANGE, EVENT_TIME, Expression, LookupSpec
+from resurgence.ids import OperatorId
+from resurgence.sql.dialect import to_spark
+from resurgence.sql.expressions import Expressions
+from resurgence.sql.joins import Joins, conjuncts
+from resurgence.sql.operators import Operators, slug
+from resurgence.sql.projection import carried
+from resurgence.sql.relation import Attribute, Relation, RowKind, column_sql
+from resurgence.sql.tables import Table, attributes
+
+_EXAMPLE = "as in FROM events e JOIN {table} t ON e.key = t.key"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LookupRelation(Relation):
+    """A lookup table. No operator gives its rows: it can be joined, and nothing else."""
+
+    spec: LookupSpec
+
+
+def looked_up(table: Table) -> LookupRelation:
+    """A declared lookup table as a FROM clause sees it."""
+    columns = table.columns or ()
+    return LookupRelation(
+        operator=OperatorId(""),
+        attributes=attributes(columns),
+        has_event_time=False,
+        spec=LookupSpec(
+            name=table.name,
+            connector=table.connector,
+            options=table.options,
+            columns=columns,
+            ttl_micros=table.ttl_micros,
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class LookupJoins:
+    """Compiles the joins of a FROM clause whose right side is a lookup table."""
+
+    expressions: Expressions
+    operators: Operators
+
+    def compile(self, left: Relation, right: LookupRelation, node: exp.Join) -> Relation:
+        """The relation of all columns of both, with the kind and the event time of the left."""
+        join = self._join(node, right)
+        if left.kind is RowKind.UPDATING:
+            raise self._error(
+                node,
+                "rows that may be taken back cannot be looked up: the table may have changed when"
+                " a row is taken back",
+                f"join '{right.spec.name}' before rows are aggregated or joined, or do that in a"
+                " window",
+            )
+        found = _apart(right, left)
+        both = replace(left, attributes=(*left.attributes, *found.attributes))
+        joins = Joins(self.expressions, self.operators)
+        condition = joins.condition(node, left, found, both)
+        if not any(
+            each for part in conjuncts(condition) for each in joins.equality(part, left, found)
+        ):
+            raise self._error(
+                node,
+                "a join with a lookup table needs columns that must be equal",
+                _EXAMPLE.format(table=right.spec.name),
+            )
+        operator = self.operators.lookup_join(
+            left.operator,
+            right.spec,
+            join,
+            Expression(
+                name="on",
+                sql=to_spark(condition),
+                position=self.expressions.script.position(node),
+            ),
+            tuple(
+                Expression(name=made.column, sql=column_sql(each))
+                for made, each in zip(found.attributes, right.attributes, strict=True)
+            ),
+        )
+        joined = replace(both, operator=operator)
+        return self._without_doubles(joined, found, node) if node.args.get("using") else joined
+
+    def refused(self, relation: LookupRelation, node: exp.Expr) -> SqlError:
+        """For a lookup table that stands where rows come from."""
+        name = relation.spec.name
+        return self._error(
+            node,
+            f"table '{name}' is looked up: no rows come from it by themselves",
+            f"put the stream first, {_EXAMPLE.format(table=name)}",
+        )
+
+    def _join(self, node: exp.Join, right: LookupRelation) -> Literal["inner", "left"]:
+        words = [(node.method or ""), (node.side or ""), (node.kind or "")]
+        text = " ".join(each.upper() for each in words if each)
+        if text in ("", "INNER"):
+            return "inner"
+        if text in ("LEFT", "LEFT OUTER"):
+            return "left"
+        raise self._error(
+            node,
+            f"{text} JOIN is not supported with the lookup table '{right.spec.name}': rows come"
+            " from the stream alone",
+            "use JOIN or LEFT JOIN, with the stream on the left",
+        )
+
+    def _without_doubles(self, joined: Relation, found: Relation, node: exp.Join) -> Relation:
+        """With USING, the columns of the table that equal those of the stream are not shown."""
+        using = [each.name.lower() for each in node.args["using"]]
+        hidden = [each for each in found.attributes if each.name.lower() in using]
+        rest = [each for each in joined.attributes if each not in hidden]
+        # As everywhere, the columns of USING come first.
+        order = {name: place for place, name in enumerate(using)}
+        shown = tuple(sorted(rest, key=lambda each: order.get(each.name.lower(), len(order))))
+        select = [Expression(name=each.column, sql=column_sql(each)) for each in shown]
+        operator = self.operators.query(joined.operator, (*select, *carried(joined)))
+        return replace(joined, operator=operator, attributes=shown)
+
+    def _error(self, node: exp.Expr, message: str, hint: str) -> SqlError:
+        return self.expressions.script.error(node, message, hint)
+
+
+def _apart(right: LookupRelation, left: Relation) -> Relation:
+    """The table's columns under names that no column of the stream has."""
+    taken = {EVENT_TIME, CHANGE, *(each.column.lower() for each in left.attributes)}
+    renamed: list[Attribute] = []
+    for each in right.attributes:
+        name = f"{slug(right.spec.name)}_{each.name}"
+        column, copies = name, 1
+        while column.lower() in taken:
+            copies += 1
+            column = f"{name}_{copies}"
+        taken.add(column.lower())
+        renamed.append(replace(each, column=column))
+    return Relation(right.operator, tuple(renamed), has_event_time=False)

@@ -1,0 +1,106 @@
+"""Joins of streams: how long rows must be kept, and whether what is joined stays joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from resurgence.errors import SqlError
+from resurgence.graph.model import Graph, UpdatingQueryOperator
+
+Compile = Callable[..., Graph]
+Refusal = Callable[..., SqlError]
+
+SECOND = 1_000_000
+TABLES = """
+CREATE TABLE orders (id BIGINT, at TIMESTAMP, delivered TIMESTAMP, WATERMARK FOR at)
+WITH (connector = 'single_file', path = '/orders', type = 'source');
+CREATE TABLE payments (id BIGINT, at TIMESTAMP, WATERMARK FOR at)
+WITH (connector = 'single_file', path = '/payments', type = 'source');
+"""
+
+
+def join(graph: Graph) -> UpdatingQueryOperator:
+    return next(each for each in graph.operators if isinstance(each, UpdatingQueryOperator))
+
+
+@pytest.mark.parametrize(
+    ("condition", "seconds"),
+    [
+        ("p.at BETWEEN o.at AND o.at + INTERVAL '30 seconds'", 30),
+        ("o.at BETWEEN p.at - INTERVAL '5 seconds' AND p.at + INTERVAL '10 seconds'", 15),
+        ("p.at >= o.at AND p.at < o.at + INTERVAL '1 minute'", 60),
+        ("o.at <= p.at AND p.at - INTERVAL '1 minute' <= o.at", 60),
+        ("p.at > o.at + INTERVAL '50 seconds' AND p.at < o.at + INTERVAL '60 seconds'", 60),
+        ("p.at = o.at", 0),
+        ("p.at = o.at + INTERVAL '1 minute' - INTERVAL '10 seconds'", 50),
+        ("p.at >= o.at", None),
+        ("p.at >= o.at AND p.at >= o.at - INTERVAL '1 minute'", None),
+        ("p.at BETWEEN o.delivered AND o.delivered + INTERVAL '1 minute'", None),
+        ("p.at BETWEEN o.at AND o.at + INTERVAL '1 month'", None),
+        ("(p.at >= o.at OR p.at < o.at + INTERVAL '1 minute')", None),
+    ],
+)
+def test_a_condition_on_event_times_bounds_how_long_rows_are_kept(
+    compiled: Compile, condition: str, seconds: int | None
+) -> None:
+    graph = compiled(
+        f"{TABLES} SELECT o.id FROM orders o JOIN payments p ON o.id = p.id AND {condition}"
+    )
+    expected = None if seconds is None else seconds * SECOND
+    assert join(graph).keep_micros == expected
+
+
+def test_an_interval_takes_the_place_of_the_time_to_live(compiled: Compile) -> None:
+    sql = f"{TABLES} SET updating_ttl = INTERVAL '1 hour'; SELECT o.id FROM orders o JOIN payments p ON o.id = p.id"
+    assert join(compiled(sql)).ttl_micros == 3600 * SECOND
+    assert join(compiled(f"{sql} AND o.at = p.at")).ttl_micros is None
+
+
+def test_an_interval_needs_no_columns_that_are_equal(compiled: Compile) -> None:
+    graph = compiled(
+        f"{TABLES} SELECT o.id FROM orders o JOIN payments p ON p.at BETWEEN o.at AND o.at + INTERVAL '1 second'"
+    )
+    assert [each.keys for each in join(graph).inputs] == [(), ()]
+
+
+def test_what_is_joined_stays_and_what_is_missing_does_not(
+    compiled: Compile, refusal: Refusal
+) -> None:
+    for kind in ("JOIN", "LEFT SEMI JOIN"):
+        graph = compiled(f"{TABLES} SELECT o.id FROM orders o {kind} payments p ON o.id = p.id")
+        assert [each.connector for each in graph.sinks()] == ["stdout"]
+    for kind in ("LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT ANTI JOIN"):
+        error = refusal(f"{TABLES} SELECT o.id FROM orders o {kind} payments p ON o.id = p.id")
+        assert "takes only rows that stay" in error.message
+
+
+def test_joined_rows_have_the_later_event_time(compiled: Compile) -> None:
+    graph = compiled(
+        f"{TABLES} SELECT tumble(INTERVAL '1 hour') AS window, count(*) FROM orders o JOIN payments p"
+        " ON o.id = p.id GROUP BY window"
+    )
+    assert "greatest(`l_time`, `r_time`) AS `__event_time`" in join(graph).sql
+    assert [each.kind for each in graph.operators if each.kind != "query"] == [
+        "source",
+        "source",
+        "updating_query",
+        "window_aggregate",
+        "sink",
+    ]
+
+
+def test_windows_of_different_width_do_not_meet_by_their_start(compiled: Compile) -> None:
+    sides = " JOIN ".join(
+        f"(SELECT tumble(INTERVAL '{width}') AS w, count(*) AS n FROM rides GROUP BY w) {name}"
+        for width, name in (("1 minute", "a"), ("{} minute", "b"))
+    )
+    query = f"SELECT a.n, b.n FROM {sides} ON a.w.{{}} = b.w.{{}}"
+    for width, part, kind in (
+        (1, "start", "closed_query"),
+        (2, "start", "updating_query"),
+        (2, "end", "closed_query"),
+    ):
+        found = [each.kind for each in compiled(query.format(width, part, part)).operators]
+        assert kind in found
