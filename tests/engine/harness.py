@@ -97,6 +97,31 @@ class Job:
         raise AssertionError("the input has no end")
 
 
+@dataclass
+class SetClock:
+    """Stands still until it is set."""
+
+    at: datetime
+
+    def now(self) -> datetime:
+        return self.at
+
+
+def query_job(
+    spark: SparkSession,
+    folder: Path,
+    functions: Mapping[str, UserFunction],
+    query: str,
+    *,
+    columns: str,
+    rows: Iterable[Mapping[str, object]],
+) -> Job:
+    """A job that reads rows as the table `events`, and writes what a query gives to `out.json`."""
+    sql = source_table(write_lines(folder / "events.json", rows), columns)
+    sql += sink_table(folder / "out.json", name="out", connector="single_file")
+    return Job(spark, folder, f"{sql}INSERT INTO out {query}", functions)
+
+
 def random_legs(seed: int, rows: int, epochs: int, parallelism: Sequence[int]) -> list[Leg]:
     """A random cut of so many rows into so many epochs, each with the next parallelism."""
     dice = random.Random(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
@@ -20,7 +21,7 @@ from resurgence.errors import (
     WrongResult,
 )
 from resurgence.udf import UserFunction, load_functions
-from tests.engine.harness import Job, read_lines, sink_table, source_table, write_lines
+from tests.engine.harness import query_job, read_lines
 
 FUNCTIONS = """
     import asyncio
@@ -83,20 +84,7 @@ ROWS: list[dict[str, object]] = [
 ]
 
 
-@pytest.fixture
-def functions(tmp_path: Path) -> dict[str, UserFunction]:
-    path = tmp_path / "functions.py"
-    path.write_text(dedent(FUNCTIONS))
-    return load_functions(path)
-
-
-def job_of(
-    spark: SparkSession, folder: Path, functions: dict[str, UserFunction], query: str
-) -> Job:
-    path = write_lines(folder / "events.json", ROWS)
-    sql = source_table(path, COLUMNS)
-    sql += sink_table(folder / "out.json", name="out", connector="single_file")
-    return Job(spark, folder, f"{sql}INSERT INTO out {query}", functions)
+job_of = partial(query_job, columns=COLUMNS, rows=ROWS)
 
 
 def one(folder: Path, text: str) -> UserFunction:

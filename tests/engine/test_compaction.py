@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 
 from resurgence.engine.compaction import Compactor
 from resurgence.engine.epoch import Engine
-from resurgence.engine.time_table import TimeTable, Written
+from resurgence.engine.state_writer import Written
+from resurgence.engine.time_table import TimeTable
 from resurgence.errors import TaskFailed
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.key_groups import owned_groups

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -10,19 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.ids import OperatorId
-from tests.engine.harness import Job, Leg, sink_table, source_table, write_lines
+from tests.engine.harness import Job, Leg, SetClock, sink_table, source_table, write_lines
 
 COLUMNS = "(counter BIGINT NOT NULL, timestamp TIMESTAMP NOT NULL, WATERMARK FOR timestamp)"
-
-
-@dataclass
-class SetClock:
-    """Stands still until it is set."""
-
-    at: datetime
-
-    def now(self) -> datetime:
-        return self.at
 
 
 def table(name: str, rate: str, more: str = "") -> str:

@@ -10,19 +10,9 @@ from pyspark.sql import SparkSession
 
 from resurgence.connectors.impulse import COLUMNS, ImpulseSource
 from resurgence.errors import UserError
-from tests.engine.harness import Job, Leg, read_lines, sink_table
+from tests.engine.harness import Job, Leg, SetClock, read_lines, sink_table
 
 NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
-
-
-class SetClock:
-    """A clock that stands until it is moved."""
-
-    def __init__(self, at: datetime) -> None:
-        self.at = at
-
-    def now(self) -> datetime:
-        return self.at
 
 
 def source(**options: str) -> ImpulseSource:

@@ -28,7 +28,7 @@ from resurgence.engine.spark_errors import translate
 from resurgence.errors import InjectedFault, ResurgenceError
 from resurgence.ids import Epoch, JobName
 from resurgence.sql import compile_pipeline
-from tests.engine.harness import Job, Leg, read_lines, source_table, write_lines
+from tests.engine.harness import Job, Leg, SetClock, read_lines, source_table, write_lines
 from tests.postgres import PostgresServer
 
 START = datetime(2024, 3, 1, tzinfo=UTC)
@@ -38,22 +38,12 @@ LEFT = INNER.replace("JOIN", "LEFT JOIN")
 
 
 @dataclass
-class SetClock:
-    """Stands still until it is set."""
-
-    at: datetime = START
-
-    def now(self) -> datetime:
-        return self.at
-
-
-@dataclass
 class Ground:
     """A stream of six events, two of each customer, and a table of customers."""
 
     spark: SparkSession
     folder: Path
-    clock: SetClock = field(default_factory=SetClock)
+    clock: SetClock = field(default_factory=lambda: SetClock(START))
 
     @property
     def customers(self) -> Path:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,7 +27,7 @@ from resurgence.graph.model import (
 )
 from resurgence.ids import JobName, OperatorId
 from resurgence.storage.object_store import ObjectStore
-from tests.engine.harness import read_lines, write_lines
+from tests.engine.harness import SetClock, read_lines, write_lines
 from tests.engine.updating import kept, query
 
 SOURCE, QUERY, SINK = OperatorId("source"), OperatorId("updating-1"), OperatorId("sink")
@@ -40,16 +39,6 @@ DISTINCT = query(
     "SELECT name, count(*) AS n FROM {input_0} GROUP BY name",
     kept("user, name", "name", updating=True),
 )
-
-
-@dataclass
-class SetClock:
-    """Stands still until it is set."""
-
-    at: datetime
-
-    def now(self) -> datetime:
-        return self.at
 
 
 def pipeline(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,7 +14,11 @@ from resurgence.engine.spark_errors import translate
 from resurgence.engine.user_call import guarded
 from resurgence.errors import ErrorDomain, FunctionFailed, RetryHint, WrongResult
 from resurgence.udf import UserFunction, load_functions
-from tests.engine.harness import Job, Leg, read_lines, sink_table, source_table, write_lines
+from tests.engine.harness import (
+    Leg,
+    query_job,
+    read_lines,
+)
 
 COLUMNS = "at TIMESTAMP, number BIGINT, word TEXT, weight INT"
 ROWS: list[dict[str, object]] = [
@@ -73,20 +78,7 @@ FUNCTIONS = """
 """
 
 
-@pytest.fixture
-def functions(tmp_path: Path) -> dict[str, UserFunction]:
-    path = tmp_path / "functions.py"
-    path.write_text(dedent(FUNCTIONS))
-    return load_functions(path)
-
-
-def job_of(
-    spark: SparkSession, folder: Path, functions: dict[str, UserFunction], query: str
-) -> Job:
-    path = write_lines(folder / "events.json", ROWS)
-    sql = source_table(path, COLUMNS)
-    sql += sink_table(folder / "out.json", name="out", connector="single_file")
-    return Job(spark, folder, f"{sql}INSERT INTO out {query}", functions)
+job_of = partial(query_job, columns=COLUMNS, rows=ROWS)
 
 
 def test_a_function_of_a_row_sees_values_and_only_the_nulls_it_asks_for(

@@ -116,12 +116,9 @@ def render(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 def explain_bad_line(text: str, columns: Sequence[Column]) -> tuple[str, int]:
     """(what is wrong, column from 1) of a line that did not parse."""
-    try:
-        tree = json.loads(text)
-    except json.JSONDecodeError as error:
-        return f"not JSON: {error.msg.lower()}", error.colno
+    tree = json_lines.object_in(text)
     if not isinstance(tree, dict):
-        return "not a JSON object", 1
+        return tree
     op = tree.get("op")
     if op not in _NEEDED:
         shown = "missing" if op is None else json.dumps(op)

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
+from typing import Any
 
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
@@ -117,14 +118,20 @@ def _holds_timestamp(kind: DataType) -> bool:
     return isinstance(kind, TimestampType | TimestampNTZType)
 
 
-def explain_bad_line(text: str, columns: Sequence[Column]) -> tuple[str, int]:
-    """(what is wrong, column from 1) of a line that did not parse."""
+def object_in(text: str) -> dict[str, Any] | tuple[str, int]:
+    """The JSON object that a line is, or (what is wrong, column from 1)."""
     try:
         tree = json.loads(text)
     except json.JSONDecodeError as error:
         return f"not JSON: {error.msg.lower()}", error.colno
+    return tree if isinstance(tree, dict) else ("not a JSON object", 1)
+
+
+def explain_bad_line(text: str, columns: Sequence[Column]) -> tuple[str, int]:
+    """(what is wrong, column from 1) of a line that did not parse."""
+    tree = object_in(text)
     if not isinstance(tree, dict):
-        return "not a JSON object", 1
+        return tree
     missing = [each.name for each in columns if not each.nullable and tree.get(each.name) is None]
     if missing:
         place = text.find(f'"{missing[0]}"')

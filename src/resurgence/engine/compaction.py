@@ -23,7 +23,8 @@ from pyspark.sql import DataFrame
 from resurgence.config import Settings
 from resurgence.engine.key_table import KeyTable
 from resurgence.engine.pipeline import Pipeline
-from resurgence.engine.time_table import TimeTable, Written
+from resurgence.engine.state_writer import Written
+from resurgence.engine.time_table import TimeTable
 from resurgence.errors import TaskFailed
 from resurgence.ids import Epoch, Generation, OperatorId
 from resurgence.state.records import END_OF_TIME

@@ -19,7 +19,7 @@ from resurgence.engine.operators.window_aggregate import PARTIALS
 from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.profile import EpochProfile
 from resurgence.engine.source_reader import Reading, SourceReader
-from resurgence.engine.time_table import Written
+from resurgence.engine.state_writer import Written
 from resurgence.graph.model import (
     EVENT_TIME,
     LateRowsOperator,

@@ -16,39 +16,24 @@ these rows are still there, so it does not matter what is merged meanwhile.
 
 from __future__ import annotations
 
-import os
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import (
-    BooleanType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
-from resurgence.connectors.tasks import ArrowFunction, current_subtask
+from resurgence.connectors.tasks import ArrowFunction
 from resurgence.engine.live_files import LiveFiles
-from resurgence.engine.time_table import PartialFault, Written
+from resurgence.engine.state_writer import GROUP, Fill, NewFile, StateWriter, Written
 from resurgence.graph.model import CHANGE
 from resurgence.ids import Epoch, Generation
-from resurgence.state.key_groups import (
-    KEY_GROUPS,
-    FileSlice,
-    deal,
-    owned_groups,
-    shuffle_partitions,
-)
+from resurgence.state.key_groups import KEY_GROUPS, FileSlice, deal, shuffle_partitions
 from resurgence.state.records import StateFile, TableCheckpoint, TableKind
 from resurgence.storage.object_store import shared_store
-from resurgence.storage.parquet import ParquetEncoder, create_new, read_bins, time_bounds
-from resurgence.testing.faults import FaultAction, FaultPoint, strike
+from resurgence.storage.parquet import read_bins
+from resurgence.testing.faults import FaultAction
 
 KEY = "__key"
 """The column with the hash of a row's key: a whole number of 62 bits."""
@@ -59,21 +44,10 @@ TIME = "__time"
 NEW = "__new"
 """The column that says whether a row that is read was just written. It is not stored."""
 
-GROUP = "__key_group"
 TOUCHED_AT = "touched_at"
 
 _KEY_END = 2**62
 _GROUP_OF_KEY = f"pmod(hash({KEY}), {KEY_GROUPS})"
-_COUNTS = ("rows", "bytes", "time_start", "time_end", "kept")
-_WRITTEN = StructType(
-    [
-        StructField("path", StringType()),
-        StructField("subtask", IntegerType()),
-        StructField("key_groups", StringType()),
-        StructField("digest", StringType()),
-        *(StructField(name, LongType()) for name in _COUNTS),
-    ]
-)
 
 
 class KeyTable(LiveFiles):
@@ -91,7 +65,7 @@ class KeyTable(LiveFiles):
         super().__init__(parallelism)
         self._ttl = ttl_micros
         self._url = url
-        self._folder = folder
+        self._writer = StateWriter(url, folder)
         self.schema = StructType(
             [
                 StructField(KEY, LongType()),
@@ -160,30 +134,13 @@ class KeyTable(LiveFiles):
         table until they are appended to it. With `time`, they are an epoch's: those of their keys
         that had been forgotten begin anew.
         """
-        planned = PartialFault(fault, epoch, os.getpid()) if fault else None
         since = None if time is None else self.since(time)
         held = self.files if since is not None else ()
-        task = _writer(self._url, f"{self._folder}/{epoch}-{generation}", held, since, planned)
         grouped = rows.selectExpr(
             *(f"`{each}`" for each in self.schema.names), f"{_GROUP_OF_KEY} AS {GROUP}"
         )
-        written = grouped.mapInArrow(task, _WRITTEN).collect()
-        files = tuple(
-            StateFile(
-                path=row.path,
-                subtask=row.subtask,
-                epoch=epoch,
-                rows=row.rows,
-                bytes=row.bytes,
-                key_groups=int(row.key_groups, 16),
-                time_start=row.time_start,
-                time_end=row.time_end,
-                digest=row.digest,
-            )
-            for row in sorted(written, key=lambda row: int(row.subtask))
-            if row.path is not None
-        )
-        return Written(files, kept_rows=sum(int(row.kept) for row in written), late_rows=0)
+        fill = _filling(self._url, held, since)
+        return self._writer.write(grouped, fill, TIME, epoch, generation, fault)
 
     def read_touched(
         self, spark: SparkSession, fresh: tuple[StateFile, ...]
@@ -211,9 +168,7 @@ class KeyTable(LiveFiles):
             every = tuple(each.file for each in slices)
             rows = self._rows(spark, _Reading(files, every, self._ttl, since=self.since(time)))
             if any(each.partial for each in chosen):
-                owned = owned_groups(subtask, self._parallelism)
-                signed = owned - 2**KEY_GROUPS if owned >= 2 ** (KEY_GROUPS - 1) else owned
-                rows = rows.where(f"shiftright({signed}L, {_GROUP_OF_KEY}) & 1 = 1")
+                rows = rows.where(self.is_owned(subtask, _GROUP_OF_KEY))
             found.append(rows)
         return tuple(found)
 
@@ -222,57 +177,23 @@ class KeyTable(LiveFiles):
         return spark.range(0, 1, 1, 1).mapInArrow(_reader(self._url, reading), schema)
 
 
-def _writer(
-    url: str,
-    prefix: str,
-    held: tuple[StateFile, ...],
-    since: int | None,
-    fault: PartialFault | None,
-) -> ArrowFunction:
-    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        subtask = current_subtask()
-        encoder = ParquetEncoder((TIME,))
-        bounds: list[int] = []
-        groups: set[int] = set()
+def _filling(url: str, held: tuple[StateFile, ...], since: int | None) -> Fill:
+    def fill(batches: Iterable[pa.RecordBatch], file: NewFile) -> None:
         touched: list[pa.Array] = []
-        kept = 0
-        batch: pa.RecordBatch | None = None
-        for given in batches:
-            if given.num_rows:
-                groups.update(pc.unique(given.column(GROUP)).to_pylist())
-                batch = _nullable(given.drop_columns([GROUP]))
-                encoder.add(batch)
-                bounds.extend(time_bounds(batch, TIME))
-                kept += batch.num_rows
-                if since is not None:
-                    touched.append(pc.unique(batch.column(KEY)))
-        held_groups = sum(1 << group for group in groups)
-        if since is not None and batch is not None:
-            mine = tuple(each for each in held if each.key_groups & held_groups)
-            forgotten = _forgotten(url, mine, since, _distinct(touched))
-            if len(forgotten):
-                encoder.add(_markers(batch.schema, forgotten, max(bounds)))
-        encoded = encoder.finish()
-        path = None
-        if encoded is not None:
-            path = f"{prefix}-{subtask}-{uuid.uuid4().hex[:12]}.parquet"
-            create_new(shared_store(url), path, encoded.data)
-        if fault is not None and subtask == 0:
-            strike(fault.action, FaultPoint.STATE_PARTIAL, fault.epoch, fault.worker_pid)
-        row = {
-            "path": pa.array([path], pa.string()),
-            "subtask": pa.array([subtask], pa.int32()),
-            "key_groups": [f"{held_groups:016x}"],
-            "digest": pa.array([encoded.digest if encoded else None], pa.string()),
-            "rows": [encoded.rows if encoded else 0],
-            "bytes": [len(encoded.data) if encoded else 0],
-            "time_start": [min(bounds, default=0)],
-            "time_end": [max(bounds, default=0)],
-            "kept": [kept],
-        }
-        yield pa.RecordBatch.from_pydict(row)
+        schema: pa.Schema | None = None
+        for batch in batches:
+            file.add(batch)
+            file.kept += batch.num_rows
+            touched.append(pc.unique(batch.column(KEY)))
+            schema = batch.drop_columns([GROUP]).schema
+        if since is None or schema is None or not file.kept:
+            return
+        mine = tuple(each for each in held if each.key_groups & file.key_groups)
+        forgotten = _forgotten(url, mine, since, _distinct(touched))
+        if len(forgotten):
+            file.add_ungrouped(_markers(schema, forgotten, max(file.bounds)))
 
-    return write
+    return fill
 
 
 def _forgotten(url: str, held: tuple[StateFile, ...], since: int, touched: pa.Array) -> pa.Array:
@@ -294,7 +215,7 @@ def _markers(schema: pa.Schema, keys: pa.Array, time: int) -> pa.RecordBatch:
     columns = [pa.nulls(len(keys), each.type) for each in schema]
     columns[schema.get_field_index(KEY)] = keys
     columns[schema.get_field_index(TIME)] = pa.repeat(pa.scalar(time, pa.int64()), len(keys))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return pa.RecordBatch.from_arrays(columns, schema.names)
 
 
 @dataclass(frozen=True)
@@ -402,11 +323,6 @@ def _batches(url: str, file: StateFile, keys: pa.Array | None) -> Iterator[pa.Re
 def _distinct(parts: list[pa.Array]) -> pa.Array:
     """The distinct keys of some arrays."""
     return pc.unique(pa.chunked_array(parts, pa.int64()))
-
-
-def _nullable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Batches agree in names and types, not in what they say of nulls."""
-    return pa.RecordBatch.from_arrays(batch.columns, batch.schema.names)
 
 
 def _tagged(batch: pa.RecordBatch, *, new: bool) -> pa.RecordBatch:

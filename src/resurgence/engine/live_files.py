@@ -5,7 +5,7 @@ It knows nothing of what is in them. Changes become durable with the next checkp
 
 from __future__ import annotations
 
-from resurgence.state.key_groups import FileSlice, deal
+from resurgence.state.key_groups import KEY_GROUPS, FileSlice, deal, owned_groups
 from resurgence.state.records import StateFile
 
 
@@ -52,6 +52,12 @@ class LiveFiles:
         ):
             by_size.pop()
         return frozenset(each.path for each in by_size)
+
+    def is_owned(self, subtask: int, group: str) -> str:
+        """A condition in SQL: rows of this group are the subtask's."""
+        owned = owned_groups(subtask, self._parallelism)
+        signed = owned - 2**KEY_GROUPS if owned >= 2 ** (KEY_GROUPS - 1) else owned
+        return f"shiftright({signed}L, {group}) & 1 = 1"
 
     def fullest_subtask(self) -> int:
         """How many live files the subtask with the most of them has."""
