@@ -119,12 +119,15 @@ def test_a_child_process_cannot_find_the_gateway(spark: SparkSession) -> None:
 _PROGRAM = """
 import json, os, sys, time
 from pathlib import Path
-from resurgence.engine.session import start_session
+from resurgence.engine.session import attach, launch
 
-spark, jvm = start_session(
+jvm = launch(
     app_name="child", master="local[2]", memory="1g", shuffle_partitions=2, log_file=Path(sys.argv[1]),
     conf={"spark.note": " a=b: c\\\\d #e"},
 )
+# Others import it meanwhile: two threads amid its circular imports see half of it.
+assert "pyspark" not in sys.modules
+spark = attach(jvm)
 spark.range(0, 10, 1, 2).mapInArrow(lambda batches: batches, "id long").collect()
 note = spark.conf.get("spark.note")
 print(json.dumps({"jvm": jvm.pid, "directory": str(jvm.directory), "note": note}), flush=True)

@@ -216,6 +216,47 @@ def test_idle_keys_are_forgotten_whatever_is_merged_meanwhile(
             job.restart(dice.choice([1, 3]))
 
 
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_keys_of_a_join_are_forgotten_on_both_sides_at_once(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    """A row of either side keeps the rows of both. Who comes after they were forgotten meets none."""
+    dice = random.Random(seed)
+    operator = join("FULL").model_copy(update={"ttl_micros": 100})
+    job = UpdatingJob(spark, tmp_path, operator, (DIMENSION, FACTS))
+    held: dict[int, tuple[list[Row], list[Row]]] = {}
+    touched_at: dict[int, int] = {}
+
+    def joined(key: int) -> Counter[str]:
+        left, right = held.get(key, ([], []))
+        nothing: list[Row] = [(None, None)] if left or right else []
+        pairs = itertools.product(left or nothing, right or nothing)
+        return Counter(exact((*one, *other)) for one, other in pairs)
+
+    for _ in range(8):
+        job.time += dice.choice([0, 30, 60, 101])
+        sides: tuple[list[Row], list[Row]] = (
+            [(dice.randrange(4), dice.choice("xyz")) for _ in range(dice.randrange(3))],
+            [(dice.randrange(4), Decimal(dice.randrange(5))) for _ in range(dice.randrange(3))],
+        )
+        touched = {key for rows in sides for key, _ in rows if isinstance(key, int)}
+        for key in touched:
+            if job.time - touched_at.get(key, job.time) > 100:
+                del held[key]
+        before = sum((joined(key) for key in touched), Counter[str]())
+        for key in touched:
+            touched_at[key] = job.time
+            for kept_rows, rows in zip(held.setdefault(key, ([], [])), sides, strict=True):
+                kept_rows.extend(row for row in rows if row[0] == key)
+        after = sum((joined(key) for key in touched), Counter[str]())
+        job.view = before.copy()
+        job.run(*sides)
+        assert job.view == after
+        job.compact(frozenset(each.path for each in job.query.table.files if dice.random() < 0.5))
+        if dice.random() < 0.3:
+            job.restart(dice.choice([1, 3]))
+
+
 def test_changes_of_one_query_are_the_input_of_another(spark: SparkSession, tmp_path: Path) -> None:
     inner = UpdatingJob(
         spark,

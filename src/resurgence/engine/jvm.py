@@ -21,6 +21,7 @@ import importlib.util
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
@@ -302,13 +303,13 @@ def _start(
 def _wait_for_gateway(
     process: subprocess.Popen[bytes], connection_file: Path, give_up_at: float
 ) -> Gateway | None:
-    # Imported here, while the JVM starts.
-    from pyspark.serializers import UTF8Deserializer, read_int
-
     while time.monotonic() < give_up_at:
         if connection_file.exists():  # renamed into place, so never half written
-            with connection_file.open("rb") as stream:
-                return Gateway(read_int(stream), UTF8Deserializer().loads(stream))
+            # Two big-endian numbers, the second the length of the secret. PySpark can read them,
+            # but must not be imported here: another thread is importing it.
+            content = connection_file.read_bytes()
+            port, length = struct.unpack_from(">ii", content)
+            return Gateway(port, content[8 : 8 + length].decode())
         if process.poll() is not None:
             return None
         time.sleep(0.01)

@@ -42,15 +42,19 @@ class Joins:
 
     expressions: Expressions
     operators: Operators
+    read: frozenset[str] | None = None
+    """The names that the query reads, in lower case. None: whatever there is."""
 
     def compile(self, left: Relation, right: Relation, node: exp.Join) -> Relation:
-        """The relation of all columns of both."""
+        """The relation of all columns of both that are read: others would be kept for nobody."""
         kind = self._kind(node)
-        left, right = _apart(left, "l"), _apart(right, "r")
+        read = None if self.read is None else self.read | names_in(node)
+        left, right = _apart(left.only(read), "l"), _apart(right.only(read), "r")
         both = Relation(
             operator=left.operator,
             attributes=(*left.attributes, *right.attributes),
             has_event_time=left.has_event_time and right.has_event_time,
+            unread=(*left.unread, *right.unread),
         )
         condition = self.condition(node, left, right, both)
         equalities = [
@@ -59,12 +63,14 @@ class Joins:
         shown = _shown(left, right, kind, [each.name for each in node.args.get("using") or []])
         closed = left.kind is RowKind.CLOSED and right.kind is RowKind.CLOSED
         if closed and any(_same_window(each, left, right) for each in equalities):
-            return self._closed(left, right, kind, condition, node, shown)
+            joined = self._closed(left, right, kind, condition, node, shown)
+            return replace(joined, unread=both.unread)
         keep_micros = self._keep_micros(condition, left, right)
         if not equalities and keep_micros is None:
             hint = "add ON a.key = b.key; for windows, a.window = b.window"
             raise self._error(node, "a join needs columns that must be equal", hint)
-        return self._updating(left, right, kind, condition, equalities, node, shown, keep_micros)
+        joined = self._updating(left, right, kind, condition, equalities, node, shown, keep_micros)
+        return replace(joined, unread=both.unread)
 
     # ---------------------------------------------------------------- the two ways
 
@@ -133,7 +139,7 @@ class Joins:
         return replace(joined, operator=self.operators.query(operator, (*select, *carried(joined))))
 
     def _kept(self, side: Relation, letter: str, keys: list[exp.Expr]) -> UpdatingInput:
-        """All columns of a side, and what must be equal as columns of its own."""
+        """The columns of a side, and what must be equal as columns of its own."""
         columns = [Expression(name=each.column, sql=_original(each)) for each in side.attributes]
         if side.has_event_time:
             columns.append(Expression(name=f"{letter}_time", sql=f"`{EVENT_TIME}`"))
@@ -358,6 +364,11 @@ def _time_term(node: exp.Expr, side: Relation) -> int | None:
         return time + offset if isinstance(node, exp.Add) else time - offset
     times = {column_sql(each) for each in side.attributes if each.is_event_time}
     return 0 if side.has_event_time and to_spark(node) in times else None
+
+
+def names_in(node: exp.Expr) -> frozenset[str]:
+    """All names that stand in a query or a part of one, in lower case."""
+    return frozenset(each.name.lower() for each in node.find_all(exp.Identifier))
 
 
 def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:

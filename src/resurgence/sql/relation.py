@@ -64,6 +64,8 @@ class Relation:
     kind: RowKind = RowKind.APPENDED
     width_micros: int | None = None
     """Of windows that are all as wide: the start tells the end."""
+    unread: tuple[str, ...] = ()
+    """Columns that it could have had, had anybody read them: for hints."""
 
     @property
     def tables(self) -> list[str]:
@@ -74,6 +76,14 @@ class Relation:
         """The same under one name."""
         attributes = tuple(replace(each, table=table) for each in self.attributes)
         return replace(self, attributes=attributes)
+
+    def only(self, names: frozenset[str] | None) -> Relation:
+        """The same with the columns that have one of these names; None: with all."""
+        if names is None:
+            return self
+        kept = tuple(each for each in self.attributes if each.name.lower() in names)
+        dropped = (each.name for each in self.attributes if each not in kept)
+        return replace(self, attributes=kept, unread=(*self.unread, *dropped))
 
     def with_names(self, nodes: Sequence[exp.Expr], script: Script) -> Relation:
         """The same with other names for its columns, in their order."""
@@ -139,9 +149,12 @@ class Relation:
         self, node: exp.Column, parts: list[str], table: str | None, script: Script
     ) -> Exception:
         names = [
-            each.name
-            for each in self.attributes
-            if table is None or each in self.find(each.name, table)
+            *(
+                each.name
+                for each in self.attributes
+                if table is None or each in self.find(each.name, table)
+            ),
+            *self.unread,
         ]
         if len(parts) > 1:
             message = f"'{parts[0]}' is neither a table of this query nor a column"

@@ -12,7 +12,7 @@ from resurgence.graph.model import Expression
 from resurgence.sql.aggregate import Aggregation
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.grouping import is_aggregated
-from resurgence.sql.joins import Joins
+from resurgence.sql.joins import Joins, names_in
 from resurgence.sql.lookups import LookupJoins, LookupRelation
 from resurgence.sql.operators import Operators
 from resurgence.sql.projection import Item, carried, named_items, star_items, told_by
@@ -69,8 +69,8 @@ class Selects:
         if select.args.get("qualify"):
             return self._qualified(select, lookup)
         self._refuse_clauses(select, _READ_CLAUSES)
+        joins = self._joins(select)
         source = self._from(select, lookup)
-        joins = Joins(self.expressions, self.operators)
         source = Subqueries(
             self.expressions,
             joins,
@@ -101,7 +101,7 @@ class Selects:
         where = self._where(select, source)
         chosen = named_items(items)
         if where is None and _changes_nothing(chosen, source):
-            return source.named(None)
+            return replace(source.named(None), unread=())
         operator = self.operators.query(
             source.operator,
             (*(expression for _, expression in chosen), *carried(source)),
@@ -250,7 +250,7 @@ class Selects:
                 select, "SELECT needs FROM: a stream must have a source", "add FROM and a table"
             )
         relation = self._from_item(clause.this, lookup)
-        lookups = LookupJoins(self.expressions, self.operators)
+        joins, lookups = self._joins(select), LookupJoins(self.expressions, self.operators)
         if isinstance(relation, LookupRelation):
             raise lookups.refused(relation, clause.this)
         for join in select.args.get("joins") or []:
@@ -261,10 +261,15 @@ class Selects:
             if isinstance(right, LookupRelation):
                 relation = lookups.compile(relation, right, join)
                 continue
-            relation = Joins(self.expressions, self.operators).compile(relation, right, join)
+            relation = joins.compile(relation, right, join)
         for lateral in select.args.get("laterals") or []:
             relation = self._exploded(relation, lateral)
         return relation
+
+    def _joins(self, select: exp.Select) -> Joins:
+        """For the joins of a query: what no name in it can mean is not joined."""
+        read = None if select.is_star else names_in(select)
+        return Joins(self.expressions, self.operators, read)
 
     def _exploded(self, relation: Relation, node: exp.Expr) -> Relation:
         """Each row once for every element of an array in it: UNNEST and LATERAL VIEW explode()."""

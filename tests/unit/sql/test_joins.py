@@ -104,3 +104,50 @@ def test_windows_of_different_width_do_not_meet_by_their_start(compiled: Compile
     ):
         found = [each.kind for each in compiled(query.format(width, part, part)).operators]
         assert kind in found
+
+
+@pytest.mark.parametrize(
+    ("query", "kept"),
+    [
+        ("SELECT o.id FROM orders o JOIN payments p ON o.id = p.id", [["id"], ["id"]]),
+        (
+            "SELECT 1 FROM orders o JOIN payments p USING (id) WHERE delivered > p.at",
+            [["id", "at", "delivered"], ["id", "at"]],
+        ),
+        (
+            "SELECT tumble(INTERVAL '1 hour') AS w, count(*) FROM orders o JOIN payments p"
+            " ON o.id = p.id GROUP BY w",
+            [["id"], ["id"]],
+        ),
+        (
+            "SELECT o.* FROM orders o JOIN payments p ON o.id = p.id",
+            [["id", "at", "delivered"], ["id", "at"]],
+        ),
+        (
+            "SELECT o.id FROM orders o WHERE EXISTS (SELECT * FROM payments p WHERE p.id = o.id)",
+            [["id"], ["id"]],
+        ),
+        (
+            "SELECT id FROM orders WHERE id IN (SELECT floor(id / 2) FROM payments)",
+            [["id"], ["floor"]],
+        ),
+    ],
+)
+def test_columns_that_nobody_reads_are_not_kept(
+    compiled: Compile, query: str, kept: list[list[str]]
+) -> None:
+    graph = compiled(f"{TABLES} {query}")
+    found = [
+        [
+            each.sql.strip("`")
+            for each in fed.columns
+            if each.name not in (*fed.keys, "l_time", "r_time")
+        ]
+        for fed in join(graph).inputs
+    ]
+    assert found == kept
+
+
+def test_a_column_that_nobody_reads_is_still_suggested(refusal: Refusal) -> None:
+    error = refusal(f"{TABLES} SELECT o.deliverd FROM orders o JOIN payments p ON o.id = p.id")
+    assert "did you mean 'delivered'" in error.hint
