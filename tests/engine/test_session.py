@@ -203,6 +203,7 @@ def test_a_bad_archive_is_survived(
 ) -> None:
     monkeypatch.setenv("RESURGENCE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # Java says that it has read them.
     archive = jvm.archive_path(jvm.find_java())
     archive.parent.mkdir()
     archive.write_bytes(content)

@@ -102,7 +102,13 @@ def merged(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "fault", ["state.partial", "state.written", "metadata.written", "manifest.published"]
+    "fault",
+    [
+        "state.partial",
+        pytest.param("state.written", marks=pytest.mark.long),
+        pytest.param("metadata.written", marks=pytest.mark.long),
+        "manifest.published",
+    ],
 )
 def test_a_change_stream_survives_a_fault_and_another_parallelism(
     spark: SparkSession, tmp_path: Path, fault: str

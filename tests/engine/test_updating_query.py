@@ -86,11 +86,19 @@ CASES: dict[str, tuple[UpdatingQueryOperator, tuple[str, ...], tuple[Maker, ...]
         for kind in ("SEMI", "ANTI")
     },
 }
+MIRRORED = ("right join", "semi join")
+"""Others show the same from the other side."""
 
 
 @pytest.mark.parametrize(
     ("case", "changing"),
-    [*((case, True) for case in CASES), *((case, False) for case in ("aggregates", "full join"))],
+    [
+        *(
+            pytest.param(case, True, marks=[pytest.mark.long] if case in MIRRORED else [])
+            for case in CASES
+        ),
+        *((case, False) for case in ("aggregates", "full join")),
+    ],
 )
 def test_changes_come_to_the_batch_answer_after_every_epoch(
     spark: SparkSession, tmp_path: Path, case: str, changing: bool
@@ -186,7 +194,7 @@ def test_a_global_aggregate_has_no_row_before_there_was_input(
     assert job.changes == [("(1, 3, 'c')", 1)]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_idle_keys_are_forgotten_whatever_is_merged_meanwhile(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:

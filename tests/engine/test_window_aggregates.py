@@ -124,7 +124,9 @@ FROM events GROUP BY {window}, upper(word), small % 3, label
 """
 
 
-@pytest.mark.parametrize(("seed", "parallelism"), [(1, 1), (2, 2), (3, 3)])
+@pytest.mark.parametrize(
+    ("seed", "parallelism"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.long), (3, 3)]
+)
 def test_every_aggregate_gives_the_batch_answer(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: int
 ) -> None:

@@ -126,9 +126,10 @@ async def test_a_request_that_cannot_be_stored_is_refused_and_changes_nothing(
     before = await service.record()
     if asked == "start":
         before = replace(before, desired=replace(before.desired, run=1))
-    service.database.failing_calls = 1
+    service.database.failing_calls = 10_000
     with pytest.raises(StorageError):
         await ASKED[asked](service.controller)
+    service.database.failing_calls = 0
     after = await service.record()
     assert (after.desired, after.pipeline) == (before.desired, before.pipeline)
     assert after.status.state is StateName.RUNNING
