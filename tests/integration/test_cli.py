@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.conftest import QUICK, SQL, Project, settings
+from tests.sql.changelog import merge
 
 
 def assert_clean(done: subprocess.CompletedProcess[str]) -> None:
@@ -162,7 +163,9 @@ def test_a_type_error_that_only_spark_sees_is_exit_2_at_its_place(project: Proje
 
 
 @pytest.mark.timeout(200)
-def test_a_bare_select_prints_rows_and_python_functions_can_be_called(project: Project) -> None:
+def test_a_bare_select_prints_rows_or_changes_and_python_functions_can_be_called(
+    project: Project,
+) -> None:
     (project.folder / "functions.py").write_text(
         "from resurgence import udaf, udf\n\n\n"
         "@udf\ndef double(x: int) -> int:\n    return 2 * x\n\n\n"
@@ -172,13 +175,16 @@ def test_a_bare_select_prints_rows_and_python_functions_can_be_called(project: P
         """CREATE TABLE n WITH (connector = 'impulse', message_count = '10', start_time = '2024-01-01T00:00:00');
         SELECT window.start, lowest, half FROM (
             SELECT tumble(INTERVAL '5 milliseconds') AS window, min(double(counter)) AS lowest, middle(counter) AS half
-            FROM n GROUP BY window)"""
+            FROM n GROUP BY window);
+        SELECT counter % 2 AS odd, count(*) AS n FROM n GROUP BY 1"""
     )
-    done = project.run("--udfs", "functions.py", *settings(*QUICK))
+    done = project.run("--udfs", "functions.py", "--epoch-rows", "6", *settings(*QUICK))
     assert done.returncode == 0, done.stderr
-    rows = sorted(
-        (json.loads(line) for line in done.stdout.splitlines()), key=lambda row: row["start"]
-    )
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    changes = [json.dumps(each) for each in lines if "op" in each]
+    assert sorted(merge(changes)) == ['{"odd": 0, "n": 5}', '{"odd": 1, "n": 5}']
+    assert len(changes) > 2
+    rows = sorted((each for each in lines if "op" not in each), key=lambda row: row["start"])
     assert rows == [
         {"start": "2024-01-01T00:00:00", "lowest": 0, "half": 2.0},
         {"start": "2024-01-01T00:00:00.005", "lowest": 10, "half": 7.0},

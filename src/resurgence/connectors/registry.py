@@ -123,7 +123,9 @@ CONNECTORS: dict[str, ConnectorSpec] = {
     "blackhole": ConnectorSpec(
         name="blackhole",
         roles={
-            Role.SINK: RoleSpec(options={}, needs_columns=False, guarantee=Guarantee.EXACTLY_ONCE)
+            Role.SINK: RoleSpec(
+                options={"format": _JSON}, needs_columns=False, guarantee=Guarantee.EXACTLY_ONCE
+            )
         },
     ),
 }
@@ -164,7 +166,7 @@ def _sink(operator: SinkOperator, given: Mapping[str, str], state_url: str, job:
     if operator.connector == "single_file":
         return SingleFileSink(options, operator.keys)
     if operator.connector == "stdout":
-        return StdoutSink(state_url, f"{job}/staged/{operator.id}")
+        return StdoutSink(options, operator.keys, state_url, f"{job}/staged/{operator.id}")
     if operator.connector == "blackhole":
         return BlackholeSink()
     raise ConfigError(f"'{operator.connector}' is not a sink")

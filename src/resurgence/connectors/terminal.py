@@ -7,6 +7,7 @@ showing an epoch and the record of it shows it again. `blackhole` computes every
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping, Sequence
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
@@ -22,7 +23,11 @@ class StdoutSink:
 
     retracts = False
 
-    def __init__(self, state_url: str, folder: str) -> None:
+    def __init__(
+        self, options: Mapping[str, str], keys: Sequence[str], state_url: str, folder: str
+    ) -> None:
+        self._format = FileFormat(options["format"])
+        self._keys = keys
         self._url = state_url
         self._folder = folder
 
@@ -32,9 +37,8 @@ class StdoutSink:
     def stage(
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
-        return stage_files(
-            rows, FileFormat.JSON, self._url, f"{self._folder}/{epoch:010}-{generation}"
-        )
+        prefix = f"{self._folder}/{epoch:010}-{generation}"
+        return stage_files(rows, self._format, self._url, prefix, self._keys)
 
     def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
         store = shared_store(self._url)

@@ -140,20 +140,21 @@ class Expressions:
                     f"there is no function '{node.name}'",
                     self.functions.suggestion(node.name),
                 )
-            case Call.TUMBLE:
-                message = (
-                    "tumble() may stand in GROUP BY, or in the select list of a query grouped by it"
-                )
+            case Call.WINDOW:
+                message = f"{name}() may stand in GROUP BY, or in the select list of a query grouped by it"
                 hint = "add GROUP BY with the window, as in GROUP BY tumble(INTERVAL '1 hour')"
             case Call.OTHER_WINDOW:
-                message = f"{name}() windows are not supported yet"
-                hint = "use tumble(INTERVAL '1 hour')"
+                message = f"{name}() windows are not supported"
+                hint = "use tumble(), hop() or session(), and window.end for the time of a window"
             case Call.WINDOW_FUNCTION:
-                message = f"'{name}' is a window function; these are not supported yet"
-                hint = "aggregate in a window with GROUP BY tumble(INTERVAL '1 hour')"
+                message = f"'{name}' needs OVER, and may stand in the select list and in QUALIFY"
+                hint = "as in row_number() OVER (PARTITION BY window ORDER BY n DESC)"
+            case Call.EXPLODE:
+                message = f"{name}() may stand alone in the select list, or in FROM"
+                hint = "take the array apart first: SELECT x.name FROM (SELECT unnest(tags) AS x FROM t)"
             case Call.TABLE_GENERATOR:
-                message = f"'{name}' makes rows or columns; table-generating functions are not supported yet"
-                hint = "use array functions such as transform() or element_at()"
+                message = f"'{name}' makes rows or columns, and is not supported"
+                hint = "use UNNEST, or array functions such as transform() or element_at()"
             case Call.UNSUPPORTED_AGGREGATE:
                 message, hint = REFUSED_AGGREGATES[name]
             case _:

@@ -32,9 +32,10 @@ REFUSED_AGGREGATES = {
 SUPPORTED_AGGREGATES = tuple(
     sorted({*spark_functions.AGGREGATES, *OTHER_NAMES} - REFUSED_AGGREGATES.keys())
 )
-TUMBLE = "tumble"
-OTHER_WINDOWS = frozenset({"hop", "session", "window", "session_window", "window_time"})
-
+WINDOWS = ("tumble", "hop", "session")
+_OTHER_WINDOWS = frozenset({"window", "session_window", "window_time"})
+EXPLODES = frozenset({"explode", "explode_outer", "unnest"})
+"""A row for every element of an array."""
 
 _SYNTAX_FUNCTIONS = frozenset({"timestampadd", "timestampdiff"})
 """Functions that Spark's grammar knows and its registry does not."""
@@ -46,9 +47,10 @@ class Call(Enum):
     SCALAR = auto()
     AGGREGATE = auto()
     UNSUPPORTED_AGGREGATE = auto()
-    TUMBLE = auto()
+    WINDOW = auto()
     OTHER_WINDOW = auto()
     WINDOW_FUNCTION = auto()
+    EXPLODE = auto()
     TABLE_GENERATOR = auto()
     UNKNOWN = auto()
 
@@ -65,9 +67,9 @@ class FunctionCatalog:
         lower = name.lower()
         if lower in self._user:
             return Call.AGGREGATE if self._user[lower][1] is FunctionKind.AGGREGATE else Call.SCALAR
-        if lower == TUMBLE:
-            return Call.TUMBLE
-        if lower in OTHER_WINDOWS:
+        if lower in WINDOWS:
+            return Call.WINDOW
+        if lower in _OTHER_WINDOWS:
             return Call.OTHER_WINDOW
         if lower in SUPPORTED_AGGREGATES:
             return Call.AGGREGATE
@@ -75,6 +77,8 @@ class FunctionCatalog:
             return Call.UNSUPPORTED_AGGREGATE
         if lower in spark_functions.WINDOW_FUNCTIONS:
             return Call.WINDOW_FUNCTION
+        if lower in EXPLODES:
+            return Call.EXPLODE
         if lower in spark_functions.TABLE_GENERATORS:
             return Call.TABLE_GENERATOR
         known = lower in spark_functions.SCALARS or lower in _SYNTAX_FUNCTIONS
@@ -97,4 +101,4 @@ class FunctionCatalog:
     def suggestion(self, name: str) -> str:
         """A hint for a name that is no function."""
         own = [spelling for spelling, _ in self._user.values()]
-        return did_you_mean(name, [*own, *spark_functions.SCALARS, *SUPPORTED_AGGREGATES, TUMBLE])
+        return did_you_mean(name, [*own, *spark_functions.SCALARS, *SUPPORTED_AGGREGATES, *WINDOWS])

@@ -106,7 +106,9 @@ class _Pipeline:
             case exp.Set():
                 self._set(statement)
             case exp.Query():
-                self._output(self._selects.compile(statement, self._lookup), TERMINAL, statement)
+                relation = self._selects.compile(statement, self._lookup)
+                changes = {"format": UPDATING_FORMAT} if relation.kind is RowKind.UPDATING else {}
+                self._output(relation, replace(TERMINAL, options=changes), statement)
             case _:
                 raise self._refused(statement)
         self._divert_late_rows(statement)

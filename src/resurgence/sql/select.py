@@ -11,6 +11,7 @@ from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.model import Expression
 from resurgence.sql.aggregate import Aggregation
 from resurgence.sql.expressions import Expressions
+from resurgence.sql.functions import EXPLODES
 from resurgence.sql.grouping import is_aggregated
 from resurgence.sql.joins import Joins, names_in
 from resurgence.sql.lookups import LookupJoins, LookupRelation
@@ -27,7 +28,6 @@ _READ_CLAUSES = frozenset(
     {"with_", "expressions", "distinct", "from_", "joins", "laterals", "where", "group", "having"}
 )
 _QUALIFY = "__qualify"
-_EXPLODES = frozenset({"explode", "explode_outer", "unnest"})
 _REFUSED_CLAUSES: Mapping[str, tuple[str, str]] = {
     "order": (
         "ORDER BY is not supported: a stream has no last row to sort up to",
@@ -184,7 +184,7 @@ class Selects:
         if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and node.is_star):
             return self._star(node, source)
         value = node.this if isinstance(node, exp.Alias) else node
-        if isinstance(value, exp.Anonymous) and value.name.lower() in _EXPLODES:
+        if isinstance(value, exp.Anonymous) and value.name.lower() in EXPLODES:
             return [self._explode_item(node, value, source)]
         bound = self.expressions.bound_over(value, source)
         position = self.expressions.script.position(node)
@@ -277,7 +277,7 @@ class Selects:
         if isinstance(call, exp.Unnest):
             node, call = call, None
         arguments = node.expressions if call is None else call.expressions
-        named = call is None or call.name.lower() in _EXPLODES
+        named = call is None or call.name.lower() in EXPLODES
         if not named or len(arguments) != 1:
             raise self._error(
                 node, "one array can be unnested here", "as in UNNEST(tags) AS t(tag)"

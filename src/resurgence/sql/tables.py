@@ -216,8 +216,14 @@ class Declarations:
             return "true" if value.this else "false"
         if isinstance(value, exp.Neg) and isinstance(value.this, exp.Literal):
             return f"-{value.this.name}"
+        if isinstance(value, exp.Column) and len(value.parts) == 1:
+            return value.name
+        if isinstance(value, exp.Interval) and isinstance(value.this, exp.Literal):
+            return f"{value.this.name} {value.text('unit').lower()}".strip()
         raise self.script.error(
-            node, f"option '{node.this.name}' needs a text in single quotes or a number"
+            node,
+            f"option '{node.this.name}' needs a text or a number",
+            f"write it in single quotes: {node.this.name} = '...'",
         )
 
     def _connector(self, create: exp.Create, options: dict[str, Option]) -> ConnectorSpec:

@@ -72,7 +72,9 @@ def test_what_is_joined_stays_and_what_is_missing_does_not(
         graph = compiled(f"{TABLES} SELECT o.id FROM orders o {kind} payments p ON o.id = p.id")
         assert [each.connector for each in graph.sinks()] == ["stdout"]
     for kind in ("LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT ANTI JOIN"):
-        error = refusal(f"{TABLES} SELECT o.id FROM orders o {kind} payments p ON o.id = p.id")
+        error = refusal(
+            f"{TABLES} INSERT INTO anything SELECT o.id FROM orders o {kind} payments p ON o.id = p.id"
+        )
         assert "takes only rows that stay" in error.message
 
 

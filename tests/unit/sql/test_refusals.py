@@ -55,8 +55,12 @@ def test_unknown_names_are_refused_with_a_suggestion(
 @pytest.mark.parametrize(
     ("query", "column", "message"),
     [
-        ("SELECT kind, count(*) FROM rides GROUP BY kind", 1, "the result changes as rows come"),
-        ("SELECT count(*) FROM rides", 1, "the result changes as rows come"),
+        (
+            "INSERT INTO anything SELECT kind, count(*) FROM rides GROUP BY kind",
+            22,
+            "the result changes as rows come",
+        ),
+        ("INSERT INTO anything SELECT count(*) FROM rides", 22, "the result changes as rows come"),
         (
             "SELECT kind FROM rides HAVING count(*) > 1",
             8,
@@ -115,7 +119,7 @@ def test_unknown_names_are_refused_with_a_suggestion(
         ),
         ("SELECT kind, at FROM rides UNION ALL SELECT b FROM plain", 28, "UNION ALL of 2 and 1"),
         ("SELECT sum(driver) OVER (ORDER BY at) FROM rides", 8, "needs PARTITION BY"),
-        ("SELECT row_number() FROM rides", 8, "window function"),
+        ("SELECT row_number() FROM rides", 8, "'row_number' needs OVER"),
         (f"SELECT sum(max(driver)) {HOURLY}", 12, "'max' cannot stand here"),
         (f"SELECT sum(driver, 1) {HOURLY}", 8, "sum() takes one argument, not 2"),
         ("SELECT kind FROM rides WHERE count(*) > 1", 30, "'count' cannot stand here"),
@@ -130,8 +134,10 @@ def test_unknown_names_are_refused_with_a_suggestion(
             "leaves rows out",
         ),
         ("SELECT count(*) FROM rides GROUP BY session()", 37, "session() takes one interval"),
-        ("SELECT window(at, '1 hour') FROM rides", 8, "window() windows are not supported"),
         ("SELECT tumble(INTERVAL '1 hour') FROM rides", 8, "tumble() may stand in GROUP BY"),
+        ("SELECT session(INTERVAL '1 hour') FROM rides", 8, "session() may stand in GROUP BY"),
+        ("SELECT window(at, '1 hour') FROM rides", 8, "window() windows are not supported"),
+        ("SELECT posexplode(tags) FROM rides", 8, "'posexplode' makes rows or columns"),
         (
             "SELECT kind FROM rides WHERE tumble(INTERVAL '1 hour') = 1",
             30,
@@ -172,15 +178,16 @@ def test_unknown_names_are_refused_with_a_suggestion(
         (f"SELECT *, count(*) {HOURLY}", 8, "'*' cannot stand in the select list"),
         (f"SELECT window.strat {HOURLY}", 8, "'window' has no field 'strat'"),
         (
-            f"SELECT max(n) FROM (SELECT count(*) AS n {HOURLY})",
-            1,
+            f"INSERT INTO anything SELECT max(n) FROM (SELECT count(*) AS n {HOURLY})",
+            22,
             "the result changes as rows come",
         ),
         ("SELECT count(*) FROM rides GROUP BY ALL", 28, "GROUP BY ALL is not supported yet"),
         ("SELECT (SELECT 1) FROM rides", 8, "subqueries inside expressions"),
         (
-            "SELECT a FROM plain WHERE NOT EXISTS (SELECT 1 FROM rides WHERE driver = a)",
-            1,
+            "INSERT INTO anything SELECT a FROM plain WHERE NOT EXISTS"
+            " (SELECT 1 FROM rides WHERE driver = a)",
+            22,
             "the result changes as rows come",
         ),
         (
@@ -193,7 +200,7 @@ def test_unknown_names_are_refused_with_a_suggestion(
             27,
             "EXISTS must say which rows",
         ),
-        ("SELECT upper(explode(tags)) FROM rides", 14, "table-generating functions are not"),
+        ("SELECT upper(explode(tags)) FROM rides", 14, "explode() may stand alone"),
         ("SELECT explode(tags, 1) FROM rides", 8, "explode() takes one array"),
         ("SELECT upper(kind) FILTER (WHERE true) FROM rides", 8, "FILTER belongs to an aggregate"),
         ("SELECT upper(*) FROM rides", 14, "'*' stands for all columns only"),

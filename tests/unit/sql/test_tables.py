@@ -103,6 +103,13 @@ def test_options_may_be_dotted_words_and_have_defaults(source: Source) -> None:
     assert table.options == {"some.key": "-1", "interval": "1s"}
 
 
+def test_options_may_be_names_and_intervals(source: Source) -> None:
+    table = source(
+        "CREATE TABLE t WITH (connector = impulse, interval = INTERVAL '5' SECOND, some.key = yes)"
+    )
+    assert table.options == {"some.key": "yes", "interval": "5 second"}
+
+
 def test_fixed_columns_are_all_taken_when_none_is_declared(source: Source) -> None:
     table = source("CREATE TABLE t WITH (connector = 'impulse')")
     assert [each.name for each in table.columns] == [
