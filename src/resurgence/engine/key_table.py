@@ -184,7 +184,8 @@ def _filling(url: str, held: tuple[StateFile, ...], since: int | None) -> Fill:
         for batch in batches:
             file.add(batch)
             file.kept += batch.num_rows
-            touched.append(pc.unique(batch.column(KEY)))
+            if since is not None:
+                touched.append(pc.unique(batch.column(KEY)))
             schema = batch.drop_columns([GROUP]).schema
         if since is None or schema is None or not file.kept:
             return

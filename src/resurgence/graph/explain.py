@@ -8,6 +8,7 @@ from resurgence.graph.model import (
     EVENT_TIME,
     AggregateCall,
     ClosedQueryOperator,
+    Column,
     Graph,
     LateRowsOperator,
     LookupJoinOperator,
@@ -87,13 +88,20 @@ def _operator_lines(operator: Operator, parallelism: int) -> Iterator[str]:
 
 def _source_lines(operator: SourceOperator) -> Iterator[str]:
     yield f"  reads        table {operator.table} through {operator.connector}{_options(operator.options)}"
-    yield f"  columns      {', '.join(f'{each.name} {each.type}' for each in operator.columns)}"
+    yield f"  columns      {', '.join(_column(each) for each in operator.columns)}"
     if operator.watermark:
         yield f"  event time   {operator.watermark.event_time}"
         yield f"  watermark    greatest {operator.watermark.sql}"
     if operator.idle_micros is not None:
         yield f"  idle         after {duration_text(operator.idle_micros)} without rows"
     yield "  state        the position in its input (GlobalTable)"
+
+
+def _column(column: Column) -> str:
+    text = f"{column.name} {column.type}"
+    if column.generated:
+        return f"{text} AS ({column.generated.sql})"
+    return f"{text} METADATA FROM '{column.metadata}'" if column.metadata else text
 
 
 def _query_lines(operator: QueryOperator) -> Iterator[str]:
@@ -146,6 +154,7 @@ def _updating_lines(operator: UpdatingQueryOperator, parallelism: int) -> Iterat
     for number, each in enumerate(operator.inputs):
         yield f"  input        {each.operator} as input_{number}"
         yield f"  keys         {', '.join(each.keys) or 'none: all rows belong together'}"
+        yield f"  keeps        {', '.join(f'{one.name} = {one.sql}' for one in each.columns)}"
     yield f"  computes     {operator.sql}"
     yield f"  parallelism  {_subtasks(parallelism)}, by hash of the keys"
     kept = "the rows of all inputs" if len(operator.inputs) > 1 else "the rows"
@@ -203,7 +212,7 @@ def _job_lines(graph: Graph) -> Iterator[str]:
         elif isinstance(operator, UpdatingQueryOperator):
             work = "one shuffle, writes state files"
         else:
-            work = "no shuffle, stages"
+            work = f"{_shuffles(graph, operator)}, stages"
         if all(isinstance(each, WindowAggregateOperator) for each in feeds):
             hint = "only if the watermark has passed the end of a window"
             closing.append(f"  on closing   {operator.id}: reads {read}, {work} ({hint})")
@@ -214,6 +223,31 @@ def _job_lines(graph: Graph) -> Iterator[str]:
     yield f"  in total     {len(always)} at least, {most} at most"
 
 
+def _shuffles(graph: Graph, sink: SinkOperator) -> str:
+    """Of the job that stages what a sink is fed."""
+    between = _between(graph, sink)
+    found = []
+    if any(isinstance(each, ClosedQueryOperator) for each in between):
+        found.append("the shuffles of its queries over closed windows")
+    if any(isinstance(each, LookupJoinOperator) for each in between):
+        found.append("one for each table looked up that is too large to be broadcast")
+    if sink.keys and sink.options.get("format") == "debezium_json":
+        found.append("one by the keys of changes")
+    return " and ".join(found) or "no shuffle"
+
+
+def _between(graph: Graph, operator: Operator) -> list[Operator]:
+    """The operators above that have no rows of their own, down from the nearest that have."""
+    found: dict[OperatorId, Operator] = {}
+    above = [*inputs_of(operator)]
+    while above:
+        each = graph.operator(above.pop())
+        if each.id not in found and not _has_rows(each):
+            found[each.id] = each
+            above += inputs_of(each)
+    return list(found.values())
+
+
 def _feeds(graph: Graph, operator: Operator) -> list[Operator]:
     """The nearest operators above that have rows of their own: sources and those with state."""
     if isinstance(operator, LateRowsOperator):
@@ -222,12 +256,13 @@ def _feeds(graph: Graph, operator: Operator) -> list[Operator]:
         inputs = inputs_of(operator)
     found: dict[OperatorId, Operator] = {}
     for each in map(graph.operator, inputs):
-        has_rows = isinstance(
-            each, SourceOperator | WindowAggregateOperator | UpdatingQueryOperator
-        )
-        nearest = [each] if has_rows else _feeds(graph, each)
+        nearest = [each] if _has_rows(each) else _feeds(graph, each)
         found |= {one.id: one for one in nearest}
     return list(found.values())
+
+
+def _has_rows(operator: Operator) -> bool:
+    return isinstance(operator, SourceOperator | WindowAggregateOperator | UpdatingQueryOperator)
 
 
 def _read(operator: Operator) -> str:

@@ -26,8 +26,8 @@ _REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ),
     (
         (exp.Window,),
-        "a function with OVER may stand in a select list",
-        "compute it in a subquery of FROM, and filter outside of it",
+        "a function with OVER may stand in the select list of a query without GROUP BY, and in QUALIFY",
+        "group, or compute it, in a subquery of FROM",
     ),
     ((exp.Distinct,), "DISTINCT inside a function is not supported yet", "leave DISTINCT out"),
     (

@@ -25,6 +25,8 @@ from resurgence.sql.projection import carried, told_by
 from resurgence.sql.relation import Attribute, Relation, RowKind, WindowPart, column_sql
 
 _SIDES = {"": "INNER", "LEFT": "LEFT", "RIGHT": "RIGHT", "FULL": "FULL"}
+_NAMING = (exp.Column, exp.Alias, exp.TableAlias, exp.Table)
+"""What an identifier is a part of that names no column by itself."""
 _AT_LEAST, _AT_MOST = (exp.GTE, exp.GT, exp.EQ), (exp.LTE, exp.LT, exp.EQ)
 
 
@@ -43,7 +45,7 @@ class Joins:
     expressions: Expressions
     operators: Operators
     read: frozenset[str] | None = None
-    """The names that the query reads, in lower case. None: whatever there is."""
+    """The columns that the query names, as by `names_in`. None: whatever there is."""
 
     def compile(self, left: Relation, right: Relation, node: exp.Join) -> Relation:
         """The relation of all columns of both that are read: others would be kept for nobody."""
@@ -367,8 +369,22 @@ def _time_term(node: exp.Expr, side: Relation) -> int | None:
 
 
 def names_in(node: exp.Expr) -> frozenset[str]:
-    """All names that stand in a query or a part of one, in lower case."""
-    return frozenset(each.name.lower() for each in node.find_all(exp.Identifier))
+    """All that may name a column in a query or a part of one, in lower case: `a` or `t.a`."""
+    names: set[str] = set()
+    for each in node.walk(prune=_has_names_of_its_own):
+        if isinstance(each, exp.Column):
+            first, *rest = (part.name.lower() for part in each.parts)
+            # The second is a column of a table, or a field of a column.
+            names |= {first, f"{first}.{rest[0]}"} if rest else {first}
+        elif isinstance(each, exp.Identifier) and not isinstance(each.parent, _NAMING):
+            names.add(each.name.lower())
+    return frozenset(names)
+
+
+def _has_names_of_its_own(node: exp.Expr) -> bool:
+    """A query in FROM or WITH speaks of its own input; one in a condition, also of this."""
+    is_input = isinstance(node, exp.Subquery) and isinstance(node.parent, exp.From | exp.Join)
+    return is_input or isinstance(node, exp.With)
 
 
 def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:

@@ -63,6 +63,8 @@ class Operators:
         """How long updating queries keep a key that does not change."""
         self.lateness_micros = 0
         """How long windows stay open beyond the watermark."""
+        self.diverts_late_rows = False
+        """Late rows of windows go to a table: as they come, with all their columns."""
         self.windows: list[tuple[OperatorId, Relation]] = []
         """Each window over rows as they happen, and these rows."""
 

@@ -14,7 +14,7 @@ from sqlglot import exp
 
 from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role
-from resurgence.graph.model import Column, Expression, Graph
+from resurgence.graph.model import Column, Expression, Graph, Position
 from resurgence.ids import OperatorId
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import FunctionCatalog
@@ -22,7 +22,7 @@ from resurgence.sql.intervals import interval_micros
 from resurgence.sql.lookups import looked_up
 from resurgence.sql.operators import Operators, slug
 from resurgence.sql.parse import Script, parse
-from resurgence.sql.projection import carried
+from resurgence.sql.projection import carried, named_items, star_items
 from resurgence.sql.relation import Attribute, Relation, RowKind, column_sql
 from resurgence.sql.scalar_names import spark_names
 from resurgence.sql.select import Selects
@@ -141,6 +141,7 @@ class _Pipeline:
                     self.operators.lateness_micros = interval_micros(pair.expression, self.script)
                 case "late_rows":
                     self._late_sink = self._sink(pair.expression)
+                    self.operators.diverts_late_rows = True
                 case name:
                     message = f"there is no setting '{name or item.sql()}' in SQL"
                     raise self.script.error(statement, message, _SETTINGS)
@@ -335,7 +336,7 @@ class _Pipeline:
         if relation.kind is RowKind.UPDATING:
             self._require_updates(table, statement)
         if table.columns is None:
-            final = _projected(self.operators, relation)
+            final = self._projected(relation, self.script.position(statement))
         else:
             names = (
                 targets if targets is not None else [each.name.lower() for each in table.columns]
@@ -351,6 +352,20 @@ class _Pipeline:
             final = self.operators.query(relation.operator, (*select, *changes))
         self.operators.sink(
             final, table.name, table.connector, table.options, table.columns, table.primary_key
+        )
+
+    def _projected(self, relation: Relation, position: Position) -> OperatorId:
+        """The columns of a relation, under their names and without event time."""
+        chosen = named_items(star_items(relation, position))
+        is_named = [each.column for each, _ in chosen] == [
+            each.column for each in relation.attributes
+        ]
+        is_bare = not relation.has_event_time and not self.operators.is_source(relation.operator)
+        if is_named and is_bare:
+            return relation.operator
+        changes = carried(replace(relation, has_event_time=False))
+        return self.operators.query(
+            relation.operator, (*(expression for _, expression in chosen), *changes)
         )
 
     def _require_updates(self, table: Table, statement: exp.Expr) -> None:
@@ -404,16 +419,6 @@ class _Pipeline:
         return self.script.error(
             statement, message, "use CREATE TABLE, CREATE VIEW, INSERT INTO and SELECT"
         )
-
-
-def _projected(operators: Operators, relation: Relation) -> OperatorId:
-    if not relation.has_event_time and not operators.is_source(relation.operator):
-        return relation.operator
-    select = tuple(
-        Expression(name=each.column, sql=column_sql(each)) for each in relation.attributes
-    )
-    changes = carried(replace(relation, has_event_time=False))
-    return operators.query(relation.operator, (*select, *changes))
 
 
 def _cast(value: Attribute | None, column: Column) -> Expression:

@@ -64,7 +64,7 @@ class Relation:
     kind: RowKind = RowKind.APPENDED
     width_micros: int | None = None
     """Of windows that are all as wide: the start tells the end."""
-    unread: tuple[str, ...] = ()
+    unread: tuple[Attribute, ...] = ()
     """Columns that it could have had, had anybody read them: for hints."""
 
     @property
@@ -78,11 +78,15 @@ class Relation:
         return replace(self, attributes=attributes)
 
     def only(self, names: frozenset[str] | None) -> Relation:
-        """The same with the columns that have one of these names; None: with all."""
+        """The same with the columns that have one of these names, `a` or `t.a`; None: with all."""
         if names is None:
             return self
-        kept = tuple(each for each in self.attributes if each.name.lower() in names)
-        dropped = (each.name for each in self.attributes if each not in kept)
+        kept = tuple(
+            each
+            for each in self.attributes
+            if names & {each.name.lower(), f"{each.table}.{each.name}".lower()}
+        )
+        dropped = (each for each in self.attributes if each not in kept)
         return replace(self, attributes=kept, unread=(*self.unread, *dropped))
 
     def with_names(self, nodes: Sequence[exp.Expr], script: Script) -> Relation:
@@ -149,12 +153,9 @@ class Relation:
         self, node: exp.Column, parts: list[str], table: str | None, script: Script
     ) -> Exception:
         names = [
-            *(
-                each.name
-                for each in self.attributes
-                if table is None or each in self.find(each.name, table)
-            ),
-            *self.unread,
+            each.name
+            for each in (*self.attributes, *self.unread)
+            if table is None or (each.table or "").lower() == table.lower()
         ]
         if len(parts) > 1:
             message = f"'{parts[0]}' is neither a table of this query nor a column"

@@ -268,7 +268,8 @@ class Selects:
 
     def _joins(self, select: exp.Select) -> Joins:
         """For the joins of a query: what no name in it can mean is not joined."""
-        read = None if select.is_star else names_in(select)
+        everything = select.is_star or self.operators.diverts_late_rows
+        read = None if everything else names_in(select)
         return Joins(self.expressions, self.operators, read)
 
     def _exploded(self, relation: Relation, node: exp.Expr) -> Relation:

@@ -5,7 +5,7 @@ row on the right.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
@@ -16,8 +16,10 @@ from resurgence.sql.relation import Relation
 
 Compile = Callable[[exp.Expr], Relation]
 Rows = Callable[[exp.Select], Relation]
-_INNER = "subquery"
-"""What the result of a subquery is called in the condition of its join."""
+_INNER, _VALUE = "subquery", "__value"
+"""What the result of a subquery is called in the condition of its join, and the column that it
+gives to IN.
+"""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,9 @@ class Subqueries:
         if len(right.attributes) != 1:
             message = f"IN takes a SELECT of one column, not of {len(right.attributes)}"
             raise self._error(test, message)
-        name = right.attributes[0].name
-        column = exp.column(name, table=_INNER, quoted=True)
-        return right.named(_INNER), exp.EQ(this=test.this, expression=column)
+        value = replace(right.attributes[0], name=_VALUE, table=_INNER)
+        column = exp.column(_VALUE, table=_INNER, quoted=True)
+        return replace(right, attributes=(value,)), exp.EQ(this=test.this, expression=column)
 
     def _of_exists(self, test: exp.Exists) -> tuple[Relation, exp.Expr]:
         """The rows of the subquery, and the conditions in it that speak of the query around it."""
@@ -80,6 +82,8 @@ class Subqueries:
         parts = list(conjuncts(where.this)) if where else []
         rows = inner.copy()
         rows.set("where", None)
+        # Nobody sees what it selects; what the conditions read must be there.
+        rows.set("expressions", [each.copy() for each in parts])
         everything = self.rows(rows)
         own = [each for each in parts if self._is_over(each, everything)]
         shared = [each for each in parts if each not in own]

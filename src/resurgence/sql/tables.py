@@ -216,10 +216,12 @@ class Declarations:
             return "true" if value.this else "false"
         if isinstance(value, exp.Neg) and isinstance(value.this, exp.Literal):
             return f"-{value.this.name}"
-        if isinstance(value, exp.Column) and len(value.parts) == 1:
+        if isinstance(value, exp.Column) and len(value.parts) == 1 and not value.this.quoted:
             return value.name
         if isinstance(value, exp.Interval) and isinstance(value.this, exp.Literal):
-            return f"{value.this.name} {value.text('unit').lower()}".strip()
+            unit = value.args.get("unit")
+            if unit is None or isinstance(unit, exp.Var):
+                return f"{value.this.name} {unit.name.lower() if unit else ''}".strip()
         raise self.script.error(
             node,
             f"option '{node.this.name}' needs a text or a number",

@@ -63,7 +63,10 @@ CONNECTORS = {
             "postgres",
             {Role.LOOKUP: RoleSpec({"url": OptionSpec(required=True), "password": OptionSpec()})},
         ),
-        ConnectorSpec("stdout", {Role.SINK: RoleSpec({}, needs_columns=False)}),
+        ConnectorSpec(
+            "stdout",
+            {Role.SINK: RoleSpec({"format": OptionSpec(default="json")}, needs_columns=False)},
+        ),
         ConnectorSpec("blackhole", {Role.SINK: RoleSpec({}, needs_columns=False)}),
     )
 }

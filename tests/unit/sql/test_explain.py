@@ -66,6 +66,55 @@ def test_only_the_appending_of_a_window_has_a_shuffle(compiled: Compile) -> None
     assert "sink-anything: reads the closed bins of window-" in jobs[2]
 
 
+RANKED = (
+    "INSERT INTO anything SELECT kind, rank() OVER (PARTITION BY window ORDER BY n) FROM"
+    " (SELECT tumble(INTERVAL '1 hour') AS window, kind, count(*) AS n FROM rides GROUP BY 1, 2);"
+)
+LOOKED_UP = """CREATE TEMPORARY TABLE names (id BIGINT, name TEXT)
+WITH (connector = 'filesystem', path = '/names');
+INSERT INTO anything SELECT kind, name FROM rides JOIN names ON driver = id;
+"""
+KEYED = """CREATE TABLE totals (kind TEXT PRIMARY KEY, n BIGINT)
+WITH (connector = 'stdout', format = 'debezium_json');
+INSERT INTO totals SELECT kind, count(*) FROM rides GROUP BY kind;
+"""
+
+
+@pytest.mark.parametrize(
+    ("query", "shuffles"),
+    [
+        (PLAIN, "no shuffle, stages"),
+        (RANKED, "the shuffles of its queries over closed windows, stages"),
+        (LOOKED_UP, "one for each table looked up that is too large to be broadcast, stages"),
+        (KEYED, "one by the keys of changes, stages"),
+    ],
+)
+def test_a_sink_tells_the_shuffles_of_its_job(compiled: Compile, query: str, shuffles: str) -> None:
+    assert f", {shuffles}" in explain_graph(compiled(query), parallelism=2)
+
+
+def test_a_join_shows_what_it_keeps_and_for_how_long(compiled: Compile) -> None:
+    query = "SELECT a.kind FROM rides a JOIN rides b ON a.driver = b.driver"
+    text = explain_graph(compiled(query), parallelism=2)
+    assert "  keeps        l_0 = `driver`, l_1 = `kind`, l_time = `__event_time`, l_key_0 =" in text
+    assert "  keeps        r_0 = `driver`, r_time = `__event_time`, r_key_0 = `driver`" in text
+    assert "  dropped      never" in text
+    bounded = f"{query} AND b.at BETWEEN a.at AND a.at + INTERVAL '1 minute'"
+    text = explain_graph(compiled(bounded), parallelism=2)
+    assert "  dropped      a row, when the watermark is 1 minute beyond its event time" in text
+
+
+def test_columns_that_are_computed_or_told_show_how(compiled: Compile) -> None:
+    text = explain_graph(
+        compiled(
+            "CREATE TABLE t (a INT, b INT GENERATED ALWAYS AS (a + 1) STORED, p TEXT METADATA FROM 'path')"
+            " WITH (connector = 'single_file', path = '/t', type = 'source'); SELECT b, p FROM t"
+        ),
+        parallelism=1,
+    )
+    assert "a INT, b INT AS (`a` + 1), p STRING METADATA FROM 'path'" in text
+
+
 @pytest.mark.parametrize(
     ("micros", "text"),
     [(1, "1 microsecond"), (3_600_000_000, "1 hour"), (90_000_000, "1 minute 30 seconds")],

@@ -114,7 +114,7 @@ def test_windows_of_different_width_do_not_meet_by_their_start(compiled: Compile
         ("SELECT o.id FROM orders o JOIN payments p ON o.id = p.id", [["id"], ["id"]]),
         (
             "SELECT 1 FROM orders o JOIN payments p USING (id) WHERE delivered > p.at",
-            [["id", "at", "delivered"], ["id", "at"]],
+            [["id", "delivered"], ["id", "at"]],
         ),
         (
             "SELECT tumble(INTERVAL '1 hour') AS w, count(*) FROM orders o JOIN payments p"
@@ -128,6 +128,11 @@ def test_windows_of_different_width_do_not_meet_by_their_start(compiled: Compile
         (
             "SELECT o.id FROM orders o WHERE EXISTS (SELECT * FROM payments p WHERE p.id = o.id)",
             [["id"], ["id"]],
+        ),
+        (
+            "SELECT o.id FROM orders o WHERE EXISTS (SELECT 1 FROM payments p JOIN orders q"
+            " ON p.id = q.id WHERE q.delivered = o.delivered)",
+            [["id"], ["id", "delivered"]],
         ),
         (
             "SELECT id FROM orders WHERE id IN (SELECT floor(id / 2) FROM payments)",
@@ -151,5 +156,25 @@ def test_columns_that_nobody_reads_are_not_kept(
 
 
 def test_a_column_that_nobody_reads_is_still_suggested(refusal: Refusal) -> None:
-    error = refusal(f"{TABLES} SELECT o.deliverd FROM orders o JOIN payments p ON o.id = p.id")
-    assert "did you mean 'delivered'" in error.hint
+    query = f"{TABLES} SELECT {{}} FROM orders o JOIN payments p ON o.id = p.id"
+    assert "did you mean 'delivered'" in refusal(query.format("o.deliverd")).hint
+    assert "delivered" not in refusal(query.format("p.deliverd")).hint
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT o.id AS delivered FROM orders o JOIN payments p ON o.id = p.id",
+        "SELECT o.id FROM orders o JOIN (SELECT id FROM orders WHERE delivered > at) p ON o.id = p.id",
+        "WITH d AS (SELECT delivered FROM orders) SELECT o.id FROM orders o JOIN payments p ON o.id = p.id",
+    ],
+)
+def test_names_that_mean_something_else_are_no_columns(compiled: Compile, query: str) -> None:
+    first = join(compiled(f"{TABLES} {query}")).inputs[0]
+    assert [each.sql for each in first.columns if each.name.startswith("l_0")] == ["`id`"]
+    assert "l_1" not in [each.name for each in first.columns]
+
+
+def test_a_value_in_a_subquery_may_have_the_name_of_its_column(compiled: Compile) -> None:
+    graph = compiled(f"{TABLES} SELECT delivered FROM orders WHERE id IN (SELECT id FROM payments)")
+    assert "LEFT SEMI JOIN" in join(graph).sql

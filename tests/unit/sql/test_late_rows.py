@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from resurgence.errors import SqlError
 from resurgence.graph.explain import explain_graph
-from resurgence.graph.model import Graph, LateRowsOperator
+from resurgence.graph.model import Graph, LateRowsOperator, QueryOperator
 from resurgence.ids import OperatorId
 
 Compile = Callable[..., Graph]
@@ -51,6 +51,18 @@ def test_the_sink_of_late_rows_must_fit(refusal: Refusal) -> None:
     assert "cannot be written" in refusal("SET late_rows = 'rides'").message
     narrow = refusal(f"SET late_rows = 'out'; {COUNT}")
     assert "table 'out' has 2 columns and the input of the window gives 6" in narrow.message
+
+
+def test_late_rows_of_a_join_have_all_columns_under_their_names(compiled: Compile) -> None:
+    graph = compiled(
+        "SET late_rows = 'anything'; SELECT a.kind, count(*) FROM rides a JOIN rides b"
+        " ON a.driver = b.driver GROUP BY a.kind, tumble(INTERVAL '1 hour')"
+    )
+    (sink,) = (each for each in graph.sinks() if each.table == "anything")
+    query = graph.operator(sink.input)
+    assert isinstance(query, QueryOperator)
+    own = ["at", "driver", "kind", "place", "tags", "car"]
+    assert [each.name for each in query.select] == [*own, *(f"{each}_2" for each in own)]
 
 
 def test_lateness_holds_for_what_follows_and_for_what_waits_on_it(compiled: Compile) -> None:

@@ -110,6 +110,12 @@ def test_options_may_be_names_and_intervals(source: Source) -> None:
     assert table.options == {"some.key": "yes", "interval": "5 second"}
 
 
+@pytest.mark.parametrize("value", ["INTERVAL '1' DAY TO SECOND", '"yes"', "`yes`", "a.b", "[a, b]"])
+def test_other_values_of_options_are_refused(source: Source, value: str) -> None:
+    with pytest.raises(SqlError, match=r"'some\.key' needs a text or a number"):
+        source(f"CREATE TABLE t WITH (connector = 'impulse', some.key = {value})")
+
+
 def test_fixed_columns_are_all_taken_when_none_is_declared(source: Source) -> None:
     table = source("CREATE TABLE t WITH (connector = 'impulse')")
     assert [each.name for each in table.columns] == [
