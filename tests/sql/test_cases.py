@@ -1,4 +1,4 @@
-"""Every SQL case, run whole, in random epochs, crashed, and resumed at another parallelism."""
+"""Every SQL case in the hardest way: cut into epochs, struck, taken over by another engine."""
 
 from __future__ import annotations
 
@@ -9,35 +9,25 @@ from pyspark.sql import SparkSession
 
 from tests.sql.cases import Case, load_cases
 from tests.sql.changelog import BrokenChangelog, merge
-from tests.sql.trial import WAYS, Trial
+from tests.sql.trial import Trial
 
 CASES = load_cases()
 HARDEST = "crashed"
-"""The way that `make test` goes: cut into epochs, struck, taken over by another engine."""
 
 
-def _marks(case: Case, *, is_long: bool) -> list[pytest.MarkDecorator]:
-    marks = [pytest.mark.long] if is_long else []
+def marks(case: Case, *, is_long: bool) -> list[pytest.MarkDecorator]:
+    found = [pytest.mark.long] if is_long else []
     if case.pending is not None:
-        marks.append(pytest.mark.xfail(strict=True, reason=case.pending))
-    return marks
+        found.append(pytest.mark.xfail(strict=True, reason=case.pending))
+    return found
 
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(each, id=each.name, marks=_marks(each, is_long=each.is_long)) for each in CASES],
+    [pytest.param(each, id=each.name, marks=marks(each, is_long=each.is_long)) for each in CASES],
 )
 def test_the_output_is_the_batch_answer(case: Case, spark: SparkSession, tmp_path: Path) -> None:
     Trial(spark, case, tmp_path).check(HARDEST)
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(each, id=each.name, marks=_marks(each, is_long=True)) for each in CASES]
-)
-def test_and_so_it_is_in_other_ways(case: Case, spark: SparkSession, tmp_path: Path) -> None:
-    trial = Trial(spark, case, tmp_path)
-    for way in sorted(WAYS.keys() - {HARDEST}):
-        trial.check(way)
 
 
 def test_cases_have_names_of_their_own() -> None:
