@@ -62,7 +62,11 @@ def over(folder: Path, path: Path, gap: str, keys: str, delay: str = "5 seconds"
 
 @pytest.mark.parametrize(
     ("seed", "keys", "gap", "parallelism"),
-    [(1, ", word", 5, [1, 3, 2]), (2, "", 2, [2, 3, 1]), (3, ", word, value", 8, [3])],
+    [
+        (1, ", word", 5, [1, 3, 2]),
+        (2, "", 2, [2, 3, 1]),
+        pytest.param(3, ", word, value", 8, [3], marks=pytest.mark.long),
+    ],
 )
 def test_sessions_give_the_batch_answer(
     spark: SparkSession,

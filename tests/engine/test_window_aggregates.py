@@ -125,7 +125,12 @@ FROM events GROUP BY {window}, upper(word), small % 3, label
 
 
 @pytest.mark.parametrize(
-    ("seed", "parallelism"), [(1, 1), pytest.param(2, 2, marks=pytest.mark.long), (3, 3)]
+    ("seed", "parallelism"),
+    [
+        pytest.param(1, 1, marks=pytest.mark.long),
+        pytest.param(2, 2, marks=pytest.mark.long),
+        (3, 3),
+    ],
 )
 def test_every_aggregate_gives_the_batch_answer(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: int
@@ -134,7 +139,9 @@ def test_every_aggregate_gives_the_batch_answer(
     compare(spark, tmp_path, [EVERY_AGGREGATE, NO_KEYS], seed, legs)
 
 
-@pytest.mark.parametrize(("seed", "parallelism"), [(4, [1, 3]), (5, [2])])
+@pytest.mark.parametrize(
+    ("seed", "parallelism"), [(4, [1, 3]), pytest.param(5, [2], marks=pytest.mark.long)]
+)
 def test_every_kind_of_key_gives_the_batch_answer(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: list[int]
 ) -> None:

@@ -156,7 +156,7 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
     """Three jobs: one worker goes on and is taken over, one is killed while nobody watches, one is
     frozen then.
     """
-    project.write_input(3000)  # None must be through before all have begun.
+    project.write_input(1800)  # None must be through before all have begun.
     jobs = ("goes-on", "killed", "frozen")
     common = settings(*QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.adopt_timeout=8s")
     with serving(project.folder, "--database", postgres_url, *common) as service:

@@ -63,9 +63,9 @@ CASES = {
     "a run and a rollback": Case([RUN, ROLL_BACK], 3, least_states=7_000),
     "two epochs each": Case([replace(BARE, epochs=2)] * 2, 1, least_states=2_000),
     "three from nothing": Case([BARE] * 3, 0, least_states=100_000),
-    "three that fall back": Case([BARE] * 3, 2, damaged=True, least_states=200_000),
 }
 LONG_CASES = {
+    "three that fall back": Case([BARE] * 3, 2, damaged=True, least_states=200_000),
     "two runs and a rollback": Case([BARE, BARE, ROLL_BACK], 2, least_states=400_000),
     "a run and two rollbacks": Case([BARE, ROLL_BACK, ROLL_BACK], 3, least_states=500_000),
     "two that fall back, and a rollback": Case(
