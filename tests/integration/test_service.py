@@ -190,7 +190,7 @@ def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Pro
     (project.folder / "ticks.sql").write_text(TICKS)
     project.write_input(1200)
     write_pipeline(project, "rides")
-    common = settings(*QUICK, "pipeline.epoch_rows=100", "controller.standby=1")
+    common = settings(*QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.standby=1")
     with serving(project.folder, *common) as service:
         service.cli("create", "ticks.sql")
         service.until(lambda: service.epoch("ticks") >= 1, "the job runs")
@@ -200,6 +200,14 @@ def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Pro
             ),
             "a standby is ready",
         )
+        assert service.process is not None
+        service.process.send_signal(signal.SIGSTOP)
+        time.sleep(10)  # Longer than the heartbeat timeout: its own silence, not the worker's.
+        service.process.send_signal(signal.SIGCONT)
+        seen = service.epoch("ticks")
+        service.until(lambda: service.epoch("ticks") >= seen + 2, "it goes on")
+        assert not service.events("ticks", "failure")
+
         os.kill(int(service.job("ticks")["status"]["worker_pid"]), signal.SIGKILL)
         service.until(lambda: bool(service.events("ticks", "incident")), "it has come back")
         assert service.events("ticks", "worker_started")[-1]["origin"] == "standby"

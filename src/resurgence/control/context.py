@@ -143,11 +143,17 @@ class JobContext:
     # ---------------------------------------------------------------- watching
 
     async def tick(self, at_most: timedelta = PROGRESS_TICK) -> None:
-        """Wait until something happens, or for one progress tick, or for less."""
+        """Wait until something happens, or for one progress tick, or for less. By how much it was
+        longer, the controller did not run: its process was stopped, or its machine.
+        """
+        loop = asyncio.get_running_loop()
+        due = loop.time() + min(at_most, PROGRESS_TICK).total_seconds()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(at_most, PROGRESS_TICK).total_seconds()):
+            async with asyncio.timeout_at(due):
                 await self._changed.wait()
         self._changed.clear()
+        if (pause := loop.time() - due) > 0:
+            self.model.excuse(timedelta(seconds=pause), self.clock.now())
 
     def detect(self) -> Failure | None:
         """Ask the failure detector. What a worker said of itself goes before what was seen from

@@ -51,6 +51,18 @@ async def test_a_job_is_created_and_runs(service: Service) -> None:
 
 
 @played
+async def test_a_controller_that_stood_still_itself_blames_no_worker(service: Service) -> None:
+    """Its process was stopped, or its machine slept."""
+    await service.create()
+    await service.run()
+    for _ in range(3):
+        time.sleep(0.6)  # Longer than the heartbeat timeout; nothing else runs.
+        await asyncio.sleep(0.2)
+    assert service.visited() == ["Compiling", "Scheduling", "Running"]
+    assert len(service.world.workers) == 1
+
+
+@played
 async def test_a_job_that_is_created_stopped_stays_so_until_it_is_started(
     service: Service,
 ) -> None:
