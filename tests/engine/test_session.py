@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -143,7 +144,8 @@ def _start_program(directory: Path, then: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(directory / "jvm.log"), then],
         cwd=directory,
-        env=os.environ | {"PYTHONPATH": str(Path(jvm.__file__).parents[2])},
+        env=os.environ
+        | {"PYTHONPATH": str(Path(jvm.__file__).parents[2]), "TMPDIR": tempfile.gettempdir()},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -163,6 +165,31 @@ def test_the_jvm_and_all_it_made_go_when_its_parent_is_killed(tmp_path: Path) ->
     _wait_until(lambda: not _is_running(started["jvm"]))
     _wait_until(lambda: not any(_is_running(pid) for pid in python_workers))
     assert not Path(started["directory"]).exists()
+
+
+def test_what_a_killed_jvm_left_is_deleted_by_a_later_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what another one still works in is not."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(jvm, "_DIRECTORY_SETTLED", timedelta(seconds=-1))
+    with _start_program(tmp_path, "wait") as program:
+        assert program.stdout is not None
+        started = json.loads(program.stdout.readline())
+        directory = Path(started["directory"])
+        assert directory.parent == tmp_path
+        jvm.delete_left_directories()
+        assert any(directory.iterdir())
+        program.send_signal(signal.SIGSTOP)
+        os.kill(started["jvm"], signal.SIGKILL)
+        program.send_signal(signal.SIGKILL)
+    assert directory.exists()
+    monkeypatch.setattr(jvm, "_DIRECTORY_SETTLED", timedelta(minutes=1))
+    jvm.delete_left_directories()
+    assert directory.exists()
+    os.utime(directory, (0, 0))
+    jvm.delete_left_directories()
+    assert not directory.exists()
 
 
 def test_a_session_prints_nothing_and_leaves_nothing(tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Two shell scripts and a launcher JVM stand between PySpark and the JVM it wants. This module starts
 that JVM directly and keeps one end of its standard input: the JVM exits when that pipe closes, so
-it cannot outlive the process that started it, not even after SIGKILL.
+it cannot outlive the process that started it, not even after SIGKILL. Its files are in a directory
+that is locked by that process; where both were killed, a later start deletes it.
 
 Much of a start is loading classes. Java can map them from an archive instead. An archive belongs to
 one Java and one set of jars; it is built once, in the background, by a process that runs a small
@@ -15,6 +16,7 @@ What a session is configured to do is the business of `session`.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import importlib
 import importlib.util
@@ -25,6 +27,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -85,6 +88,9 @@ logger.conf.name = org.apache.spark.SparkConf
 logger.conf.level = error
 """
 
+_DIRECTORY = "resurgence-spark-"
+_DIRECTORY_SETTLED = timedelta(minutes=1)
+"""A directory is locked by then, if it ever is."""
 _LONGEST_SOCKET_PATH = 103
 _ARCHIVE_UNUSED_LIMIT = timedelta(days=7)
 _ARCHIVE_RETRY_AFTER = timedelta(hours=1)
@@ -110,8 +116,11 @@ class Gateway:
 class JvmProcess:
     """A running JVM and the directory of its own that it works in."""
 
-    def __init__(self, process: subprocess.Popen[bytes], directory: Path, gateway: Gateway) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], directory: Path, lock: int, gateway: Gateway
+    ) -> None:
         self._process = process
+        self._lock: int | None = lock
         self.directory = directory
         self.gateway = gateway
 
@@ -132,7 +141,9 @@ class JvmProcess:
     def close(self, patience: timedelta = timedelta(seconds=10)) -> None:
         """Ends the JVM: asks it to exit, kills it when it does not. Calling again does nothing."""
         _end(self._process, patience)
-        shutil.rmtree(self.directory, ignore_errors=True)
+        if self._lock is not None:
+            _delete(self.directory, self._lock)
+            self._lock = None
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
@@ -238,7 +249,9 @@ def _start(
     deadline: timedelta,
 ) -> JvmProcess:
     give_up_at = time.monotonic() + deadline.total_seconds()
-    directory = Path(tempfile.mkdtemp(prefix="resurgence-spark-"))
+    directory = Path(tempfile.mkdtemp(prefix=_DIRECTORY))
+    lock = os.open(directory, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
     connection_file = directory / "connection"
     logging_file = directory / "log4j2.properties"
     logging_file.write_text(_LOGGING)
@@ -284,7 +297,7 @@ def _start(
         if gateway is None:
             exit_code = process.poll()
             _end(process, patience=timedelta(0))
-            shutil.rmtree(directory, ignore_errors=True)
+            _delete(directory, lock)
     if gateway is None:
         what = (
             f"was not ready in {deadline.total_seconds():g} s"
@@ -297,7 +310,29 @@ def _start(
         )
     for read_once in (connection_file, properties_file, logging_file):
         read_once.unlink()
-    return JvmProcess(process, directory, gateway)
+    # What was left may be large, and nobody waits for it.
+    threading.Thread(target=delete_left_directories, daemon=True).start()
+    return JvmProcess(process, directory, lock, gateway)
+
+
+def _delete(directory: Path, lock: int) -> None:
+    shutil.rmtree(directory, ignore_errors=True)
+    os.close(lock)
+
+
+def delete_left_directories() -> None:
+    """Deletes the directories whose JVM was killed, and the process above it: their lock is gone
+    with that.
+    """
+    for directory in Path(tempfile.gettempdir()).glob(f"{_DIRECTORY}*"):
+        with contextlib.suppress(OSError):
+            if _age(directory) > _DIRECTORY_SETTLED:
+                lock = os.open(directory, os.O_RDONLY)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(directory, ignore_errors=True)
+                finally:
+                    os.close(lock)
 
 
 def _wait_for_gateway(

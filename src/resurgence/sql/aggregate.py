@@ -2,7 +2,7 @@
 
 The select list and HAVING are rewritten over the aggregate's output: what equals a key becomes that
 key's column, a tumble() call the window, an aggregate call its result. A column that is left over
-is neither grouped nor aggregated.
+is neither grouped nor aggregated. Functions with OVER come last, over the groups that HAVING keeps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from resurgence.ids import OperatorId
 from resurgence.sql.aggregate_reader import AggregateReader, unwrapped
 from resurgence.sql.call_parts import batch_sql, over_columns
 from resurgence.sql.dialect import to_spark
-from resurgence.sql.expressions import Expressions
+from resurgence.sql.expressions import Expressions, belongs_to_over
 from resurgence.sql.functions import Call
 from resurgence.sql.grouping import (
     WINDOW,
@@ -30,7 +30,7 @@ from resurgence.sql.grouping import (
     window_call,
 )
 from resurgence.sql.operators import Operators
-from resurgence.sql.projection import Item, carried, named_items, told_by
+from resurgence.sql.projection import Item, carried, filtered, named_items, told_by
 from resurgence.sql.relation import (
     WINDOW_TYPE,
     Attribute,
@@ -40,6 +40,7 @@ from resurgence.sql.relation import (
     column_sql,
     reference,
 )
+from resurgence.sql.window_functions import WindowFunctions, has_window_functions
 
 
 @dataclass
@@ -64,19 +65,25 @@ class Aggregation:
         grouping = read_grouping(self.select, self.source, self.expressions)
         if grouping.sets is not None:
             self.source = grouping.sets.multiplied(self.source, self.operators)
-        values = [each.unalias() for each in self.select.expressions]
+        values = [self.expressions.with_over(each.unalias()) for each in self.select.expressions]
         rewritten = [self._rewritten(each, grouping) for each in values]
         having = self._having(grouping)
         output = self._aggregate(grouping)
+        where = self._filter(having, output)
         items = [
             self._item(node, value, output, grouping)
             for node, value in zip(self.select.expressions, rewritten, strict=True)
         ]
+        if has_window_functions(self.select):
+            over = exp.Select(expressions=rewritten)
+            over.meta["start"] = self.expressions.script.offset(self.select)
+            groups = filtered(output, where, self.operators)
+            return WindowFunctions(over, groups, self.expressions, self.operators).over(items)
         chosen = named_items(items)
         operator = self.operators.query(
             output.operator,
             (*(expression for _, expression in chosen), *carried(output)),
-            self._filter(having, output),
+            where,
         )
         return replace(output, operator=operator, attributes=tuple(each for each, _ in chosen))
 
@@ -208,6 +215,8 @@ class Aggregation:
         keys = grouping.key_names
 
         def step(each: exp.Expr) -> exp.Expr:
+            if belongs_to_over(each):
+                return each
             if is_window_call(each, self.expressions):
                 if window_call(each, self.expressions) != grouping.window:
                     raise script.error(

@@ -26,8 +26,8 @@ _REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     ),
     (
         (exp.Window,),
-        "a function with OVER may stand in the select list of a query without GROUP BY, and in QUALIFY",
-        "group, or compute it, in a subquery of FROM",
+        "a function with OVER may stand in a select list and in QUALIFY",
+        "compute it in a subquery of FROM",
     ),
     ((exp.Distinct,), "DISTINCT inside a function is not supported yet", "leave DISTINCT out"),
     (
@@ -70,7 +70,7 @@ class Expressions:
         """A copy of the expression in which all names are resolved."""
 
         def step(each: exp.Expr) -> exp.Expr:
-            if not _belongs_to_over(each):
+            if not belongs_to_over(each):
                 self.check(each)
             if isinstance(each, exp.Column):
                 attribute, path = relation.resolve(each, self.script)
@@ -83,8 +83,10 @@ class Expressions:
 
         return node.transform(step, copy=True)
 
-    def bound_over(self, node: exp.Expr, relation: Relation) -> exp.Expr:
-        """Like `bound`, for a select list, where functions with OVER may stand."""
+    def with_over(self, node: exp.Expr) -> exp.Expr:
+        """A copy of an expression of a select list, where functions with OVER may stand: what
+        belongs to them is marked.
+        """
         copy = node.copy()
         for window in copy.find_all(exp.Window):
             for each in (window, window.this, *window.find_all(exp.Order, exp.Ordered)):
@@ -99,7 +101,7 @@ class Expressions:
             for star in function.expressions if isinstance(function, exp.Anonymous) else []:
                 if isinstance(star, exp.Star):
                     star.meta[_OVER] = True
-        return self.bound(copy, relation)
+        return copy
 
     def check(self, node: exp.Expr) -> None:
         """Refuses a node that has no meaning row by row, whatever its columns are."""
@@ -163,5 +165,6 @@ class Expressions:
         return self.script.error(node, message, hint)
 
 
-def _belongs_to_over(node: exp.Expr) -> bool:
+def belongs_to_over(node: exp.Expr) -> bool:
+    """Whether the node was marked as a part of a function with OVER."""
     return bool(node.meta.get(_OVER))

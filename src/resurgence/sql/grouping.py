@@ -69,12 +69,10 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
             if is_window_call(each, expressions):
                 expressions.check(each)
         return Grouping(None, (), frozenset(), {})
-    for key in ("all", "totals"):
-        if group.args.get(key):
-            raise script.error(
-                group, f"GROUP BY {key.upper()} is not supported yet", "name the columns"
-            )
-    items = [_target(each, select, source, expressions) for each in written_items(group)]
+    if group.args.get("totals"):
+        raise script.error(group, "WITH TOTALS is not supported", "use GROUPING SETS")
+    written = _all(select, expressions) if group.args.get("all") else written_items(group)
+    items = [_target(each, select, source, expressions) for each in written]
     windows = [node for node in items if is_window_call(node, expressions)]
     made = {window_call(node, expressions) for node in windows}
     if len(made) > 1:
@@ -92,6 +90,17 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
         if is_window_call(each.unalias(), expressions) and each.alias
     ]
     return Grouping(made.pop(), keys, frozenset(aliases or [WINDOW]), names, sets)
+
+
+def _all(select: exp.Select, expressions: Expressions) -> list[exp.Expr]:
+    """What GROUP BY ALL stands for: all that is selected and not aggregated."""
+    values = [each.unalias() for each in select.expressions]
+    return [
+        each
+        for each in values
+        if not each.find(exp.Window)
+        and all(is_window_call(call, expressions) for call in calls(each, expressions))
+    ]
 
 
 def is_grouping_call(node: exp.Expr, expressions: Expressions) -> bool:

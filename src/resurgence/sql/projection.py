@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
 from resurgence.graph.model import CHANGE, EVENT_TIME, Expression, Position
 from resurgence.sql.dialect import to_spark
+from resurgence.sql.operators import Operators
 from resurgence.sql.relation import (
     Attribute,
     Relation,
@@ -72,11 +73,20 @@ def carried(source: Relation) -> tuple[Expression, ...]:
     return tuple(hidden)
 
 
+def filtered(source: Relation, where: Expression | None, operators: Operators) -> Relation:
+    """The rows that a condition holds for, as they are."""
+    if where is None:
+        return source
+    kept = tuple(Expression(name=each.column, sql=column_sql(each)) for each in source.attributes)
+    operator = operators.query(source.operator, (*kept, *carried(source)), where)
+    return replace(source, operator=operator, unread=())
+
+
 def told_by(bound: exp.Expr, source: Relation) -> tuple[Attribute | None, WindowPart | None]:
     """The column that a bound expression is, if it is nothing more than one; and what it tells of
     the window of its row.
     """
-    sql = to_spark(bound)
+    sql = to_spark(bound.unnest())
     for each in source.attributes:
         if sql == column_sql(each):
             return each, each.window

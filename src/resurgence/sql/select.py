@@ -16,7 +16,7 @@ from resurgence.sql.grouping import is_aggregated
 from resurgence.sql.joins import Joins, names_in
 from resurgence.sql.lookups import LookupJoins, LookupRelation
 from resurgence.sql.operators import Operators
-from resurgence.sql.projection import Item, carried, named_items, star_items, told_by
+from resurgence.sql.projection import Item, carried, filtered, named_items, star_items, told_by
 from resurgence.sql.relation import Attribute, Relation, column_sql
 from resurgence.sql.set_operations import SetOperations
 from resurgence.sql.subqueries import Subqueries
@@ -155,20 +155,7 @@ class Selects:
 
     def _filtered(self, select: exp.Select, source: Relation) -> Relation:
         """The input of an aggregation: WHERE comes first, as an operator of its own."""
-        where = self._where(select, source)
-        if where is None:
-            return source
-        kept = tuple(
-            Expression(name=each.column, sql=column_sql(each)) for each in source.attributes
-        )
-        operator = self.operators.query(source.operator, (*kept, *carried(source)), where)
-        return Relation(
-            operator,
-            source.attributes,
-            source.has_event_time,
-            source.kind,
-            source.width_micros,
-        )
+        return filtered(source, self._where(select, source), self.operators)
 
     def _where(self, select: exp.Select, source: Relation) -> Expression | None:
         where = select.args.get("where")
@@ -186,7 +173,7 @@ class Selects:
         value = node.this if isinstance(node, exp.Alias) else node
         if isinstance(value, exp.Anonymous) and value.name.lower() in EXPLODES:
             return [self._explode_item(node, value, source)]
-        bound = self.expressions.bound_over(value, source)
+        bound = self.expressions.bound(self.expressions.with_over(value), source)
         position = self.expressions.script.position(node)
         if isinstance(value, exp.Column):
             attribute, path = source.resolve(value, self.expressions.script)

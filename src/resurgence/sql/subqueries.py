@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from resurgence.errors import SqlError
 from resurgence.sql.expressions import Expressions
+from resurgence.sql.grouping_sets import has_sets
 from resurgence.sql.joins import Joins, conjuncts
 from resurgence.sql.relation import Relation
 
@@ -43,6 +44,7 @@ class Subqueries:
             if found is None:
                 rest.append(part)
             else:
+                self._refuse_nulls(select, *found)
                 source = self._joined(source, *found)
         if rest:
             where.set("this", exp.and_(*rest, copy=False))
@@ -52,16 +54,27 @@ class Subqueries:
 
     def _joined(self, source: Relation, test: exp.Exists | exp.In, negated: bool) -> Relation:
         if isinstance(test, exp.In):
-            if negated:
-                raise self._error(
-                    test, "NOT IN (SELECT ...) is not supported", "use NOT EXISTS (SELECT ...)"
-                )
             right, condition = self._of_in(test)
         else:
             right, condition = self._of_exists(test)
         join = exp.Join(side="LEFT", kind="ANTI" if negated else "SEMI", on=condition)
         join.meta["start"] = self.expressions.script.offset(test)
         return self.joins.compile(source, right, join)
+
+    def _refuse_nulls(self, select: exp.Select, test: exp.Exists | exp.In, negated: bool) -> None:
+        """NOT IN is a join only where there are no nulls: one null on the right, and it is never
+        true.
+        """
+        if not isinstance(test, exp.In) or not negated:
+            return
+        query = test.args["query"].unnest()
+        values = query.expressions if isinstance(query, exp.Select) else []
+        if not _has_value(select, test.this) or not all(
+            _has_value(query, each.unalias()) for each in values or [exp.null()]
+        ):
+            hint = "add WHERE ... IS NOT NULL to both queries, or use NOT EXISTS (SELECT ...)"
+            message = "NOT IN (SELECT ...) needs values that are not null on both sides"
+            raise self._error(test, message, hint)
 
     def _of_in(self, test: exp.In) -> tuple[Relation, exp.Expr]:
         query = test.args["query"].unnest()
@@ -103,6 +116,15 @@ class Subqueries:
 
     def _error(self, node: exp.Expr, message: str, hint: str = "") -> SqlError:
         return self.expressions.script.error(node, message, hint)
+
+
+def _has_value(select: exp.Select, value: exp.Expr) -> bool:
+    """Whether a query says that its rows have this value. Grouping sets would make nulls anew."""
+    where, group = select.args.get("where"), select.args.get("group")
+    if where is None or (group is not None and has_sets(group)):
+        return False
+    told = exp.Not(this=exp.Is(this=value.unnest().copy(), expression=exp.null()))
+    return any(part == told for part in conjuncts(where.this))
 
 
 def _subquery(part: exp.Expr) -> tuple[exp.Exists | exp.In, bool] | None:
