@@ -60,14 +60,16 @@ def position(engine: Engine, failure: ResurgenceError, patience: timedelta) -> s
     [
         ("SELECT checked(number) FROM events", FunctionFailed),
         ("SELECT 1 / (number - 6) FROM events WHERE number > 3", ExpressionFailed),
-        (
+        pytest.param(
             "SELECT tumble(INTERVAL '1 hour') AS w, sum(checked(number)) AS s FROM events GROUP BY w",
             FunctionFailed,
+            marks=pytest.mark.long,
         ),
-        (
+        pytest.param(
             "SELECT a.word FROM events a JOIN (SELECT checked(number) AS k FROM events) b"
             " ON a.number = b.k",
             FunctionFailed,
+            marks=pytest.mark.long,
         ),
     ],
     ids=["function", "expression", "inside an aggregate", "before a join"],

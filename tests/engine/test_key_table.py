@@ -146,7 +146,7 @@ def test_only_keys_that_no_one_touched_for_long_are_forgotten(
     assert (None, None, False) not in named(table.read(spark, first | others, 40))
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_merging_some_files_changes_nothing(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     job = UpdatingJob(spark, tmp_path, COUNTS, (EVENTS,), parallelism=3)

@@ -96,6 +96,7 @@ def test_rolling_back_retracts_and_running_on_gives_the_batch_answer(
     assert_exactly_once(job)
 
 
+@pytest.mark.long
 def test_a_finished_job_can_be_rolled_back_again_and_again(
     spark: SparkSession, tmp_path: Path
 ) -> None:

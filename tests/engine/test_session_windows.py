@@ -64,7 +64,7 @@ def over(folder: Path, path: Path, gap: str, keys: str, delay: str = "5 seconds"
     ("seed", "keys", "gap", "parallelism"),
     [
         (1, ", word", 5, [1, 3, 2]),
-        (2, "", 2, [2, 3, 1]),
+        pytest.param(2, "", 2, [2, 3, 1], marks=pytest.mark.long),
         pytest.param(3, ", word, value", 8, [3], marks=pytest.mark.long),
     ],
 )
@@ -139,6 +139,7 @@ def test_a_row_is_late_if_a_session_of_its_own_would_have_closed(
     assert sessions(spark, tmp_path) == [(0, 5, 1), (12, 17, 1), (15, 25, 2), (40, 45, 1)]
 
 
+@pytest.mark.long
 def test_a_window_over_sessions_has_those_that_end_with_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -107,7 +107,7 @@ def merged(path: Path) -> dict[str, str]:
         "state.partial",
         pytest.param("state.written", marks=pytest.mark.long),
         pytest.param("metadata.written", marks=pytest.mark.long),
-        "manifest.published",
+        pytest.param("manifest.published", marks=pytest.mark.long),
     ],
 )
 def test_a_change_stream_survives_a_fault_and_another_parallelism(

@@ -86,15 +86,15 @@ CASES: dict[str, tuple[UpdatingQueryOperator, tuple[str, ...], tuple[Maker, ...]
         for kind in ("SEMI", "ANTI")
     },
 }
-MIRRORED = ("right join", "semi join")
-"""Others show the same from the other side."""
+SIMILAR = ("right join", "semi join", "left join", "distinct", "global")
+"""Others go the same ways."""
 
 
 @pytest.mark.parametrize(
     ("case", "changing"),
     [
         *(
-            pytest.param(case, True, marks=[pytest.mark.long] if case in MIRRORED else [])
+            pytest.param(case, True, marks=[pytest.mark.long] if case in SIMILAR else [])
             for case in CASES
         ),
         *((case, False) for case in ("aggregates", "full join")),
