@@ -30,14 +30,13 @@ from resurgence.sql.grouping import (
     window_call,
 )
 from resurgence.sql.operators import Operators
-from resurgence.sql.projection import Item, carried, filtered, named_items, told_by
+from resurgence.sql.projection import Item, carried, filtered, named_items, told_by, told_by_sql
 from resurgence.sql.relation import (
     WINDOW_TYPE,
     Attribute,
     Relation,
     RowKind,
     WindowPart,
-    column_sql,
     reference,
 )
 from resurgence.sql.window_functions import WindowFunctions, has_window_functions
@@ -96,7 +95,7 @@ class Aggregation:
                 each.name, each.name, WINDOW_TYPE if part is WindowPart.WHOLE else None, window=part
             )
             for each in grouping.keys
-            for part in [self._window_part(each)]
+            for _, part in [told_by_sql(each.sql, self.source)]
         )
         results = tuple(Attribute(each.name, each.name) for each in self._calls.values())
         if grouping.window is not None:
@@ -151,17 +150,6 @@ class Aggregation:
             name=self._unused_name("count", grouping), function="count", arguments=()
         )
         return tuple(self._calls.values()) or (count,)
-
-    def _window_part(self, key: Expression) -> WindowPart | None:
-        """What a key tells of the window of its row, if it is a column of the input that does."""
-        for each in self.source.attributes:
-            if each.window is not None and key.sql == column_sql(each):
-                return each.window
-            if each.window is WindowPart.WHOLE:
-                for part in (WindowPart.START, WindowPart.END):
-                    if key.sql == to_spark(reference(each, (part.value,))):
-                        return part
-        return None
 
     def _closed_sql(self, grouping: Grouping) -> str:
         """The aggregate as Spark's batch SQL over the rows of closed windows."""

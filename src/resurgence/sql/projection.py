@@ -86,7 +86,11 @@ def told_by(bound: exp.Expr, source: Relation) -> tuple[Attribute | None, Window
     """The column that a bound expression is, if it is nothing more than one; and what it tells of
     the window of its row.
     """
-    sql = to_spark(bound.unnest())
+    return told_by_sql(to_spark(bound.unnest()), source)
+
+
+def told_by_sql(sql: str, source: Relation) -> tuple[Attribute | None, WindowPart | None]:
+    """Likewise, of its text."""
     for each in source.attributes:
         if sql == column_sql(each):
             return each, each.window

@@ -183,13 +183,6 @@ class Verifier:
         return faults, ()
 
 
-def verify_checkpoint(
-    backend: StateBackend, manifest_path: str, check_sources: SourceCheck | None = None
-) -> list[str]:
-    """The deep check of one checkpoint: all that speaks against it, or nothing."""
-    return list(Verifier(backend, check_sources=check_sources).verify(manifest_path).reasons)
-
-
 def condemnable(
     found: Iterable[Verification], usable: Collection[Epoch]
 ) -> tuple[Verification, ...]:

@@ -34,7 +34,6 @@ from resurgence.state.verification import (
     Verifier,
     condemn,
     condemnable,
-    verify_checkpoint,
 )
 from resurgence.storage.object_store import ObjectStore
 from resurgence.storage.parquet import read_bins
@@ -45,6 +44,11 @@ def real(tmp_path: Path) -> RealJob:
     made = RealJob.at(str(tmp_path))
     made.run(1, 2)
     return made
+
+
+def reasons(real: RealJob, epoch: int) -> tuple[str, ...]:
+    """All that the deep check has against a checkpoint."""
+    return Verifier(real.backend).verify(real.manifest_path(epoch)).reasons
 
 
 def flip(path: Path, position: int, bit: int = 0) -> None:
@@ -118,7 +122,7 @@ DAMAGE: list[tuple[Callable[[RealJob, StateFile], None], str]] = [
 
 
 def test_a_whole_checkpoint_has_nothing_against_it(real: RealJob) -> None:
-    assert verify_checkpoint(real.backend, real.manifest_path(2)) == []
+    assert reasons(real, 2) == ()
     found = Verifier(real.backend).verify(real.manifest_path(2))
     assert (found.epoch, found.attempt, found.files) == (2, 0, 2)
     assert found.bytes == sum(file.bytes for file in real.files)
@@ -130,9 +134,9 @@ def test_damage_is_found_and_the_condemned_checkpoint_is_not_chosen_again(
 ) -> None:
     real.run(3)
     damage(real, real.files[-1])
-    (found,) = verify_checkpoint(real.backend, real.manifest_path(3))
+    (found,) = reasons(real, 3)
     assert reason in found
-    assert verify_checkpoint(real.backend, real.manifest_path(2)) == []
+    assert reasons(real, 2) == ()
 
     verification = Verifier(real.backend).verify(real.manifest_path(3))
     assert condemn(real.backend, verification)
@@ -182,7 +186,7 @@ def test_a_row_that_the_footer_does_not_count_is_found(real: RealJob) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="lz4", write_page_checksum=True)
     path.write_bytes(sink.getvalue().to_pybytes().ljust(real.files[-1].bytes, b"\0"))
-    assert len(verify_checkpoint(real.backend, real.manifest_path(3))) == 1
+    assert len(reasons(real, 3)) == 1
 
 
 @pytest.mark.parametrize("bit", [0, 7])
@@ -197,7 +201,7 @@ def test_no_flipped_bit_changes_the_rows_unnoticed(tmp_path: Path, bit: int) -> 
     noticed = 0
     for position in range(bit, len(data), 11):
         flip(path, position, bit)
-        if verify_checkpoint(real.backend, real.manifest_path(1)):
+        if reasons(real, 1):
             noticed += 1
         else:
             assert rows_by_bin(real, file) == whole, position
@@ -338,7 +342,6 @@ def test_sources_that_lost_their_input_are_reported_but_condemn_nothing(real: Re
     found = Verifier(real.backend, check_sources=ask).verify(real.manifest_path(2))
     assert found.reasons == (f"{SOURCE} ends before 200",)
     assert found.faults == ()
-    assert verify_checkpoint(real.backend, real.manifest_path(2), ask) == list(found.reasons)
 
 
 def test_condemning_again_changes_nothing(real: RealJob) -> None:
