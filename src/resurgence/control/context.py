@@ -143,23 +143,22 @@ class JobContext:
     # ---------------------------------------------------------------- watching
 
     async def tick(self, at_most: timedelta = PROGRESS_TICK) -> None:
-        """Wait until something happens, or for one progress tick, or for less. By how much it was
-        longer, the controller did not run: its process was stopped, or its machine.
-        """
-        loop = asyncio.get_running_loop()
-        due = loop.time() + min(at_most, PROGRESS_TICK).total_seconds()
+        """Wait until something happens, or for one progress tick, or for less."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout_at(due):
+            async with asyncio.timeout(min(at_most, PROGRESS_TICK).total_seconds()):
                 await self._changed.wait()
         self._changed.clear()
-        if (pause := loop.time() - due) > 0:
-            self.model.excuse(timedelta(seconds=pause), self.clock.now())
+
+    @property
+    def listened(self) -> datetime:
+        """The time of the failure detector."""
+        return self.workforce.listening.now()
 
     def detect(self) -> Failure | None:
         """Ask the failure detector. What a worker said of itself goes before what was seen from
         outside.
         """
-        now = self.clock.now()
+        now = self.listened
         epoch = self.model.sealed_epoch
         if (event := self.model.task_failed()) is not None:
             return task_failure(event)
@@ -173,7 +172,7 @@ class JobContext:
 
     def _receive(self, message: FromWorker) -> None:
         now = self.clock.now()
-        if not self.model.observe(message, now):
+        if not self.model.observe(message, self.listened):
             return
         match message:
             case EpochSealed():
@@ -205,7 +204,7 @@ class JobContext:
         self._changed.set()
 
     async def _exited(self, worker: WorkerId, status: int | None) -> None:
-        self.model.note_exit(worker, status, self.clock.now())
+        self.model.note_exit(worker, status, self.listened)
         self._changed.set()
 
     # ---------------------------------------------------------------- acting
@@ -265,7 +264,7 @@ class JobContext:
             self.hand, origin = await self.workforce.hire(
                 generation, dict(spark), self.definition.log_file, self._receive, self._exited
             )
-        self.model.expect(self.hand.worker, generation, self.hand.pid, self.clock.now())
+        self.model.expect(self.hand.worker, generation, self.hand.pid, self.listened)
         await self.save()
         self.note_worker(origin)
 
@@ -289,7 +288,7 @@ class JobContext:
             self._receive,
             self._exited,
         )
-        self.model.expect(record.worker, record.generation, record.pid, self.clock.now())
+        self.model.expect(record.worker, record.generation, record.pid, self.listened)
 
     @property
     def is_connected(self) -> bool:

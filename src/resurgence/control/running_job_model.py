@@ -1,9 +1,9 @@
 """The failure detector: what is known of a running job, and the questions that are asked on every
 progress tick.
 
-Pure. Facts are noted with `observe`, `note_exit` and `excuse`; the questions are methods over values
-and `now`. Only workers in running state count: one that starts or stops has a deadline of its own,
-kept by the state that waits for it.
+Pure. Facts are noted with `observe` and `note_exit`; the questions are methods over values and
+`now`. Only workers in running state count: one that starts or stops has a deadline of its own, kept
+by the state that waits for it.
 """
 
 from __future__ import annotations
@@ -144,18 +144,6 @@ class RunningJobModel:
             )
             self._workers[worker] = replace(
                 status, state=state, exit_status=exit_status, last_heard_at=now
-            )
-
-    def excuse(self, pause: timedelta, now: datetime) -> None:
-        """The controller itself stood still for so long and heard nobody: that is no one's
-        silence.
-        """
-        for worker, status in self._workers.items():
-            began_at = status.phase_began_at
-            self._workers[worker] = replace(
-                status,
-                last_heard_at=min(status.last_heard_at + pause, now),
-                phase_began_at=None if began_at is None else min(began_at + pause, now),
             )
 
     # ---------------------------------------------------------------- questions

@@ -182,7 +182,7 @@ def _silent_start(ctx: JobContext) -> Failure | None:
     restore.
     """
     pipeline = ctx.definition.settings.pipeline
-    now = ctx.clock.now()
+    now = ctx.listened
     for status in ctx.model.workers:
         if status.state is not WorkerState.STARTING or status.phase_began_at is None:
             continue

@@ -21,6 +21,7 @@ from resurgence.clock import Clock
 from resurgence.config import Settings
 from resurgence.control.channel import ControlChannel, Receive, token_digest
 from resurgence.control.job_record import WorkerRecord
+from resurgence.control.listening_clock import ListeningClock
 from resurgence.control.scheduler import Exited, ProcessScheduler, WorkerOrder, WorkerProcess
 from resurgence.errors import ResurgenceError
 from resurgence.ids import NO_GENERATION, Generation, WorkerId
@@ -103,6 +104,7 @@ class Workforce:
         self._bench: list[Hand] = []
         self._hired_at = datetime.min.replace(tzinfo=UTC)
         self._bench_task: asyncio.Task[None] | None = None
+        self.listening = ListeningClock(self.clock)
 
     @property
     def hands(self) -> tuple[Hand, ...]:
@@ -112,6 +114,7 @@ class Workforce:
         """Begin to listen for workers, and to keep standbys."""
         if self.address is None:
             self.address = await self.channel.open(self.port)
+            self.listening.start()
             if self.standby:
                 self._bench_task = asyncio.create_task(self._keep_bench())
 
@@ -123,6 +126,7 @@ class Workforce:
         for hand in list(self._bench):
             await self.end(hand)
         await self.channel.close()
+        self.listening.close()
 
     # ---------------------------------------------------------------- for a job
 

@@ -57,7 +57,7 @@ async def test_a_controller_that_stood_still_itself_blames_no_worker(service: Se
     await service.run()
     for _ in range(3):
         time.sleep(0.6)  # Longer than the heartbeat timeout; nothing else runs.
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.3)
     assert service.visited() == ["Compiling", "Scheduling", "Running"]
     assert len(service.world.workers) == 1
 

@@ -169,25 +169,6 @@ def test_a_worker_that_was_never_heard_of_does_not_time_out(model: RunningJobMod
     assert model.worker_timedout(START + timedelta(days=1)) is None
 
 
-def test_a_pause_of_the_controller_is_no_silence_of_a_worker(running: RunningJobModel) -> None:
-    hour = timedelta(hours=1)
-    running.observe(heartbeat("execute", age=5.0), after(5))
-    running.excuse(hour, after(6) + hour)
-    assert running.worker_timedout(after(5) + hour + TIMEOUT - INSTANT) is None
-    assert running.worker_timedout(after(5) + hour + TIMEOUT) is not None
-    assert running.progress_stalled(START + hour + EPOCH_TIMEOUT - INSTANT) is None
-    assert running.progress_stalled(START + hour + EPOCH_TIMEOUT) is not None
-
-
-def test_a_worker_that_was_heard_after_the_pause_has_nothing_to_be_excused(
-    running: RunningJobModel,
-) -> None:
-    running.observe(heartbeat("execute", age=5.0), after(5))
-    running.excuse(timedelta(hours=1), after(6))
-    assert running.worker_timedout(after(6) + TIMEOUT) is not None
-    assert running.progress_stalled(after(6) + EPOCH_TIMEOUT) is not None
-
-
 # ---------------------------------------------------------------- task failures
 
 
