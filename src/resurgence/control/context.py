@@ -45,6 +45,8 @@ from resurgence.worker.messages import (
 )
 
 PROGRESS_TICK = timedelta(milliseconds=200)
+_DICE = random.SystemRandom()
+"""Not the program's own, whose throws may have to be repeatable."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class JobContext:
     events: EventLog
     clock: Clock
     model: RunningJobModel
-    jitter: Callable[[], float] = random.random
+    jitter: Callable[[], float] = _DICE.random
     run: int = 0
     """The run that has been begun; the desired one is ahead when a restart was asked for."""
     reset_run: int = 0

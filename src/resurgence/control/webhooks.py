@@ -35,6 +35,9 @@ from resurgence.ids import JobName
 SIGNATURE_HEADER = "X-Resurgence-Signature"
 DELIVERY_HEADER = "X-Resurgence-Delivery"
 
+_DICE = random.SystemRandom()
+"""Not the program's own, whose throws may have to be repeatable."""
+
 log = logging.getLogger("resurgence.webhooks")
 
 
@@ -143,7 +146,7 @@ class Webhooks:
         *,
         policy: DeliveryPolicy | None = None,
         clock: Clock | None = None,
-        jitter: Callable[[], float] = random.random,
+        jitter: Callable[[], float] = _DICE.random,
     ) -> None:
         """`secret` None: notices are not signed. A ConfigError if one of the two cannot be used."""
         self._url, self._receiver = _checked(url)
