@@ -99,7 +99,7 @@ def _restored(sql: str, kind: DataType, depth: int = 0) -> str:
         return sql
     item = f"item_{depth}"
     if isinstance(kind, FloatType | DoubleType):
-        return f"IF({sql}.is_negative_zero, -{sql}.value, {sql}.value)"
+        return f"IF({sql}.is_negative_zero, -abs({sql}.value), {sql}.value)"
     if isinstance(kind, ArrayType):
         return f"transform({sql}, {item} -> {_restored(item, kind.elementType, depth + 1)})"
     if isinstance(kind, MapType):

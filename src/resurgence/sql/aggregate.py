@@ -15,7 +15,7 @@ from sqlglot import exp
 from resurgence.graph.model import EVENT_TIME, AggregateCall, Expression, Position, UpdatingInput
 from resurgence.ids import OperatorId
 from resurgence.sql.aggregate_reader import AggregateReader, unwrapped
-from resurgence.sql.call_parts import batch_sql, over_columns
+from resurgence.sql.call_parts import batch_sql, by_event_time, over_columns
 from resurgence.sql.dialect import to_spark
 from resurgence.sql.expressions import Expressions, belongs_to_over
 from resurgence.sql.functions import Call
@@ -30,7 +30,7 @@ from resurgence.sql.grouping import (
     window_call,
 )
 from resurgence.sql.operators import Operators
-from resurgence.sql.projection import Item, carried, filtered, named_items, told_by, told_by_sql
+from resurgence.sql.projection import Item, carried, filtered, named_items, told_by
 from resurgence.sql.relation import (
     WINDOW_TYPE,
     Attribute,
@@ -95,7 +95,7 @@ class Aggregation:
                 each.name, each.name, WINDOW_TYPE if part is WindowPart.WHOLE else None, window=part
             )
             for each in grouping.keys
-            for _, part in [told_by_sql(each.sql, self.source)]
+            for part in [self.source.told(each.sql)]
         )
         results = tuple(Attribute(each.name, each.name) for each in self._calls.values())
         if grouping.window is not None:
@@ -104,7 +104,7 @@ class Aggregation:
             operator = self.operators.closed_query(
                 (self.source.operator,), self._closed_sql(grouping), self._position()
             )
-            return replace(self.source, operator=operator, attributes=(*keys, *results))
+            return replace(self.source, operator=operator, attributes=(*keys, *results), either=())
         return Relation(
             operator=self._updating(grouping),
             attributes=(*keys, *results),
@@ -169,7 +169,8 @@ class Aggregation:
         columns = list(grouping.keys)
         calls_over: list[AggregateCall] = []
         for each in self._calls.values():
-            kept_columns, over = over_columns(each)
+            call = by_event_time(each, f"`{EVENT_TIME}`") if self.source.has_event_time else each
+            kept_columns, over = over_columns(call)
             columns += kept_columns
             calls_over.append(over)
         keys = [f"`{each.name}`" for each in grouping.keys]
@@ -218,6 +219,8 @@ class Aggregation:
             if self._is_aggregate(each):
                 return _column(self._call(each, grouping).name, each)
             self.expressions.check(each)
+            if isinstance(each, exp.Anonymous):
+                self.expressions.name_fields(each, self.source)
             if isinstance(each, exp.Column):
                 return self._rewritten_column(each, grouping, keys, in_having)
             if isinstance(each, exp.Condition) and self._is_of_input(each):
@@ -283,8 +286,9 @@ class Aggregation:
 
     def _unused_name(self, function: str, grouping: Grouping) -> str:
         name = f"{function}_{len(self._calls) + 1}"
-        taken = {each.name.lower() for each in grouping.keys}
-        while name.lower() in taken:
+        taken = [each.name.lower() for each in grouping.keys]
+        # What a call reads is kept under its name and a number.
+        while any(each == name.lower() or each.startswith(f"{name.lower()}_") for each in taken):
             name = f"{name}_"
         return name
 

@@ -129,10 +129,21 @@ def batch_sql(call: AggregateCall, event_time: str | None = None) -> str:
         chosen = f"FILTER (WHERE {' AND '.join(conditions)})"
         lists = ", ".join(f"collect_list({each}) {chosen}" for each in parts.values)
         return f"{parts.function}({lists})"
-    has_order = parts.orders or parts.is_distinct
-    if event_time is not None and parts.function in ORDERED_LISTS and not has_order:
-        parts = replace(parts, orders=(Order(event_time),))
+    if event_time is not None:
+        parts = parts_of(by_event_time(call, event_time))
     return parts.sql(call.condition)
+
+
+def by_event_time(call: AggregateCall, event_time: str) -> AggregateCall:
+    """A call whose answer depends on the order of rows, with that of event time if it has none of
+    its own.
+    """
+    parts = parts_of(call)
+    takes_order = parts.function in ORDERED_LISTS | {"listagg", "string_agg"}
+    if not takes_order or parts.orders or parts.is_distinct:
+        return call
+    arguments = replace(parts, orders=(Order(event_time),)).arguments
+    return call.model_copy(update={"arguments": arguments})
 
 
 def over_columns(call: AggregateCall) -> tuple[tuple[Expression, ...], AggregateCall]:
@@ -140,21 +151,25 @@ def over_columns(call: AggregateCall) -> tuple[tuple[Expression, ...], Aggregate
     call: some arguments must be constants.
     """
     parts = parts_of(call)
-    columns: list[Expression] = []
+    columns: dict[str, Expression] = {}
 
     def column(sql: str) -> str:
         if "`" not in sql:
             return sql
-        columns.append(
-            Expression(name=f"{call.name}_{len(columns)}", sql=sql, position=call.position)
-        )
-        return f"`{columns[-1].name}`"
+        # One column for what is written twice: with DISTINCT, Spark must see that it is the same.
+        if sql not in columns:
+            columns[sql] = Expression(
+                name=f"{call.name}_{len(columns)}", sql=sql, position=call.position
+            )
+        return f"`{columns[sql].name}`"
 
     values = tuple(column(each) for each in parts.values)
     orders = tuple(replace(each, sql=column(each.sql)) for each in parts.orders)
     condition = column(call.condition) if call.condition is not None else None
     arguments = replace(parts, values=values, orders=orders).arguments
-    return tuple(columns), call.model_copy(update={"arguments": arguments, "condition": condition})
+    return tuple(columns.values()), call.model_copy(
+        update={"arguments": arguments, "condition": condition}
+    )
 
 
 def picked(function: str, ordered: str) -> str:

@@ -11,6 +11,7 @@ complaint can name the place.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, ClassVar, TypeVar
 
@@ -53,6 +54,9 @@ _UNITS = frozenset(
         "year",
     }
 )
+_BEYOND_UNIT = re.compile(r"\s*[+-]?\d+(?:\.\d+)?\s*[a-z]+(?![a-z])\s*\S.*", re.I | re.S)
+"""An interval that goes on behind its first unit."""
+_NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 _NEVER_FIRST = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER}
 
 
@@ -120,6 +124,17 @@ class ResurgenceParser(SparkParser):
         "WATERMARK",
     }
 
+    def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
+        # `window` is a name, except in WINDOW name AS (...).
+        for word, name, *rest in zip(*(raw_tokens[place:] for place in range(4)), strict=False):
+            if (
+                word.text.upper() == "WINDOW"
+                and {word.token_type, name.token_type} <= _NAMES
+                and [each.token_type for each in rest] == [TokenType.ALIAS, TokenType.L_PAREN]
+            ):
+                word.token_type = TokenType.WINDOW
+        return super().parse(raw_tokens, sql)
+
     def raise_error(self, message: str, token: Token | None = None) -> None:
         at_end = not (token or self._curr)
         token = token or self._curr or self._prev
@@ -162,7 +177,11 @@ class ResurgenceParser(SparkParser):
     def _parse_interval(self, *args: Any, **kwargs: Any) -> Any:
         # INTERVAL '1' HOUR '30' MINUTE comes as a bare sum, which a minus before it would tear
         # apart.
+        text = self._next.text if self._next and self._next.token_type == TokenType.STRING else ""
         node = super()._parse_interval(*args, **kwargs)
+        # Of '1 day 02:03:04' the base class keeps the day alone.
+        if isinstance(node, exp.Interval) and _BEYOND_UNIT.fullmatch(text):
+            node = exp.Interval(this=exp.Literal.string(text))
         return exp.Paren(this=node) if isinstance(node, exp.Add) else node
 
     def _parse_types(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
@@ -296,4 +315,10 @@ class Resurgence(Spark):
 
 def to_spark(node: exp.Expr) -> str:
     """The text for Spark: names always in backquotes, functions as written, no comments."""
-    return node.sql("spark", identify=True, comments=False, normalize_functions=False)
+    return node.sql(
+        "spark",
+        identify=True,
+        comments=False,
+        normalize_functions=False,
+        unsupported_level=ErrorLevel.RAISE,
+    )

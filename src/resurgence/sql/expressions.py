@@ -14,6 +14,7 @@ from resurgence.errors import SqlError
 from resurgence.graph.model import EVENT_TIME
 from resurgence.sql.dialect import to_spark
 from resurgence.sql.functions import REFUSED_AGGREGATES, Call, FunctionCatalog
+from resurgence.sql.intervals import spark_interval
 from resurgence.sql.parse import Script
 from resurgence.sql.relation import Relation, reference
 from resurgence.sql.types import spark_type
@@ -76,12 +77,35 @@ class Expressions:
                 attribute, path = relation.resolve(each, self.script)
                 return reference(attribute, path)
             if isinstance(each, exp.Anonymous):
+                self.name_fields(each, relation)
                 each.set("this", self.functions.called(each.name))
-            if isinstance(each, exp.DataType):
+            if isinstance(each, exp.Interval):
+                return spark_interval(each, self.script)
+            if isinstance(each, exp.DataType) and not isinstance(each, exp.IntervalSpan):
                 return exp.DataType.build(spark_type(each, self.script), dialect="spark")
             return each
 
         return node.transform(step, copy=True)
+
+    def binds(self, node: exp.Expr, relation: Relation) -> bool:
+        """Whether all names of the expression are those of the relation."""
+        try:
+            self.bound(node, relation)
+        except SqlError:
+            return False
+        return True
+
+    def name_fields(self, call: exp.Anonymous, relation: Relation) -> None:
+        """Calls the fields of struct(a, b) as the user calls the columns, where the operator calls
+        them otherwise.
+        """
+        if call.name.lower() != "struct" or self.functions.is_user_defined(call.name):
+            return
+        for each in call.expressions:
+            found = relation.find(each.name) if isinstance(each, exp.Column) else []
+            if any(one.column.lower() != one.name.lower() for one in found):
+                name = exp.to_identifier(each.name, quoted=True)
+                each.replace(exp.Alias(this=each.copy(), alias=name))
 
     def with_over(self, node: exp.Expr) -> exp.Expr:
         """A copy of an expression of a select list, where functions with OVER may stand: what
@@ -89,6 +113,7 @@ class Expressions:
         """
         copy = node.copy()
         for window in copy.find_all(exp.Window):
+            self._check_frame(window)
             for each in (window, window.this, *window.find_all(exp.Order, exp.Ordered)):
                 each.meta[_OVER] = True
             function = window.this
@@ -102,6 +127,16 @@ class Expressions:
                 if isinstance(star, exp.Star):
                     star.meta[_OVER] = True
         return copy
+
+    def _check_frame(self, window: exp.Window) -> None:
+        """Refuses frames that Spark does not have."""
+        frame = window.args.get("spec")
+        if frame is None:
+            return
+        if frame.args.get("exclude"):
+            raise self.script.error(window, "EXCLUDE in OVER is not supported", "leave it out")
+        if (frame.args.get("kind") or "").upper() == "GROUPS":
+            raise self.script.error(window, "GROUPS in OVER is not supported", "use ROWS or RANGE")
 
     def check(self, node: exp.Expr) -> None:
         """Refuses a node that has no meaning row by row, whatever its columns are."""

@@ -71,13 +71,19 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
         return Grouping(None, (), frozenset(), {})
     if group.args.get("totals"):
         raise script.error(group, "WITH TOTALS is not supported", "use GROUPING SETS")
-    written = _all(select, expressions) if group.args.get("all") else written_items(group)
-    items = [_target(each, select, source, expressions) for each in written]
+    if group.args.get("all"):
+        items = _all(select, expressions)
+    else:
+        items = [_target(each, select, source, expressions) for each in written_items(group)]
     windows = [node for node in items if is_window_call(node, expressions)]
     made = {window_call(node, expressions) for node in windows}
     if len(made) > 1:
         raise script.error(windows[1], "a query has one window", "write one query for each window")
-    keys = _keys([node for node in items if node not in windows], source, expressions)
+    beside = [node for node in items if node not in windows]
+    # A constant parts no groups, and to Spark a number in GROUP BY is a place in the select list.
+    # A set that leaves it out makes it null, though.
+    varying = [node for node in beside if has_sets(group) or not _is_constant(node)]
+    keys = _keys(varying if windows or varying else beside, source, expressions)
     names = {each.sql: each.name for each in keys}
     sets = _sets(group, select, source, expressions) if has_sets(group) else None
     if sets is not None:
@@ -89,6 +95,11 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
         for each in select.expressions
         if is_window_call(each.unalias(), expressions) and each.alias
     ]
+    for each in [] if aliases else beside:
+        if isinstance(each, exp.Column) and each.parts[0].name.lower() == WINDOW:
+            message = f"'{WINDOW}' may mean this column, or the window that is made here"
+            hint = f"name the window in the select list, as in {windows[0].name}(...) AS w"
+            raise script.error(each, message, hint)
     return Grouping(made.pop(), keys, frozenset(aliases or [WINDOW]), names, sets)
 
 
@@ -145,11 +156,13 @@ def is_aggregated(select: exp.Select, expressions: Expressions) -> bool:
 def calls(node: exp.Expr, expressions: Expressions) -> list[exp.Expr]:
     """The calls in the expression that make its query an aggregated one."""
     kinds = {Call.AGGREGATE, Call.UNSUPPORTED_AGGREGATE}
-    found = node.find_all(exp.Anonymous)
+    # What stands in a subquery is its own.
+    found = node.walk(prune=lambda each: isinstance(each, exp.Query))
     return [
         each
         for each in found
-        if (expressions.call_kind(each) in kinds or is_window_call(each, expressions))
+        if isinstance(each, exp.Anonymous)
+        and (expressions.call_kind(each) in kinds or is_window_call(each, expressions))
         and not _is_over(each)
     ]
 
@@ -217,8 +230,16 @@ def _results(select: exp.Select) -> list[exp.Expr]:
     return [*select.expressions, *([having] if having else [])]
 
 
+def _is_constant(node: exp.Expr) -> bool:
+    node = node.unnest()
+    value = node.this if isinstance(node, exp.Neg) else node
+    return isinstance(value, exp.Literal | exp.Boolean | exp.Null)
+
+
 def _is_over(node: exp.Expr) -> bool:
-    parent = node.parent.parent if isinstance(node.parent, exp.Filter) else node.parent
+    parent = node.parent
+    while isinstance(parent, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
+        parent = parent.parent
     return isinstance(parent, exp.Window)
 
 

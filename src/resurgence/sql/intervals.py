@@ -32,6 +32,12 @@ _SHORT = {
     "w": "week",
 }
 _PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_CLOCK = re.compile(r"\s*([+-]?)(\d+):(\d\d)(?::(\d\d(?:\.\d+)?))?\s*")
+_SPARK = re.compile(
+    r"(\s*[+-]?(\d+\s+(year|month|week|day|hour|minute|millisecond|microsecond)|\d+(\.\d+)?\s+second)s?)+\s*",
+    re.IGNORECASE,
+)
+"""What Spark reads by itself."""
 _EXAMPLE = "write it as in INTERVAL '1 hour' or INTERVAL '90 seconds'"
 
 
@@ -39,21 +45,44 @@ def interval_micros(node: exp.Expr, script: Script) -> int:
     """The interval in microseconds; raises SqlError unless it is a positive literal of fixed
     length. It may lack the word INTERVAL, as in `tumble('5 seconds')`.
     """
-    micros = sum(
-        (_micros(each, node, script) for each in _literals(node, script)), start=Decimal(0)
-    )
+    micros = _total(node, script)
     if micros <= 0 or micros != int(micros):
         raise script.error(node, "the interval must be a positive number of microseconds", _EXAMPLE)
     return int(micros)
 
 
+def spark_interval(node: exp.Interval, script: Script) -> exp.Interval:
+    """An INTERVAL literal in a spelling that Spark reads; raises SqlError if it has no meaning."""
+    unit = node.args.get("unit")
+    if not isinstance(node.this, exp.Literal) or isinstance(unit, exp.IntervalSpan):
+        return node
+    text = f"{node.name} {unit.name}" if unit else node.name
+    if _SPARK.fullmatch(text):
+        return node
+    seconds = _micros(text, node, script) / _MICROS["second"]
+    return exp.Interval(this=exp.Literal.string(f"{seconds:f}"), unit=exp.var("SECOND"))
+
+
 def offset_micros(node: exp.Expr) -> int | None:
     """An INTERVAL literal of fixed length in microseconds; None for anything else."""
+    if not _is_interval(node):
+        return None
     try:
-        nowhere = Script("", ())
-        return interval_micros(node, nowhere) if isinstance(node.unnest(), exp.Interval) else None
+        micros = _total(node, Script("", ()))
     except SqlError:
         return None
+    return int(micros) if micros == int(micros) else None
+
+
+def _is_interval(node: exp.Expr) -> bool:
+    node = node.unnest()
+    if isinstance(node, exp.Add):
+        return _is_interval(node.this) and _is_interval(node.expression)
+    return isinstance(node, exp.Interval)
+
+
+def _total(node: exp.Expr, script: Script) -> Decimal:
+    return sum((_micros(each, node, script) for each in _literals(node, script)), start=Decimal(0))
 
 
 def _literals(node: exp.Expr, script: Script) -> list[str]:
@@ -85,6 +114,10 @@ def _micros(text: str, node: exp.Expr, script: Script) -> Decimal:
             )
         total += Decimal(match[1]) * _MICROS[unit]
         offset = match.end()
+    if clock := _CLOCK.fullmatch(text, offset):
+        hours, minutes, seconds = (Decimal(clock[each] or 0) for each in (2, 3, 4))
+        micros = ((hours * 60 + minutes) * 60 + seconds) * _MICROS["second"]
+        return total - micros if clock[1] == "-" else total + micros
     if offset < len(text) or not text:
         raise script.error(node, f"'{text}' is not an interval", _EXAMPLE)
     return total

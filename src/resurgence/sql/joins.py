@@ -21,8 +21,8 @@ from resurgence.sql.dialect import to_spark
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.intervals import offset_micros
 from resurgence.sql.operators import Operators
-from resurgence.sql.projection import carried, told_by
-from resurgence.sql.relation import Attribute, Relation, RowKind, WindowPart, column_sql
+from resurgence.sql.projection import carried
+from resurgence.sql.relation import Attribute, Relation, RowKind, Told, WindowPart, column_sql
 
 _SIDES = {"": "INNER", "LEFT": "LEFT", "RIGHT": "RIGHT", "FULL": "FULL"}
 _NAMING = (exp.Column, exp.Alias, exp.TableAlias, exp.Table)
@@ -102,6 +102,7 @@ class Joins:
             has_event_time=True,
             kind=RowKind.CLOSED,
             width_micros=left.width_micros if left.width_micros == right.width_micros else None,
+            either=_either(left, right, kind),
         )
 
     def _updating(
@@ -132,7 +133,8 @@ class Joins:
         position = self.expressions.script.position(node)
         operator = self.operators.updating_query(sides, sql, position, keep_micros)
         attributes = tuple(
-            replace(each.attribute, window=None, is_event_time=False) for each in shown
+            replace(each.attribute, window=None, outer_window=None, is_event_time=False)
+            for each in shown
         )
         if not stays:
             return Relation(operator, attributes, has_event_time=False, kind=RowKind.UPDATING)
@@ -197,7 +199,11 @@ class Joins:
         if not isinstance(part, exp.EQ):
             return
         one, other = part.this, part.expression
-        if _is_over(one, left) and _is_over(other, right):
+        if isinstance(one, exp.Tuple) and isinstance(other, exp.Tuple):
+            # Rows that are equal as a whole are so part by part, whatever the parts are called.
+            for pair in zip(one.expressions, other.expressions, strict=False):
+                yield from self.equality(exp.EQ(this=pair[0], expression=pair[1]), left, right)
+        elif _is_over(one, left) and _is_over(other, right):
             yield Equality(one, other)
         elif _is_over(one, right) and _is_over(other, left):
             yield Equality(other, one)
@@ -217,9 +223,9 @@ class Joins:
                     most.append(offset)
                 offset = self._offset(other, one, left, right)
                 if offset is not None and kind in _AT_LEAST:
-                    most.append(-offset)
+                    most.append(offset)
                 if offset is not None and kind in _AT_MOST:
-                    least.append(-offset)
+                    least.append(offset)
         if not least or not most:
             return None
         first, last = max(least), min(most)
@@ -272,13 +278,37 @@ def _shown(left: Relation, right: Relation, kind: str, using: list[str]) -> tupl
         together.append(_Shown(replace(one, table=None) if is_both else one, sql))
     names = {each.lower() for each in using}
     sides = (left,) if kind in ("LEFT SEMI", "LEFT ANTI") else (left, right)
+    missing = {"LEFT": (right,), "RIGHT": (left,), "FULL": (left, right)}.get(kind, ())
     rest = [
-        _Shown(each, column_sql(each))
+        _Shown(_outer(each) if side in missing else each, column_sql(each))
         for side in sides
         for each in side.attributes
         if each.name.lower() not in names
     ]
     return (*together, *rest)
+
+
+def _outer(attribute: Attribute) -> Attribute:
+    """A column of a side that may be missing: rows without it are of any window."""
+    part = attribute.window or attribute.outer_window
+    return replace(attribute, window=None, outer_window=part)
+
+
+def _either(left: Relation, right: Relation, kind: str) -> tuple[Told, ...]:
+    """What coalesce() tells of the windows of a join's rows."""
+    if kind in ("LEFT", "LEFT SEMI", "LEFT ANTI"):
+        return left.either
+    if kind == "RIGHT":
+        return right.either
+    if kind == "INNER":
+        return (*left.either, *right.either)
+    return tuple(
+        (texts, part)
+        for one, part in left.telling()
+        for other, same in right.telling()
+        if same is part
+        for texts in ((*one, *other), (*other, *one))
+    )
 
 
 def _apart(relation: Relation, letter: str) -> Relation:
@@ -290,12 +320,20 @@ def _apart(relation: Relation, letter: str) -> Relation:
             type=each.type,
             table=each.table,
             window=each.window,
+            outer_window=each.outer_window,
             is_event_time=each.is_event_time,
             original=column_sql(each),
         )
         for number, each in enumerate(relation.attributes)
     )
-    return replace(relation, attributes=attributes)
+    names = {each.original: column_sql(each) for each in attributes}
+    either = []
+    for texts, part in relation.either:
+        parted = [text.partition(".") for text in texts]
+        if all(column in names for column, _, _ in parted):
+            renamed = (f"{names[column]}{dot}{field}" for column, dot, field in parted)
+            either.append((tuple(renamed), part))
+    return replace(relation, attributes=attributes, either=tuple(either))
 
 
 def _original(attribute: Attribute) -> str:
@@ -334,14 +372,18 @@ def _is_over(node: exp.Expr, side: Relation) -> bool:
 
 def _same_window(equality: Equality, left: Relation, right: Relation) -> bool:
     """Whether two rows that fit this belong to the same window."""
-    _, one = told_by(equality.left, left)
-    _, other = told_by(equality.right, right)
+    one, other = _part(equality.left, left), _part(equality.right, right)
     if one is None or one is not other:
         return False
     if one is WindowPart.START and left.width_micros != right.width_micros:
         return False
     probe = Attribute("", "", window=one)
     return left.tells_window(probe) and right.tells_window(probe)
+
+
+def _part(node: exp.Expr, side: Relation) -> WindowPart | None:
+    """What an expression tells of the window. It may be null: then it equals nothing."""
+    return side.told(to_spark(node.unnest()), or_null=True)
 
 
 def _comparisons(

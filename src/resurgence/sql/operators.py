@@ -43,8 +43,13 @@ if TYPE_CHECKING:
     from resurgence.sql.relation import Relation
 
 _PENDING = OperatorId("")
-_QUOTED = re.compile(r"`([^`]+)`")
-"""The columns that an expression reads: names are always written in quotes."""
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|`([^`]+)`", re.S)
+"""What may hold the names of columns in an expression: a text, which does not, or a name, which is
+always written in quotes.
+"""
+
+_EXPLODING = ("explode(", "explode_outer(")
+"""What makes more or fewer rows of one, whether or not its value is read."""
 
 
 def slug(table: str) -> str:
@@ -245,7 +250,7 @@ class Operators:
             select = [
                 [each.name, each.sql]
                 for each in operator.select
-                if needed is None or each.name in needed
+                if needed is None or each.name in needed or each.sql.startswith(_EXPLODING)
             ]
             definition: list[Any] = [operator.where.sql if operator.where else None, *select]
         elif isinstance(operator, UnionOperator):
@@ -281,13 +286,13 @@ class Operators:
             ]
         else:
             raise AssertionError(f"nothing reads the sink {operator.id}")
-        read: set[str] | None = set(_QUOTED.findall(json.dumps(definition, ensure_ascii=False)))
+        read: set[str] | None = _names(definition)
         if isinstance(operator, UnionOperator | LateRowsOperator):
             # All columns count.
             read = None
         elif isinstance(operator, LookupJoinOperator):
             # Columns of the input go through as they are.
-            read = needed and needed | set(_QUOTED.findall(operator.on.sql))
+            read = None if needed is None else needed | _names(operator.on.sql)
         for fed in inputs_of(operator):
             definition = [*definition, *self._lineage(self._operators[fed], read)]
         return definition
@@ -296,10 +301,19 @@ class Operators:
 def _lookup_definition(operator: LookupJoinOperator, needed: set[str] | None) -> list[Any]:
     """What is found depends on the name of the table, and not on where it is."""
     types = {f"`{each.name}`": each.type for each in operator.table.columns}
-    in_condition = set(_QUOTED.findall(operator.on.sql))
+    in_condition = _names(operator.on.sql)
     found = [
         [each.name, each.sql, types[each.sql]]
         for each in operator.found
         if needed is None or each.name in needed | in_condition
     ]
     return ["lookup", slug(operator.table.name), operator.join, operator.on.sql, *found]
+
+
+def _names(definition: object) -> set[str]:
+    """The columns that the expressions of a definition read."""
+    if isinstance(definition, list):
+        return {name for each in definition for name in _names(each)}
+    if not isinstance(definition, str):
+        return set()
+    return {each for each in _QUOTED.findall(definition) if each}

@@ -60,9 +60,23 @@ def parse(text: str) -> Script:
         raise _unclosed(text) from error
     except ParseError as error:
         raise _syntax_error(text, error) from error
-    return Script(
+    script = Script(
         text, tuple(each for each in statements if each and not isinstance(each, exp.Semicolon))
     )
+    for statement in script.statements:
+        for cast in list(statement.find_all(exp.Cast)):
+            # Postgres: '5 seconds'::INTERVAL
+            if cast.to.this == exp.DType.INTERVAL and cast.this.is_string:
+                _replace(cast, exp.Interval(this=cast.this.copy()))
+        for name in statement.find_all(exp.Identifier):
+            if "`" in name.name:
+                raise script.error(name, "a name cannot hold a backquote", "choose another name")
+    return script
+
+
+def _replace(node: exp.Expr, by: exp.Expr) -> None:
+    by.meta.update({key: value for key, value in node.meta.items() if key == "start"})
+    node.replace(by)
 
 
 def _position(text: str, offset: int) -> Position:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
+from sqlglot.errors import UnsupportedError
 
 from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role
@@ -23,7 +24,14 @@ from resurgence.sql.lookups import looked_up
 from resurgence.sql.operators import Operators, slug
 from resurgence.sql.parse import Script, parse
 from resurgence.sql.projection import carried, named_items, star_items
-from resurgence.sql.relation import Attribute, Relation, RowKind, column_sql
+from resurgence.sql.relation import (
+    WINDOW_TYPE,
+    Attribute,
+    Relation,
+    RowKind,
+    WindowPart,
+    column_sql,
+)
 from resurgence.sql.scalar_names import spark_names
 from resurgence.sql.select import Selects
 from resurgence.sql.tables import Declarations, Table, attributes
@@ -54,7 +62,11 @@ def compile_pipeline(
     pipeline = _Pipeline(script, connectors, functions)
     is_own = FunctionCatalog(functions).is_user_defined
     for statement in script.statements:
-        pipeline.read(spark_names(statement, script, is_own))
+        try:
+            pipeline.read(spark_names(statement, script, is_own))
+        except UnsupportedError as error:
+            message = f"there is something in it that Spark does not have: {error}"
+            raise script.error(statement, message, "write it otherwise") from error
     graph = pipeline.operators.graph()
     if not graph.sinks():
         message = "the pipeline has no output: it needs an INSERT INTO or a SELECT"
@@ -283,7 +295,7 @@ class _Pipeline:
                 each.name,
                 each.name,
                 each.type,
-                window=one.window,
+                window=one.window if _keeps_window(one, each) else None,
                 is_event_time=one.is_event_time and each.type == "TIMESTAMP",
             )
             for one, each in zip(given, columns, strict=True)
@@ -424,6 +436,12 @@ class _Pipeline:
 def _cast(value: Attribute | None, column: Column) -> Expression:
     inner = column_sql(value) if value else "NULL"
     return Expression(name=column.name, sql=f"CAST({inner} AS {column.type})")
+
+
+def _keeps_window(given: Attribute, column: Column) -> bool:
+    """Whether a column of a declared type still tells all that is told of the window."""
+    kind = WINDOW_TYPE if given.window is WindowPart.WHOLE else "TIMESTAMP"
+    return column.type.lower() == kind.lower()
 
 
 def _columns(count: int) -> str:

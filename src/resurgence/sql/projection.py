@@ -86,19 +86,9 @@ def told_by(bound: exp.Expr, source: Relation) -> tuple[Attribute | None, Window
     """The column that a bound expression is, if it is nothing more than one; and what it tells of
     the window of its row.
     """
-    return told_by_sql(to_spark(bound.unnest()), source)
-
-
-def told_by_sql(sql: str, source: Relation) -> tuple[Attribute | None, WindowPart | None]:
-    """Likewise, of its text."""
-    for each in source.attributes:
-        if sql == column_sql(each):
-            return each, each.window
-        if each.window is WindowPart.WHOLE:
-            for part in (WindowPart.START, WindowPart.END):
-                if sql == to_spark(reference(each, (part.value,))):
-                    return None, part
-    return None, None
+    sql = to_spark(bound.unnest())
+    column = next((each for each in source.attributes if sql == column_sql(each)), None)
+    return column, source.told(sql)
 
 
 def _default_name(bound: exp.Expr, number: int) -> str:

@@ -39,6 +39,8 @@ class Attribute:
     table: str | None = None
     """The name by which a query may qualify it."""
     window: WindowPart | None = None
+    outer_window: WindowPart | None = None
+    """What it tells where it is not null: its side of an outer join may be missing."""
     is_event_time: bool = False
     """It is the event time of its row."""
 
@@ -54,6 +56,10 @@ class RowKind(Enum):
     """Changes of a result: rows that come, and rows that go."""
 
 
+Told = tuple[tuple[str, ...], WindowPart]
+"""Columns or fields as Spark SQL, of which the first that is not null tells this of the window."""
+
+
 @dataclass(frozen=True)
 class Relation:
     """The output of an operator."""
@@ -66,6 +72,8 @@ class Relation:
     """Of windows that are all as wide: the start tells the end."""
     unread: tuple[Attribute, ...] = ()
     """Columns that it could have had, had anybody read them: for hints."""
+    either: tuple[Told, ...] = ()
+    """After a FULL join: what coalesce() of columns of both sides tells of the window."""
 
     @property
     def tables(self) -> list[str]:
@@ -125,6 +133,23 @@ class Relation:
             return self.width_micros is not None
         return attribute.window is not None
 
+    def told(self, sql: str, *, or_null: bool = False) -> WindowPart | None:
+        """What an expression over the columns tells of the window of its row."""
+        found = self.telling(or_null=or_null)
+        return next((part for texts, part in found if _coalesced(texts) == sql), None)
+
+    def telling(self, *, or_null: bool = False) -> list[Told]:
+        """All that tells of the window; also what is null where a side of a join is missing."""
+        found = list(self.either)
+        for each in self.attributes:
+            part = each.window or (each.outer_window if or_null else None)
+            if part is not None:
+                found.append(((column_sql(each),), part))
+            if part is WindowPart.WHOLE:
+                for field in (WindowPart.START, WindowPart.END):
+                    found.append(((to_spark(reference(each, (field.value,))),), field))
+        return found
+
     def resolve(self, node: exp.Column, script: Script) -> tuple[Attribute, tuple[str, ...]]:
         """The attribute that `a`, `t.a`, `a.field` or `t.a.field` names, and the path of fields
         inside it.
@@ -176,6 +201,10 @@ def reference(attribute: Attribute, path: tuple[str, ...] = ()) -> exp.Expr:
 def column_sql(attribute: Attribute) -> str:
     """The attribute as Spark SQL text."""
     return to_spark(reference(attribute))
+
+
+def _coalesced(texts: tuple[str, ...]) -> str:
+    return texts[0] if len(texts) == 1 else f"coalesce({', '.join(texts)})"
 
 
 def _checked_path(

@@ -17,9 +17,11 @@ from resurgence.sql.joins import Joins, names_in
 from resurgence.sql.lookups import LookupJoins, LookupRelation
 from resurgence.sql.operators import Operators
 from resurgence.sql.projection import Item, carried, filtered, named_items, star_items, told_by
-from resurgence.sql.relation import Attribute, Relation, column_sql
+from resurgence.sql.relation import WINDOW_TYPE, Attribute, Relation, WindowPart, column_sql
 from resurgence.sql.set_operations import SetOperations
+from resurgence.sql.spelling import with_aliases, with_condition, with_windows
 from resurgence.sql.subqueries import Subqueries
+from resurgence.sql.unnest import Unnests
 from resurgence.sql.window_functions import WindowFunctions, has_window_functions
 
 Lookup = Callable[[exp.Table], Relation]
@@ -66,9 +68,14 @@ class Selects:
         return SetOperations(query, first, second, self.expressions, self.operators).compile()
 
     def _select(self, select: exp.Select, lookup: Lookup) -> Relation:
+        select = with_windows(select, self.expressions.script)
         if select.args.get("qualify"):
             return self._qualified(select, lookup)
         self._refuse_clauses(select, _READ_CLAUSES)
+        distinct = select.args.get("distinct")
+        if distinct and distinct.args.get("on"):
+            hint = "as in QUALIFY row_number() OVER (PARTITION BY key ORDER BY at DESC) = 1"
+            raise self._error(distinct, "DISTINCT ON is not supported", hint)
         joins = self._joins(select)
         source = self._from(select, lookup)
         source = Subqueries(
@@ -77,15 +84,12 @@ class Selects:
             lambda query: self.compile(query, lookup),
             lambda query: self._filtered(query, self._from(query, lookup)),
         ).applied(select, source)
+        select = with_aliases(select, source, self.expressions)
         if is_aggregated(select, self.expressions):
             groups = Aggregation(
                 select, self._filtered(select, source), self.expressions, self.operators
             ).compile()
-            if not select.args.get("distinct"):
-                return groups
-            position = self.expressions.script.position(select)
-            functions = WindowFunctions(select, groups, self.expressions, self.operators)
-            return functions.distinct(star_items(groups, position))
+            return self._distinct(select, groups) if select.args.get("distinct") else groups
         if having := select.args.get("having"):
             raise self._error(having, "HAVING needs GROUP BY", "use WHERE")
         items = [item for node in select.expressions for item in self._items(node, source)]
@@ -94,10 +98,10 @@ class Selects:
             functions = WindowFunctions(
                 select, self._filtered(select, source), self.expressions, self.operators
             )
-            if is_distinct and is_over:
-                message = "DISTINCT and OVER in one query are not supported"
-                raise self._error(select.args["distinct"], message, "use a subquery in FROM")
-            return functions.distinct(items) if is_distinct else functions.over(items)
+            if not is_over:
+                return functions.distinct(items)
+            rows = functions.over(items)
+            return self._distinct(select, rows) if is_distinct else rows
         where = self._where(select, source)
         chosen = named_items(items)
         if where is None and _changes_nothing(chosen, source):
@@ -115,17 +119,24 @@ class Selects:
             width_micros=source.width_micros,
         )
 
+    def _distinct(self, select: exp.Select, rows: Relation) -> Relation:
+        """Each row of a result once."""
+        position = self.expressions.script.position(select)
+        functions = WindowFunctions(select, rows, self.expressions, self.operators)
+        return functions.distinct(star_items(rows, position))
+
     def _qualified(self, select: exp.Select, lookup: Lookup) -> Relation:
         """QUALIFY: a filter over what the functions with OVER give, be they in the select list or
         in the condition itself.
         """
+        source = self._from(select, lookup)
+        select = with_aliases(select, source, self.expressions)
         condition = select.args["qualify"].this
         aliases = {
             each.alias.lower(): each.this
             for each in select.expressions
             if isinstance(each, exp.Alias)
         }
-        source = self._from(select, lookup)
 
         def step(node: exp.Expr) -> exp.Expr:
             is_alias = isinstance(node, exp.Column) and len(node.parts) == 1
@@ -189,7 +200,9 @@ class Selects:
                     attribute.is_event_time and not path,
                 )
             ]
-        return [Item(self.expressions.alias(node), bound, None, position)]
+        _, part = told_by(bound, source)
+        kind = WINDOW_TYPE if part is WindowPart.WHOLE else None
+        return [Item(self.expressions.alias(node), bound, kind, position, part)]
 
     def _explode_item(self, node: exp.Expr, call: exp.Anonymous, source: Relation) -> Item:
         """explode() in a select list: a row for every element."""
@@ -238,19 +251,21 @@ class Selects:
             )
         relation = self._from_item(clause.this, lookup)
         joins, lookups = self._joins(select), LookupJoins(self.expressions, self.operators)
+        unnests = Unnests(self.expressions, self.operators)
         if isinstance(relation, LookupRelation):
             raise lookups.refused(relation, clause.this)
         for join in select.args.get("joins") or []:
             if isinstance(join.this, exp.Unnest | exp.Lateral):
-                relation = self._exploded(relation, join.this)
+                relation = unnests.join(relation, join)
                 continue
             right = self._from_item(join.this, lookup)
+            stated = with_condition(join, relation, right, select, self.expressions)
             if isinstance(right, LookupRelation):
-                relation = lookups.compile(relation, right, join)
+                relation = lookups.compile(relation, right, stated)
                 continue
-            relation = joins.compile(relation, right, join)
+            relation = joins.compile(relation, right, stated)
         for lateral in select.args.get("laterals") or []:
-            relation = self._exploded(relation, lateral)
+            relation = unnests.view(relation, lateral)
         return relation
 
     def _joins(self, select: exp.Select) -> Joins:
@@ -258,39 +273,6 @@ class Selects:
         everything = select.is_star or self.operators.diverts_late_rows
         read = None if everything else names_in(select)
         return Joins(self.expressions, self.operators, read)
-
-    def _exploded(self, relation: Relation, node: exp.Expr) -> Relation:
-        """Each row once for every element of an array in it: UNNEST and LATERAL VIEW explode()."""
-        call: exp.Expr | None = node.this if isinstance(node, exp.Lateral) else None
-        if isinstance(call, exp.Unnest):
-            node, call = call, None
-        arguments = node.expressions if call is None else call.expressions
-        named = call is None or call.name.lower() in EXPLODES
-        if not named or len(arguments) != 1:
-            raise self._error(
-                node, "one array can be unnested here", "as in UNNEST(tags) AS t(tag)"
-            )
-        alias = node.args.get("alias")
-        columns = alias.columns if alias else []
-        table = alias.name if alias else None
-        name = columns[0].name if columns else (table or "unnest")
-        taken = {each.column.lower() for each in relation.attributes}
-        column = name
-        while column.lower() in taken:
-            column = f"{column}_"
-        outer = bool(node.args.get("outer")) or (call is not None and "outer" in call.name.lower())
-        function = "explode_outer" if outer else "explode"
-        kept = tuple(
-            Expression(name=each.column, sql=column_sql(each)) for each in relation.attributes
-        )
-        made = Expression(
-            name=column,
-            sql=f"{function}({self.expressions.sql(arguments[0], relation)})",
-            position=self.expressions.script.position(node),
-        )
-        operator = self.operators.query(relation.operator, (*kept, made, *carried(relation)))
-        attribute = Attribute(name=name, column=column, table=table)
-        return replace(relation, operator=operator, attributes=(*relation.attributes, attribute))
 
     def _from_item(self, source: exp.Expr, lookup: Lookup) -> Relation:
         if isinstance(source, exp.Subquery):

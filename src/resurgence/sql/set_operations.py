@@ -130,6 +130,7 @@ class SetOperations:
                 one,
                 table=None,
                 window=one.window if keep_windows else None,
+                outer_window=None,
                 is_event_time=one.is_event_time and other.is_event_time,
             )
             for one, other in zip(self.first.attributes, self.second.attributes, strict=True)

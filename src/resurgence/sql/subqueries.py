@@ -11,12 +11,16 @@ from sqlglot import exp
 
 from resurgence.errors import SqlError
 from resurgence.sql.expressions import Expressions
+from resurgence.sql.grouping import is_aggregated
 from resurgence.sql.grouping_sets import has_sets
 from resurgence.sql.joins import Joins, conjuncts
 from resurgence.sql.relation import Relation
 
 Compile = Callable[[exp.Expr], Relation]
 Rows = Callable[[exp.Select], Relation]
+_EXISTS_CLAUSES = frozenset(
+    {"expressions", "distinct", "from_", "joins", "laterals", "where", "order"}
+)
 _INNER, _VALUE = "subquery", "__value"
 """What the result of a subquery is called in the condition of its join, and the column that it
 gives to IN.
@@ -89,8 +93,13 @@ class Subqueries:
     def _of_exists(self, test: exp.Exists) -> tuple[Relation, exp.Expr]:
         """The rows of the subquery, and the conditions in it that speak of the query around it."""
         inner = test.this.unnest().copy()
-        if not isinstance(inner, exp.Select) or inner.args.get("group"):
-            raise self._error(test, "EXISTS takes a SELECT without GROUP BY", "use IN, or a join")
+        if not isinstance(inner, exp.Select) or is_aggregated(inner, self.expressions):
+            message = "EXISTS takes a SELECT without aggregates, GROUP BY and HAVING"
+            raise self._error(test, message, "use IN (SELECT key ... GROUP BY key), or a join")
+        for key, value in inner.args.items():
+            if value and key not in _EXISTS_CLAUSES and not _is_some_limit(value):
+                word = key.strip("_").upper()
+                raise self._error(test, f"{word} is not supported in EXISTS", "leave it out")
         where = inner.args.get("where")
         parts = list(conjuncts(where.this)) if where else []
         rows = inner.copy()
@@ -98,24 +107,38 @@ class Subqueries:
         # Nobody sees what it selects; what the conditions read must be there.
         rows.set("expressions", [each.copy() for each in parts])
         everything = self.rows(rows)
-        own = [each for each in parts if self._is_over(each, everything)]
+        own = [each for each in parts if self.expressions.binds(each, everything)]
         shared = [each for each in parts if each not in own]
         if not shared:
             message = "EXISTS must say which rows of the query around it it is about"
             raise self._error(test, message, "add WHERE inner.key = outer.key")
         if own:
             rows.set("where", exp.Where(this=exp.and_(*own)))
-        return self.rows(rows), exp.and_(*shared)
-
-    def _is_over(self, part: exp.Expr, relation: Relation) -> bool:
-        try:
-            self.expressions.bound(part, relation)
-        except SqlError:
-            return False
-        return True
+        return self.rows(rows), exp.and_(*(_qualified(each, everything) for each in shared))
 
     def _error(self, node: exp.Expr, message: str, hint: str = "") -> SqlError:
         return self.expressions.script.error(node, message, hint)
+
+
+def _is_some_limit(clause: object) -> bool:
+    """Whether this is a LIMIT that leaves a row if there is one."""
+    rows = clause.expression if isinstance(clause, exp.Limit) else None
+    return isinstance(rows, exp.Literal) and rows.is_int and int(rows.name) > 0
+
+
+def _qualified(part: exp.Expr, relation: Relation) -> exp.Expr:
+    """A condition in which a bare name that the relation knows means its column: what a subquery
+    has hides what the query around it has.
+    """
+
+    def step(node: exp.Expr) -> exp.Expr:
+        if isinstance(node, exp.Column) and len(node.parts) == 1:
+            found = relation.find(node.name)
+            if len(found) == 1 and found[0].table:
+                node.set("table", exp.to_identifier(found[0].table))
+        return node
+
+    return part.transform(step, copy=True)
 
 
 def _has_value(select: exp.Select, value: exp.Expr) -> bool:
@@ -123,8 +146,23 @@ def _has_value(select: exp.Select, value: exp.Expr) -> bool:
     where, group = select.args.get("where"), select.args.get("group")
     if where is None or (group is not None and has_sets(group)):
         return False
-    told = exp.Not(this=exp.Is(this=value.unnest().copy(), expression=exp.null()))
-    return any(part == told for part in conjuncts(where.this))
+    has_value = exp.Not(this=exp.Is(this=value.unnest().copy(), expression=exp.null()))
+    told = _unqualified(has_value, select)
+    return any(_unqualified(part, select) == told for part in conjuncts(where.this))
+
+
+def _unqualified(node: exp.Expr, select: exp.Select) -> exp.Expr:
+    """An expression without the name of the query's table, if it has one table alone."""
+    if select.args.get("joins") or select.args.get("laterals"):
+        return node
+    table = select.args["from_"].this.alias_or_name.lower()
+
+    def step(each: exp.Expr) -> exp.Expr:
+        if isinstance(each, exp.Column) and len(each.parts) == 2 and each.table.lower() == table:
+            return exp.Column(this=each.this.copy())
+        return each
+
+    return node.transform(step, copy=True)
 
 
 def _subquery(part: exp.Expr) -> tuple[exp.Exists | exp.In, bool] | None:

@@ -81,7 +81,7 @@ def spark_type(node: exp.Expr, script: Script) -> str:
             return simple
         if compound := _COMPOUND.get(node.this):
             return compound(node, script)
-    name = node.sql("spark")
+    name = node.sql()
     raise script.error(node, f"there is no type '{name}'", did_you_mean(name, _NAMES))
 
 

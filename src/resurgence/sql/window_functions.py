@@ -55,8 +55,11 @@ class WindowFunctions:
             raise self._error(
                 window or self.select, message, "add PARTITION BY with a key, or with a window"
             )
+        prefix = _KEY
+        while any(each.column.lower().startswith(prefix) for each in self.source.attributes):
+            prefix = f"{prefix}_"
         keys = [
-            Expression(name=f"{_KEY}{number}", sql=to_spark(each))
+            Expression(name=f"{prefix}{number}", sql=to_spark(each))
             for number, each in enumerate(shared)
         ]
         return self._updating(f"SELECT {', '.join(results)}", keys, attributes)
@@ -110,7 +113,7 @@ class WindowFunctions:
             f"{sql} FROM {{input_0}}",
             self.expressions.script.position(self.select),
         )
-        return replace(self.source, operator=operator, attributes=attributes)
+        return replace(self.source, operator=operator, attributes=attributes, either=())
 
     def _updating(
         self, sql: str, keys: list[Expression], attributes: tuple[Attribute, ...]

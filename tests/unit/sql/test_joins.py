@@ -30,6 +30,11 @@ def join(graph: Graph) -> UpdatingQueryOperator:
     [
         ("p.at BETWEEN o.at AND o.at + INTERVAL '30 seconds'", 30),
         ("o.at BETWEEN p.at - INTERVAL '5 seconds' AND p.at + INTERVAL '10 seconds'", 15),
+        ("p.at BETWEEN o.at - INTERVAL '5 seconds' AND o.at + INTERVAL '10 seconds'", 15),
+        (
+            "p.at >= o.at + INTERVAL '-5 seconds' AND p.at <= o.at + INTERVAL '1' MINUTE '30' SECOND",
+            95,
+        ),
         ("p.at >= o.at AND p.at < o.at + INTERVAL '1 minute'", 60),
         ("o.at <= p.at AND p.at - INTERVAL '1 minute' <= o.at", 60),
         ("p.at > o.at + INTERVAL '50 seconds' AND p.at < o.at + INTERVAL '60 seconds'", 60),

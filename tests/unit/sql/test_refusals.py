@@ -265,3 +265,86 @@ def test_the_line_is_counted_through_the_whole_text(refusal: Refusal) -> None:
 def test_missing_event_time_comes_with_the_way_out(refusal: Refusal) -> None:
     error = refusal("SELECT count(*) FROM plain GROUP BY tumble(INTERVAL '1 hour')")
     assert "add WATERMARK FOR" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("query", "column", "message"),
+    [
+        (
+            "SELECT a FROM plain WHERE EXISTS (SELECT 1 FROM rides WHERE driver = a HAVING count(*) > 1)",
+            27,
+            "EXISTS takes a SELECT without aggregates",
+        ),
+        (
+            "SELECT a FROM plain WHERE EXISTS (SELECT max(driver) FROM rides WHERE driver = a)",
+            27,
+            "EXISTS takes a SELECT without aggregates",
+        ),
+        (
+            "SELECT a FROM plain WHERE EXISTS (SELECT 1 FROM rides WHERE driver = a OFFSET 1)",
+            27,
+            "OFFSET is not supported in EXISTS",
+        ),
+        ("SELECT DISTINCT ON (kind) kind, driver FROM rides", 25, "DISTINCT ON is not supported"),
+        (
+            "SELECT kind, x FROM rides RIGHT JOIN UNNEST(tags) AS t(x) ON true",
+            27,
+            "a row meets the elements of its own array",
+        ),
+        (
+            "SELECT kind, x FROM rides LEFT JOIN UNNEST(tags) AS t(x) ON x = 'a'",
+            61,
+            "LEFT JOIN UNNEST takes ON true",
+        ),
+        (
+            "SELECT kind, x FROM rides CROSS JOIN UNNEST(tags) WITH ORDINALITY AS t(x, n)",
+            38,
+            "no positions or keys",
+        ),
+        ("SELECT at + INTERVAL '1 day ago' FROM rides", 13, "'1 day ago' is not an interval"),
+        (
+            "SELECT tumble(INTERVAL '1 hour 30') AS w, count(*) FROM rides GROUP BY w",
+            15,
+            "'1 hour 30' is not an interval",
+        ),
+        (
+            "SELECT sum(driver) OVER (PARTITION BY kind ORDER BY at ROWS BETWEEN 1 PRECEDING AND CURRENT ROW EXCLUDE CURRENT ROW) FROM rides",
+            8,
+            "EXCLUDE in OVER is not supported",
+        ),
+        (
+            "SELECT sum(driver) OVER (PARTITION BY kind ORDER BY at GROUPS BETWEEN 1 PRECEDING AND CURRENT ROW) FROM rides",
+            8,
+            "GROUPS in OVER is not supported",
+        ),
+        ('SELECT kind AS "a`b" FROM rides', 16, "a name cannot hold a backquote"),
+        (
+            "SELECT window, count(*) FROM (SELECT tumble('1 hour') AS window, kind FROM rides GROUP BY 1, 2) GROUP BY tumble('1 day'), window",
+            123,
+            "'window' may mean this column",
+        ),
+        (
+            "SELECT tumble('1 hour') AS w, (SELECT max(a) FROM plain) AS m FROM rides GROUP BY w",
+            31,
+            "subqueries inside expressions",
+        ),
+        ("SELECT at::time FROM rides", 12, "there is no type 'TIME'"),
+        (
+            "SELECT rank() OVER best FROM rides WINDOW worst AS (PARTITION BY kind ORDER BY at)",
+            8,
+            "there is no window 'best' in this query",
+        ),
+        (
+            "SELECT r.kind FROM rides r, plain p WHERE r.driver > 1",
+            27,
+            "a CROSS JOIN of streams never ends",
+        ),
+    ],
+)
+def test_nothing_that_is_written_is_passed_over(
+    refusal: Refusal, query: str, column: int, message: str
+) -> None:
+    error = refusal(query)
+    assert message in error.message
+    assert error.hint
+    assert (error.line, error.column) == (1, column)

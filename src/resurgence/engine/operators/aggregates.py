@@ -30,7 +30,7 @@ from resurgence.engine.operators.moments import (
     variance_merge,
 )
 from resurgence.graph.model import EVENT_TIME, AggregateCall
-from resurgence.sql.call_parts import CallParts, parts_of
+from resurgence.sql.call_parts import CallParts, Order, batch_sql, parts_of
 from resurgence.udf import registered_name
 
 _GUARD_DIGITS = 12
@@ -111,6 +111,47 @@ def plan_aggregate(call: AggregateCall, name: str, rows: DataFrame) -> Aggregate
     )
     partials, finish = _own(call.function, taken) if is_own else _merged(parts, taken)
     return AggregatePlan(tuple(inputs), partials, finish)
+
+
+def settled_sql(call: AggregateCall, rows: DataFrame) -> str:
+    """The call in Spark's batch SQL, with one answer in whatever order Spark takes the rows: of
+    values that are as good the same one as over a window. `rows` is only asked for types.
+    """
+    parts = parts_of(call)
+    function = _SAME_AS.get(parts.function.lower(), parts.function.lower())
+    if parts.function.startswith(registered_name("")) or not parts.values:
+        return batch_sql(call)
+    value = parts.values[0]
+    if function in ("max_by", "min_by") and len(parts.values) == 2:
+        pair = f"named_struct('by', {parts.values[1]}, 'value', {value})"
+        chosen = filtered(call.condition, f"{parts.values[1]} IS NOT NULL")
+        if is_ordered(type_of(rows, pair)):
+            return f"{function.removesuffix('_by')}({pair}){chosen}.value"
+    if not is_ordered(type_of(rows, value)):
+        return batch_sql(call)
+    is_list = function in ("collect_list", "first", "last", "listagg")
+    if function == "collect_set" or (function == "collect_list" and parts.is_distinct):
+        return batch_sql(call) if parts.orders else f"sort_array({batch_sql(call)})"
+    if function == "listagg" and parts.is_distinct:
+        return _distinct_text(parts, call.condition) or batch_sql(call)
+    if function == "mode" and len(parts.values) == 1 and not parts.orders:
+        parts = replace(parts, values=(value, "true"))
+    elif is_list and (not parts.is_distinct or not parts.orders):
+        parts = replace(parts, orders=(*parts.orders, Order(value)))
+    return parts.sql(call.condition)
+
+
+def _distinct_text(parts: CallParts, condition: str | None) -> str | None:
+    """listagg(DISTINCT x) by a set: Spark cannot call it beside others with DISTINCT. None: it is
+    ordered by something else.
+    """
+    value, *separator = parts.values
+    order = parts.orders[0] if parts.orders else Order(value)
+    if len(parts.orders) > 1 or order.sql != value:
+        return None
+    values = f"collect_set({value}){filtered(condition)}"
+    text = f"array_join(sort_array({values}, {not order.descending}), {(*separator, repr(''))[0]})"
+    return f"IF(size({values}) > 0, {text}, NULL)"
 
 
 def _can_merge(parts: CallParts, rows: DataFrame) -> bool:

@@ -34,6 +34,7 @@ from resurgence.engine.exact_rows import ExactRows, quoted
 from resurgence.engine.key_table import KEY, NEW, TIME, KeyTable
 from resurgence.engine.observed import observed
 from resurgence.engine.operators.added_up import AddedUp, added_up
+from resurgence.engine.operators.aggregates import settled_sql
 from resurgence.graph.model import CHANGE, EVENT_TIME, UpdatingQueryOperator
 from resurgence.state.records import StateFile
 
@@ -66,6 +67,8 @@ class UpdatingQuery:
         self._sums = added_up(operator, inputs[0])
         if self._sums is not None:
             operator = self._sums.operator
+        elif operator.aggregates:
+            operator = _settled(operator, inputs[0])
         self._operator = operator
         self._spark: SparkSession = inputs[0].sparkSession
         self._kept: list[DataFrame] = []
@@ -296,6 +299,21 @@ class UpdatingQuery:
                 TIME,
             )
         )
+
+
+def _settled(operator: UpdatingQueryOperator, rows: DataFrame) -> UpdatingQueryOperator:
+    """The same aggregates, with answers that do not depend on the order in which Spark takes rows:
+    with DISTINCT or many groups it is another than theirs.
+    """
+    given = operator.inputs[0]
+    named = rows.selectExpr(*(f"{each.sql} AS {quoted(each.name)}" for each in given.columns))
+    keys = [quoted(each) for each in given.keys]
+    results = [
+        f"{settled_sql(each, named)} AS {quoted(each.name)}" for each in operator.aggregates or ()
+    ]
+    group = f" GROUP BY {', '.join(keys)}" if keys else ""
+    sql = f"SELECT {', '.join([*keys, *results])} FROM {{input_0}}{group}"
+    return operator.model_copy(update={"sql": sql})
 
 
 def _stored(

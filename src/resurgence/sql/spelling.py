@@ -1,0 +1,108 @@
+"""What a query leaves to be understood, spelled out: named windows, aliases of items before, and joins
+whose condition stands in WHERE.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sqlglot import exp
+
+from resurgence.sql.expressions import Expressions
+from resurgence.sql.functions import EXPLODES
+from resurgence.sql.grouping import is_window_call
+from resurgence.sql.joins import conjuncts
+from resurgence.sql.parse import Script
+from resurgence.sql.relation import Relation
+
+_COMPARISONS = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
+
+
+def with_windows(select: exp.Select, script: Script) -> exp.Select:
+    """A query in which OVER name is replaced by what WINDOW name AS (...) says."""
+    items = [*select.expressions, *filter(None, [select.args.get("qualify")])]
+    if not any(each.args.get("alias") for item in items for each in item.find_all(exp.Window)):
+        if select.args.get("windows"):
+            select.set("windows", None)
+        return select
+    filled = select.copy()
+    known: dict[str, exp.Window] = {}
+
+    def fill(window: exp.Window) -> None:
+        name = window.args.get("alias")
+        if name is None:
+            return
+        if name.name.lower() not in known:
+            hint = f"add WINDOW {name.name} AS (PARTITION BY ...) behind the query"
+            raise script.error(window, f"there is no window '{name.name}' in this query", hint)
+        window.set("alias", None)
+        base = known[name.name.lower()].copy()
+        for key in ("partition_by", "order", "spec"):
+            if base.args.get(key) and not window.args.get(key):
+                window.set(key, base.args[key])
+
+    for each in filled.args.get("windows") or []:
+        fill(each)
+        known[each.name.lower()] = each
+    for item in [*filled.expressions, *filter(None, [filled.args.get("qualify")])]:
+        for window in item.find_all(exp.Window):
+            fill(window)
+    filled.set("windows", None)
+    return filled
+
+
+def with_aliases(select: exp.Select, source: Relation, expressions: Expressions) -> exp.Select:
+    """A query in whose select list names of items before, which are no columns, are replaced by
+    what they stand for.
+    """
+    known: dict[str, exp.Expr] = {}
+
+    def step(node: exp.Expr) -> exp.Expr:
+        is_name = isinstance(node, exp.Column) and len(node.parts) == 1 and not node.is_star
+        if not is_name or source.find(node.name) or node.name.lower() not in known:
+            return node
+        return exp.Paren(this=known[node.name.lower()].copy())
+
+    items = []
+    for each in select.expressions:
+        item = each.transform(step, copy=True)
+        if isinstance(each, exp.Column) and item != each:
+            item = exp.alias_(item, each.name, quoted=True, copy=False)
+        items.append(item)
+        value = item.unalias()
+        is_explode = isinstance(value, exp.Anonymous) and value.name.lower() in EXPLODES
+        if item.alias and not is_explode and not is_window_call(value, expressions):
+            known.setdefault(item.alias.lower(), value)
+    if items == select.expressions:
+        return select
+    spelled = select.copy()
+    spelled.set("expressions", items)
+    return spelled
+
+
+def with_condition(
+    join: exp.Join, left: Relation, right: Relation, select: exp.Select, expressions: Expressions
+) -> exp.Join:
+    """`FROM a, b WHERE a.key = b.key`: what WHERE says of both is the condition of the join. It
+    stays in WHERE, too.
+    """
+    where, joins = select.args.get("where"), select.args["joins"]
+    is_plain = not (join.args.get("on") or join.args.get("using") or join.side or join.method)
+    if where is None or not is_plain or (join.kind or "CROSS").upper() != "CROSS":
+        return join
+    # A row that an outer join makes afterwards must be met by WHERE alone.
+    if any((each.side or "").upper() in ("RIGHT", "FULL") for each in joins):
+        return join
+    both = replace(left, attributes=(*left.attributes, *right.attributes))
+    parts = [
+        part
+        for part in conjuncts(where.this)
+        if isinstance(part, _COMPARISONS)
+        and expressions.binds(part, both)
+        and not any(expressions.binds(part, side) for side in (left, right))
+    ]
+    if not parts:
+        return join
+    stated = exp.Join(this=join.this.copy(), on=exp.and_(*parts))
+    stated.meta["start"] = expressions.script.offset(join)
+    return stated

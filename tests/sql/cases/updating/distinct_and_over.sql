@@ -1,0 +1,8 @@
+-- DISTINCT over functions with OVER.
+-- input: rides
+-- sink: changelog
+-- long
+INSERT INTO output SELECT DISTINCT kind, max(price) OVER (PARTITION BY kind) AS most FROM rides;
+
+-- expect output
+SELECT DISTINCT kind, max(price) OVER (PARTITION BY kind) AS most FROM rides
