@@ -59,9 +59,7 @@ def assert_claims_hold(job: Job, files: Sequence[StateFile]) -> None:
     paths = [str(job.folder / "state" / each.path) for each in files]
     found = (
         job.spark.read.parquet(*paths)
-        .selectExpr(
-            "_metadata.file_name AS name", f"pmod(hash(bin, k0, k1, k2), {KEY_GROUPS}) AS g"
-        )
+        .selectExpr("_metadata.file_name AS name", f"pmod(hash(bin, k0, k1), {KEY_GROUPS}) AS g")
         .distinct()
         .collect()
     )

@@ -225,7 +225,10 @@ class Aggregation:
                 return self._rewritten_column(each, grouping, keys, in_having)
             if isinstance(each, exp.Condition) and self._is_of_input(each):
                 sql = self.expressions.sql(each, self.source)
-                return _column(keys[sql], each) if sql in keys else each
+                if sql in keys:
+                    return _column(keys[sql], each)
+            if isinstance(each, exp.Anonymous):
+                self.expressions.name_all_fields(each)
             return each
 
         return node.transform(step, copy=True)

@@ -123,9 +123,9 @@ def batch_sql(call: AggregateCall, event_time: str | None = None) -> str:
     parts = parts_of(call)
     if parts.function.startswith(registered_name("")):
         # A user's function of lists; rows in which a value is null are left out.
-        conditions = [f"{each} IS NOT NULL" for each in parts.values]
+        conditions = [f"({each}) IS NOT NULL" for each in parts.values]
         if call.condition is not None:
-            conditions.append(call.condition)
+            conditions.append(f"({call.condition})")
         chosen = f"FILTER (WHERE {' AND '.join(conditions)})"
         lists = ", ".join(f"collect_list({each}) {chosen}" for each in parts.values)
         return f"{parts.function}({lists})"

@@ -54,8 +54,8 @@ _UNITS = frozenset(
         "year",
     }
 )
-_BEYOND_UNIT = re.compile(r"\s*[+-]?\d+(?:\.\d+)?\s*[a-z]+(?![a-z])\s*\S.*", re.I | re.S)
-"""An interval that goes on behind its first unit."""
+_ONE_UNIT = re.compile(r"\s*-?\d+(?:\.\d+)?\s*[a-z]+\s*", re.IGNORECASE)
+"""An interval of which the base class leaves nothing out."""
 _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 _NEVER_FIRST = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER}
 
@@ -179,8 +179,9 @@ class ResurgenceParser(SparkParser):
         # apart.
         text = self._next.text if self._next and self._next.token_type == TokenType.STRING else ""
         node = super()._parse_interval(*args, **kwargs)
-        # Of '1 day 02:03:04' the base class keeps the day alone.
-        if isinstance(node, exp.Interval) and _BEYOND_UNIT.fullmatch(text):
+        # Of '1 day 02:03:04' the base class keeps the day alone, and of '- 5 s' five seconds.
+        has_unit = re.search("[a-z]", text, re.IGNORECASE)
+        if isinstance(node, exp.Interval) and has_unit and not _ONE_UNIT.fullmatch(text):
             node = exp.Interval(this=exp.Literal.string(text))
         return exp.Paren(this=node) if isinstance(node, exp.Add) else node
 

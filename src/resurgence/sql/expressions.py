@@ -107,6 +107,16 @@ class Expressions:
                 name = exp.to_identifier(each.name, quoted=True)
                 each.replace(exp.Alias(this=each.copy(), alias=name))
 
+    def name_all_fields(self, call: exp.Anonymous) -> None:
+        """Calls the fields of struct() as Spark does before anything in it is rewritten."""
+        if call.name.lower() != "struct" or self.functions.is_user_defined(call.name):
+            return
+        for number, each in enumerate(call.expressions, start=1):
+            if not isinstance(each, exp.Alias | exp.Star):
+                name = each.name if isinstance(each, exp.Column) else f"col{number}"
+                alias = exp.to_identifier(name, quoted=True)
+                each.replace(exp.Alias(this=each.copy(), alias=alias))
+
     def with_over(self, node: exp.Expr) -> exp.Expr:
         """A copy of an expression of a select list, where functions with OVER may stand: what
         belongs to them is marked.

@@ -273,9 +273,19 @@ def _shown(left: Relation, right: Relation, kind: str, using: list[str]) -> tupl
             sql = column_sql(other)
         elif kind == "FULL":
             sql = f"coalesce({column_sql(one)}, {column_sql(other)})"
-        # It is neither table's own any more where a side may be missing.
-        is_both = kind in ("RIGHT", "FULL")
-        together.append(_Shown(replace(one, table=None) if is_both else one, sql))
+        if kind in ("RIGHT", "FULL"):
+            # It is neither table's own any more where a side may be missing, and tells what its
+            # value does.
+            tells = kind == "RIGHT" or one.window is other.window
+            one = replace(
+                one,
+                table=None,
+                type=other.type if kind == "RIGHT" else one.type,
+                window=other.window if tells else None,
+                outer_window=other.outer_window if kind == "RIGHT" else None,
+                is_event_time=other.is_event_time and (kind == "RIGHT" or one.is_event_time),
+            )
+        together.append(_Shown(one, sql))
     names = {each.lower() for each in using}
     sides = (left,) if kind in ("LEFT SEMI", "LEFT ANTI") else (left, right)
     missing = {"LEFT": (right,), "RIGHT": (left,), "FULL": (left, right)}.get(kind, ())

@@ -69,6 +69,10 @@ class Selects:
 
     def _select(self, select: exp.Select, lookup: Lookup) -> Relation:
         select = with_windows(select, self.expressions.script)
+        where = select.args.get("where")
+        if where is not None and where.find(exp.Query):
+            # Its subqueries are taken out, and the text may be compiled again.
+            select = select.copy()
         if select.args.get("qualify"):
             return self._qualified(select, lookup)
         self._refuse_clauses(select, _READ_CLAUSES)

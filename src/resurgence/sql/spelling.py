@@ -43,6 +43,9 @@ def with_windows(select: exp.Select, script: Script) -> exp.Select:
 
     for each in filled.args.get("windows") or []:
         fill(each)
+        if each.name.lower() in known:
+            message = f"there is a window '{each.name}' already"
+            raise script.error(each, message, "choose another name")
         known[each.name.lower()] = each
     for item in [*filled.expressions, *filter(None, [filled.args.get("qualify")])]:
         for window in item.find_all(exp.Window):
@@ -56,12 +59,21 @@ def with_aliases(select: exp.Select, source: Relation, expressions: Expressions)
     what they stand for.
     """
     known: dict[str, exp.Expr] = {}
+    repeated: set[str] = set()
 
     def step(node: exp.Expr) -> exp.Expr:
         is_name = isinstance(node, exp.Column) and len(node.parts) == 1 and not node.is_star
-        if not is_name or source.find(node.name) or node.name.lower() not in known:
+        name = node.name.lower()
+        if not is_name or source.find(name) or name not in known:
             return node
-        return exp.Paren(this=known[node.name.lower()].copy())
+        if name in repeated:
+            message = f"several items before are called '{node.name}'"
+            raise expressions.script.error(node, message, "give each a name of its own")
+        value = known[name].copy()
+        stated = value if isinstance(value, exp.Column) else exp.Paren(this=value)
+        # A field of a struct has the name that is written.
+        is_field = isinstance(node.parent, exp.Anonymous) and node.parent.name.lower() == "struct"
+        return exp.alias_(stated, node.name, quoted=True) if is_field else stated
 
     items = []
     for each in select.expressions:
@@ -72,7 +84,9 @@ def with_aliases(select: exp.Select, source: Relation, expressions: Expressions)
         value = item.unalias()
         is_explode = isinstance(value, exp.Anonymous) and value.name.lower() in EXPLODES
         if item.alias and not is_explode and not is_window_call(value, expressions):
-            known.setdefault(item.alias.lower(), value)
+            if item.alias.lower() in known:
+                repeated.add(item.alias.lower())
+            known[item.alias.lower()] = value
     if items == select.expressions:
         return select
     spelled = select.copy()
@@ -94,10 +108,13 @@ def with_condition(
     if any((each.side or "").upper() in ("RIGHT", "FULL") for each in joins):
         return join
     both = replace(left, attributes=(*left.attributes, *right.attributes))
+    place = next(number for number, each in enumerate(joins) if each is join)
+    later = {each.this.alias_or_name.lower() for each in joins[place + 1 :]}
     parts = [
         part
         for part in conjuncts(where.this)
         if isinstance(part, _COMPARISONS)
+        and not any(each.parts[0].name.lower() in later for each in _qualified_columns(part))
         and expressions.binds(part, both)
         and not any(expressions.binds(part, side) for side in (left, right))
     ]
@@ -106,3 +123,7 @@ def with_condition(
     stated = exp.Join(this=join.this.copy(), on=exp.and_(*parts))
     stated.meta["start"] = expressions.script.offset(join)
     return stated
+
+
+def _qualified_columns(part: exp.Expr) -> list[exp.Column]:
+    return [each for each in part.find_all(exp.Column) if len(each.parts) > 1]

@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from resurgence.errors import SqlError
 from resurgence.sql.expressions import Expressions
+from resurgence.sql.functions import EXPLODES
 from resurgence.sql.grouping import is_aggregated
 from resurgence.sql.grouping_sets import has_sets
 from resurgence.sql.joins import Joins, conjuncts
@@ -100,6 +101,9 @@ class Subqueries:
             if value and key not in _EXISTS_CLAUSES and not _is_some_limit(value):
                 word = key.strip("_").upper()
                 raise self._error(test, f"{word} is not supported in EXISTS", "leave it out")
+        if any(each.unalias().name.lower() in EXPLODES for each in inner.expressions):
+            message = "EXISTS takes rows as they are, and this makes others of them"
+            raise self._error(test, message, "explode in a subquery of FROM")
         where = inner.args.get("where")
         parts = list(conjuncts(where.this)) if where else []
         rows = inner.copy()
@@ -153,7 +157,7 @@ def _has_value(select: exp.Select, value: exp.Expr) -> bool:
 
 def _unqualified(node: exp.Expr, select: exp.Select) -> exp.Expr:
     """An expression without the name of the query's table, if it has one table alone."""
-    if select.args.get("joins") or select.args.get("laterals"):
+    if any(select.args.get(each) for each in ("joins", "laterals")) or not select.args.get("from_"):
         return node
     table = select.args["from_"].this.alias_or_name.lower()
 

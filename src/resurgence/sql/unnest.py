@@ -28,7 +28,9 @@ class Unnests:
         """
         side, on = (join.side or "").upper(), join.args.get("on")
         is_plain = on is None or (isinstance(on, exp.Boolean) and bool(on.this))
-        if side not in ("", "LEFT") or join.method or join.args.get("using"):
+        kinds = ("", "INNER", "OUTER", "CROSS")
+        is_known = side in ("", "LEFT") and (join.kind or "").upper() in kinds
+        if not is_known or join.method or join.args.get("using"):
             message = "a row meets the elements of its own array, and nothing else"
             raise self._error(
                 join, message, "use CROSS JOIN UNNEST or LEFT JOIN UNNEST ... ON true"

@@ -6,6 +6,7 @@ import pytest
 
 from resurgence.graph.model import AggregateCall
 from resurgence.sql.call_parts import CallParts, Order, batch_sql, over_columns, parts_of
+from resurgence.udf import registered_name
 
 
 def call(parts: CallParts, condition: str | None = None) -> AggregateCall:
@@ -39,6 +40,13 @@ def test_a_call_is_written_and_read_again(parts: CallParts, sql: str) -> None:
 def test_a_condition_stands_before_what_is_done_with_nulls() -> None:
     first = CallParts("first", ("`a`",), nulls="IGNORE NULLS")
     assert batch_sql(call(first, "`b`")) == "first(`a`) FILTER (WHERE `b`) IGNORE NULLS"
+
+
+def test_the_conditions_of_a_function_of_lists_all_hold() -> None:
+    spread = CallParts(registered_name("spread"), ("`a`", "`b` OR `c`"))
+    chosen = "FILTER (WHERE (`a`) IS NOT NULL AND (`b` OR `c`) IS NOT NULL AND (`d` OR `e`))"
+    lists = f"collect_list(`a`) {chosen}, collect_list(`b` OR `c`) {chosen}"
+    assert batch_sql(call(spread, "`d` OR `e`")) == f"{registered_name('spread')}({lists})"
 
 
 def test_values_taken_by_their_place_are_taken_in_the_order_of_event_time() -> None:

@@ -183,3 +183,47 @@ def test_names_that_mean_something_else_are_no_columns(compiled: Compile, query:
 def test_a_value_in_a_subquery_may_have_the_name_of_its_column(compiled: Compile) -> None:
     graph = compiled(f"{TABLES} SELECT delivered FROM orders WHERE id IN (SELECT id FROM payments)")
     assert "LEFT SEMI JOIN" in join(graph).sql
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM (SELECT * FROM orders WHERE id IN (SELECT id FROM payments))"
+        " QUALIFY row_number() OVER (PARTITION BY id ORDER BY at) = 1",
+        "SELECT * FROM orders o WHERE EXISTS (SELECT 1 FROM (SELECT * FROM orders WHERE id IN"
+        " (SELECT id FROM payments)) q WHERE q.id = o.id AND q.at > o.at)",
+    ],
+)
+def test_a_subquery_is_not_lost_where_its_query_is_compiled_twice(
+    compiled: Compile, query: str
+) -> None:
+    graph = compiled(f"{TABLES} {query}")
+    assert {"source-orders", "source-payments"} <= {each.id for each in graph.operators}
+
+
+def test_a_condition_on_a_later_table_is_not_taken_for_a_field_of_an_earlier_one(
+    compiled: Compile,
+) -> None:
+    graph = compiled(
+        f"{TABLES} CREATE VIEW car AS SELECT id, at AS seats FROM payments;"
+        " SELECT o.id FROM orders o, rides r, car"
+        " WHERE o.id = car.seats AND o.id = r.driver AND o.id = car.id"
+    )
+    joins = [each for each in graph.operators if isinstance(each, UpdatingQueryOperator)]
+    assert "seats" not in joins[0].sql
+
+
+@pytest.mark.parametrize(("kind", "stays"), [("JOIN", True), ("RIGHT JOIN", False)])
+def test_a_column_of_using_tells_the_window_if_its_value_does(
+    compiled: Compile, kind: str, stays: bool
+) -> None:
+    """To the right of a RIGHT join it is the right side's, which may be of any window."""
+    graph = compiled(
+        f"{TABLES} CREATE VIEW e AS SELECT w, w.end AS ts FROM"
+        " (SELECT tumble('1 minute') AS w, count(*) AS n FROM orders GROUP BY 1);"
+        " CREATE VIEW f AS SELECT tumble('1 minute') AS w, max(at) AS ts, count(*) AS n"
+        " FROM payments GROUP BY 1;"
+        f" SELECT ts, sum(n) AS n FROM e {kind} f USING (w, ts) GROUP BY ts"
+    )
+    updating = [each for each in graph.operators if isinstance(each, UpdatingQueryOperator)]
+    assert not updating if stays else updating

@@ -65,6 +65,30 @@ def test_edits_of_a_window_or_of_what_feeds_it_change_its_id(compiled: Compile, 
     assert window_ids(compiled(text)) != window_ids(compiled(QUERY))
 
 
+@pytest.mark.parametrize(
+    ("read", "one", "other"),
+    [
+        ("count(*)", "at, kind", "at, kind, explode(tags) AS tag"),
+        ("count(*)", "at, explode(tags) AS tag", "at, explode(array(kind)) AS tag"),
+        ('sum("a\\b")', 'at, driver AS "a\\b"', 'at, driver * 2 AS "a\\b"'),
+        ("sum(IF(b = '`', a, 1))", "at, kind AS b, driver AS a", "at, kind AS b, driver * 2 AS a"),
+    ],
+)
+def test_windows_over_different_rows_are_not_the_same(
+    compiled: Compile, read: str, one: str, other: str
+) -> None:
+    """Whether or not what differs is read, and whatever it is named beside."""
+    ids = [
+        window_ids(
+            compiled(
+                f"SELECT {read} AS n FROM (SELECT {each} FROM rides) GROUP BY tumble('1 hour')"
+            )
+        )
+        for each in (one, other)
+    ]
+    assert ids[0] != ids[1]
+
+
 def test_the_same_window_written_twice_is_one_operator(compiled: Compile) -> None:
     graph = compiled(f"INSERT INTO anything {QUERY};\n\nINSERT INTO anything {QUERY}")
     assert len(window_ids(graph)) == 1

@@ -334,6 +334,39 @@ def test_missing_event_time_comes_with_the_way_out(refusal: Refusal) -> None:
             8,
             "there is no window 'best' in this query",
         ),
+        ("SELECT at + INTERVAL '- 5 s' FROM rides", 13, "'- 5 s' is not an interval"),
+        ("SELECT at + INTERVAL '.5 s' FROM rides", 13, "'.5 s' is not an interval"),
+        ("SELECT at + INTERVAL '1 000 s' FROM rides", 13, "'1 000 s' is not an interval"),
+        (
+            "SELECT tumble(INTERVAL '1,5 minutes') AS w, count(*) FROM rides GROUP BY w",
+            15,
+            "'1,5 minutes' is not an interval",
+        ),
+        (
+            "SELECT kind FROM rides LEFT ANTI JOIN UNNEST(tags) AS t(x) ON true",
+            24,
+            "a row meets the elements of its own array",
+        ),
+        (
+            "SELECT a FROM plain WHERE a IS NOT NULL AND a NOT IN (SELECT 1 WHERE 1 IS NOT NULL)",
+            55,
+            "SELECT needs FROM",
+        ),
+        (
+            "SELECT a FROM plain WHERE EXISTS (SELECT explode(tags) FROM rides WHERE driver = a)",
+            27,
+            "EXISTS takes rows as they are",
+        ),
+        (
+            "SELECT rank() OVER w FROM rides WINDOW w AS (PARTITION BY kind ORDER BY at), W AS (PARTITION BY place)",
+            78,
+            "there is a window 'W' already",
+        ),
+        (
+            "SELECT driver AS y, driver + 1 AS y, y * 2 AS z FROM rides",
+            38,
+            "several items before are called 'y'",
+        ),
         (
             "SELECT r.kind FROM rides r, plain p WHERE r.driver > 1",
             27,

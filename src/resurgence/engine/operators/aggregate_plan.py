@@ -45,7 +45,7 @@ class AggregatePlan:
 def filtered(*conditions: str | None) -> str:
     """A FILTER clause, or nothing."""
     chosen = [each for each in conditions if each]
-    return f" FILTER (WHERE {' AND '.join(chosen)})" if chosen else ""
+    return f" FILTER (WHERE {' AND '.join(f'({each})' for each in chosen)})" if chosen else ""
 
 
 def type_of(rows: DataFrame, expression: str) -> DataType:

@@ -5,10 +5,10 @@
 -- long
 INSERT INTO output
 SELECT to_json(struct(o.customer, p.method, count(*) AS n)) AS text, struct(p.method, o.customer AS c) AS made,
-    array_agg(struct(o.id, p.order_id) ORDER BY o.id) AS pairs
+    to_json(struct(count(*), o.customer, upper(p.method))) AS unnamed, array_agg(struct(o.id, p.order_id) ORDER BY o.id) AS pairs
 FROM orders o FULL JOIN payments p ON (o.id, o.customer) = (p.order_id, p.customer) GROUP BY o.customer, p.method;
 
 -- expect output
 SELECT to_json(struct(o.customer, p.method, count(*) AS n)) AS text, struct(p.method, o.customer AS c) AS made,
-    sort_array(collect_list(struct(o.id, p.order_id))) AS pairs
+    to_json(struct(count(*), o.customer, upper(p.method))) AS unnamed, sort_array(collect_list(struct(o.id, p.order_id))) AS pairs
 FROM orders o FULL JOIN payments p ON struct(o.id, o.customer) = struct(p.order_id, p.customer) GROUP BY o.customer, p.method
