@@ -239,7 +239,11 @@ def test_merged_aggregates_give_the_batch_answer(
 
 @pytest.mark.parametrize(
     ("calls", "keys", "parallelism"),
-    [(KEPT, [], [1, 3]), (KEPT, ["flag"], [2]), (LISTS, ["flag"], [3, 1])],
+    [
+        (KEPT, [], [1, 3]),
+        pytest.param(KEPT, ["flag"], [2], marks=pytest.mark.long),
+        (LISTS, ["flag"], [3, 1]),
+    ],
 )
 def test_aggregates_over_kept_values_give_the_batch_answer(
     spark: SparkSession,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.engine.epoch import Engine
@@ -32,6 +33,7 @@ def events(folder: Path, name: str, delay: timedelta) -> str:
     return source_table(path, f"at TIMESTAMP, k INT, {name} INT", name=name)
 
 
+@pytest.mark.long
 def test_rows_are_forgotten_when_only_late_ones_could_meet_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:

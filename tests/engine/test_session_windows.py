@@ -108,6 +108,7 @@ def sessions(spark: SparkSession, folder: Path) -> list[tuple[int, int, int]]:
     )
 
 
+@pytest.mark.long
 def test_a_session_that_goes_on_is_carried_and_its_state_stays_small(
     spark: SparkSession, tmp_path: Path
 ) -> None:

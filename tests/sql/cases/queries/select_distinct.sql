@@ -1,6 +1,7 @@
 -- DISTINCT over all rows of a stream: each row once.
 -- input: rides
 -- sink: changelog
+-- long
 INSERT INTO output SELECT DISTINCT driver, kind FROM rides;
 
 -- expect output
