@@ -53,6 +53,9 @@ _DEFAULTS = {
     # The subtasks of a closing window are united, and must stay tasks of their own: Spark would
     # put single partitions into one.
     "spark.sql.unionOutputPartitioning": "false",
+    # Lists and sets of many groups: beyond so many Spark sorts instead, and adds numbers in another
+    # order than when it computed what it is to take back.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
     # Aggregates over many groups: the generated hash map serves both sides of the shuffle, and
     # holds a million groups before it falls back to the slower one.
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
