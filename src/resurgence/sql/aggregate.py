@@ -219,8 +219,6 @@ class Aggregation:
             if self._is_aggregate(each):
                 return _column(self._call(each, grouping).name, each)
             self.expressions.check(each)
-            if isinstance(each, exp.Anonymous):
-                self.expressions.name_fields(each, self.source)
             if isinstance(each, exp.Column):
                 return self._rewritten_column(each, grouping, keys, in_having)
             if isinstance(each, exp.Condition) and self._is_of_input(each):
