@@ -214,9 +214,8 @@ class Engine:
             if each.rows:
                 self._had_rows_at[operator_id] = began_at
         self._inputs = inputs
-        if self._pipeline.updating:
-            # One that is on record from before there was such a query has no time of its own.
-            self._time = _planned_micros(inputs) or max(self._time, _micros(began_at))
+        # An epoch recorded by an older release has no planning time of its own.
+        self._time = _planned_micros(inputs) or max(self._time, _micros(began_at))
         self._enter("plan", epoch)
         work = EpochWork(epoch, began_at, self._time, inputs, profile)
         started(epoch, sum(each.rows for each in inputs.values()))
@@ -301,9 +300,7 @@ class Engine:
             )
             for operator_id, offset in self._offsets.items()
         }
-        if not self._pipeline.updating:
-            return ranges_by_source
-        # Time does not go back, also where another machine's clock goes on.
+        # Planning time never goes backwards, also when a machine with another clock takes over.
         planned_at = max(now, _EPOCH_OF_TIME + timedelta(microseconds=self._time))
         return {
             operator_id: each.model_copy(update={"planned_at": planned_at})

@@ -101,8 +101,8 @@ class InputRange(Part):
     idle: bool = False
     """It had no rows for so long that it holds no watermark back."""
     planned_at: datetime | None = None
-    """When the epoch was planned: the time by which keys are forgotten, also when it is replayed.
-    None where nothing is forgotten.
+    """When the epoch was planned: its processing time, also when it is replayed. None in records of
+    older releases.
     """
 
     @model_serializer(mode="wrap")
