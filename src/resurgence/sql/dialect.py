@@ -309,6 +309,8 @@ class Resurgence(Spark):
             **{word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"},
             # Bytes, as in Postgres; the base class takes it for bits.
             "INT8": TokenType.BIGINT,
+            # Read so that it can be refused by its name.
+            "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
         }
 
     Parser = ResurgenceParser

@@ -17,6 +17,7 @@ from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role
 from resurgence.graph.model import Column, Expression, Graph, Position
 from resurgence.ids import OperatorId
+from resurgence.sql.clauses import refuse_unread, unsupported
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import FunctionCatalog
 from resurgence.sql.intervals import interval_micros
@@ -47,6 +48,9 @@ _SETTINGS = (
     "use SET updating_ttl = INTERVAL '1 day', SET allowed_lateness = INTERVAL '10 seconds'"
     " or SET late_rows = 'sink'"
 )
+_INSERT_CLAUSES = frozenset({"this", "expression", "with_"})
+_VIEW_CLAUSES = _INSERT_CLAUSES | {"kind"}
+_TABLE_CLAUSES = _VIEW_CLAUSES | {"properties"}
 _NO_FUNCTIONS: Mapping[str, FunctionKind] = {}
 
 
@@ -126,7 +130,7 @@ class _Pipeline:
         self._divert_late_rows(statement)
 
     def _create_table(self, create: exp.Create) -> None:
-        self._refuse_arguments(create, {"this", "kind", "properties", "expression", "with_"})
+        refuse_unread(create, _TABLE_CLAUSES, self.script, "in CREATE TABLE")
         name = self._new_name(create)
         properties = create.args.get("properties")
         if properties is None and create.expression is None:
@@ -181,7 +185,7 @@ class _Pipeline:
                 )
 
     def _create_view(self, create: exp.Create) -> None:
-        self._refuse_arguments(create, {"this", "kind", "expression", "with_"})
+        refuse_unread(create, _VIEW_CLAUSES, self.script, "in CREATE VIEW")
         name = self._new_name(create)
         if create.expression is None:
             raise self.script.error(
@@ -251,7 +255,7 @@ class _Pipeline:
         return self._tables[name]
 
     def _insert(self, insert: exp.Insert) -> None:
-        self._refuse_arguments(insert, {"this", "expression", "with_"})
+        refuse_unread(insert, _INSERT_CLAUSES, self.script, "in INSERT")
         schema = insert.this if isinstance(insert.this, exp.Schema) else None
         node = schema.this if schema else insert.this
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
@@ -405,24 +409,7 @@ class _Pipeline:
 
     def _refuse_qualifier(self, table: exp.Table) -> None:
         if table.db:
-            raise self.script.error(
-                table, "tables have no schema or catalog", f"write {table.name}"
-            )
-
-    def _refuse_arguments(self, statement: exp.Expr, read: set[str]) -> None:
-        words = {
-            "exists": "IF NOT EXISTS",
-            "replace": "OR REPLACE",
-            "by_name": "BY NAME",
-            "expression": "AS",
-        }
-        kind = statement.key.upper()
-        for key, value in statement.args.items():
-            if key not in read and value:
-                word = words.get(key, key.strip("_").upper())
-                raise self.script.error(
-                    statement, f"{word} is not supported in {kind}", "leave it out"
-                )
+            raise unsupported(table, "db", self.script)
 
     def _refused(self, statement: exp.Expr) -> SqlError:
         words = self.script.text[self.script.offset(statement) :].split(maxsplit=1)

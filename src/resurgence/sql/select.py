@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -10,6 +10,7 @@ from sqlglot import exp
 from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.model import Expression
 from resurgence.sql.aggregate import Aggregation
+from resurgence.sql.clauses import refuse_unread
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import EXPLODES
 from resurgence.sql.grouping import is_aggregated
@@ -29,16 +30,8 @@ Lookup = Callable[[exp.Table], Relation]
 _READ_CLAUSES = frozenset(
     {"with_", "expressions", "distinct", "from_", "joins", "laterals", "where", "group", "having"}
 )
+_JOIN_CLAUSES = frozenset({"this", "on", "using", "side", "kind", "method"})
 _QUALIFY = "__qualify"
-_REFUSED_CLAUSES: Mapping[str, tuple[str, str]] = {
-    "order": (
-        "ORDER BY is not supported: a stream has no last row to sort up to",
-        "sort where the output is read",
-    ),
-    "limit": ("LIMIT is not supported yet", "filter with WHERE"),
-    "offset": ("OFFSET is not supported", "filter with WHERE"),
-    "hint": ("hints are not supported", "leave the hint out"),
-}
 
 
 @dataclass(frozen=True)
@@ -259,6 +252,7 @@ class Selects:
         if isinstance(relation, LookupRelation):
             raise lookups.refused(relation, clause.this)
         for join in select.args.get("joins") or []:
+            self._refuse_clauses(join, _JOIN_CLAUSES)
             if isinstance(join.this, exp.Unnest | exp.Lateral):
                 relation = unnests.join(relation, join)
                 continue
@@ -314,15 +308,7 @@ class Selects:
         return find
 
     def _refuse_clauses(self, node: exp.Expr, read: frozenset[str]) -> None:
-        for key, value in node.args.items():
-            if key in read or not value:
-                continue
-            word = key.strip("_").upper()
-            message, hint = _REFUSED_CLAUSES.get(
-                key, (f"{word} is not supported here", "leave it out")
-            )
-            culprit = value[0] if isinstance(value, list) else value
-            raise self._error(culprit if isinstance(culprit, exp.Expr) else node, message, hint)
+        refuse_unread(node, read, self.expressions.script)
 
     def _error(self, node: exp.Expr, message: str, hint: str = "") -> SqlError:
         return self.expressions.script.error(node, message, hint)

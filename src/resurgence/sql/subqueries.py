@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from resurgence.errors import SqlError
+from resurgence.sql.clauses import unsupported
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import EXPLODES
 from resurgence.sql.grouping import is_aggregated
@@ -99,8 +100,7 @@ class Subqueries:
             raise self._error(test, message, "use IN (SELECT key ... GROUP BY key), or a join")
         for key, value in inner.args.items():
             if value and key not in _EXISTS_CLAUSES and not _is_some_limit(value):
-                word = key.strip("_").upper()
-                raise self._error(test, f"{word} is not supported in EXISTS", "leave it out")
+                raise unsupported(inner, key, self.expressions.script, "in EXISTS")
         if any(each.unalias().name.lower() in EXPLODES for each in inner.expressions):
             message = "EXISTS takes rows as they are, and this makes others of them"
             raise self._error(test, message, "explode in a subquery of FROM")

@@ -13,6 +13,7 @@ from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role
 from resurgence.graph.model import Column, WatermarkSpec
 from resurgence.graph.secrets import is_masked, reference_fault, shown_value
+from resurgence.sql.clauses import clause_name
 from resurgence.sql.event_time import EVENT_TIME_FIELD, WATERMARK_FIELD, EventTime, Named
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.intervals import interval_micros
@@ -197,9 +198,8 @@ class Declarations:
             if isinstance(each, exp.TemporaryProperty):
                 continue
             if type(each) is not exp.Property:
-                raise self.script.error(
-                    each, "this clause of CREATE TABLE is not supported", _EXAMPLE
-                )
+                message = f"{clause_name('properties', each)} is not supported in CREATE TABLE"
+                raise self.script.error(each, message, _EXAMPLE)
             key = each.this.name.lower()
             if key in options:
                 raise self.script.error(

@@ -68,7 +68,7 @@ def test_unknown_names_are_refused_with_a_suggestion(
         ),
         ("SELECT kind FROM rides HAVING kind > 1", 24, "HAVING needs GROUP BY"),
         ("SELECT kind FROM rides ORDER BY kind", 24, "ORDER BY is not supported"),
-        ("SELECT kind FROM rides LIMIT 3", 24, "LIMIT is not supported yet"),
+        ("SELECT kind FROM rides LIMIT 3", 24, "LIMIT is not supported here"),
         (
             "SELECT kind FROM rides JOIN plain ON true",
             24,
@@ -282,7 +282,7 @@ def test_missing_event_time_comes_with_the_way_out(refusal: Refusal) -> None:
         ),
         (
             "SELECT a FROM plain WHERE EXISTS (SELECT 1 FROM rides WHERE driver = a OFFSET 1)",
-            27,
+            72,
             "OFFSET is not supported in EXISTS",
         ),
         ("SELECT DISTINCT ON (kind) kind, driver FROM rides", 25, "DISTINCT ON is not supported"),
