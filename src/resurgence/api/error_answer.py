@@ -19,6 +19,7 @@ STATUS_OF_CODE = {
     "job.unknown": 404,
     "job.exists": 409,
     "job.being_deleted": 409,
+    "state.incompatible": 409,
 }
 """Errors of users that are not simply 422."""
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from resurgence.cli.pipeline_file import compile_file, settings_for
 from resurgence.cli.state_dir import open_job
-from resurgence.errors import UserError
+from resurgence.errors import ConfigError, UserError
 from resurgence.graph.explain import explain_graph
 from resurgence.state.edits import ACCEPT_FLAG, fate_table, fates
-from resurgence.state.inspection import checkpoint_of, kept_checkpoints
+from resurgence.state.inspection import newest_checkpoint
 
 
 def explain_file(
@@ -42,7 +42,9 @@ def explain_restore(
     """
     settings = settings_for(assignments, config, parallelism=parallelism)
     graph = compile_file(file.read_text(encoding="utf-8"), udfs)
-    view = checkpoint_of(kept_checkpoints(open_job(state_dir, name)), None)
+    view = newest_checkpoint(open_job(state_dir, name))
+    if view is None:
+        raise ConfigError("there are no checkpoints yet", hint="run the job first")
     judged = fates(
         graph,
         view.operators,

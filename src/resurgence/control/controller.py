@@ -7,6 +7,7 @@ one of them could hold up: each call that may hang has a thread of its own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,8 @@ from pydantic import JsonValue
 
 from resurgence.clock import Clock
 from resurgence.control.background import in_thread
+from resurgence.control.context import JobDefinition
+from resurgence.control.edit_check import require_state_kept
 from resurgence.control.event_recorder import EventRecorder
 from resurgence.control.events import Event
 from resurgence.control.job_keeper import JobKeeper
@@ -40,12 +43,17 @@ from resurgence.control.surroundings import Surroundings
 from resurgence.control.transitions import StateName
 from resurgence.control.webhooks import Webhooks
 from resurgence.control.workforce import Workforce
+from resurgence.errors import StorageError, UserError
+from resurgence.graph.model import Graph
 from resurgence.ids import JobName
+from resurgence.state.edits import ACCEPT_FLAG
 
 _CONTROL_PORT = "control_port"
 _SPREAD = timedelta(milliseconds=300)
 """Between the starts of jobs when a controller comes up."""
 _LAST_EVENTS = timedelta(seconds=5)
+_READ_WITHIN = timedelta(seconds=15)
+"""Longest that a request waits for the object store; less than clients wait for an answer."""
 
 log = logging.getLogger("resurgence.control")
 
@@ -177,7 +185,7 @@ class Controller:
             functions=new.functions,
             settings=new.settings,
         )
-        settings = await self._checked(new.name, pipeline)
+        definition, _ = await self._compiled(new.name, pipeline)
         now = self._clock.now()
         status = JobStatus(changed_at=now)
         if not new.start:
@@ -186,7 +194,8 @@ class Controller:
             name=new.name,
             pipeline=pipeline,
             desired=DesiredConfig(
-                parallelism=settings, wanted=Wanted.RUNNING if new.start else Wanted.STOPPED
+                parallelism=definition.settings.pipeline.parallelism,
+                wanted=Wanted.RUNNING if new.start else Wanted.STOPPED,
             ),
             status=status,
             created_at=now,
@@ -200,12 +209,17 @@ class Controller:
         self, name: JobName, sql: str, functions: str | None, settings: dict[str, str]
     ) -> JobView:
         """Another pipeline for a job: what still fits keeps its state. A job that runs goes on with
-        it after a checkpoint.
+        it after a checkpoint. Refused, with no effect on the job, if state would be lost.
         """
         before = (await self._keeper(name)).record
         pipeline = PipelineRecord(sql, before.pipeline.state_url, functions, settings)
-        parallelism = await self._checked(name, pipeline)
+        definition, graph = await self._compiled(name, pipeline)
         given = "pipeline.parallelism" in settings
+        parallelism = definition.settings.pipeline.parallelism
+        if not definition.settings.checkpoint.accept_state_loss:
+            await self._require_state_kept(
+                name, graph, parallelism if given else before.desired.parallelism
+            )
 
         def change(record: JobRecord) -> DesiredConfig:
             desired = record.desired
@@ -254,11 +268,32 @@ class Controller:
             keeper.want(record)
             return _view(keeper)
 
-    async def _checked(self, name: JobName, pipeline: PipelineRecord) -> int:
-        """Refuse what cannot run; the parallelism that the settings ask for."""
+    async def _compiled(
+        self, name: JobName, pipeline: PipelineRecord
+    ) -> tuple[JobDefinition, Graph]:
+        """Refuse what cannot run."""
         definition = self._surroundings.define(name, pipeline)
-        await in_thread(definition.compile, pipeline.sql)
-        return definition.settings.pipeline.parallelism
+        return definition, await in_thread(definition.compile, pipeline.sql)
+
+    async def _require_state_kept(self, name: JobName, edited: Graph, parallelism: int) -> None:
+        """Refuse an edit that would lose state; the job is not touched."""
+        keeper = await self._keeper(name)
+        running = None
+        if not keeper.is_at_rest:
+            # A pipeline that does not compile any more does not run either.
+            with contextlib.suppress(UserError):
+                _, running = await self._compiled(name, keeper.record.pipeline)
+        try:
+            async with asyncio.timeout(_READ_WITHIN.total_seconds()):
+                await in_thread(
+                    require_state_kept, keeper.open_state(), edited, running, parallelism
+                )
+        except TimeoutError as error:
+            raise StorageError(
+                f"the newest checkpoint of '{name}' could not be read within "
+                f"{_READ_WITHIN.total_seconds():.0f} s; the job was not edited",
+                hint=f"Check the storage and try again. {ACCEPT_FLAG} skips the check.",
+            ) from error
 
     async def _keeper(self, name: JobName) -> JobKeeper:
         keeper = self._keepers.get(name)

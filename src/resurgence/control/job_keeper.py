@@ -236,7 +236,7 @@ class JobKeeper:
         ctx = JobContext(
             definition=definition,
             desired=record.desired,
-            backend=StateBackend(ObjectStore(record.pipeline.state_url), self.name),
+            backend=self.open_state(),
             workforce=self._workforce,
             events=self._events,
             clock=self._clock,
@@ -256,6 +256,10 @@ class JobKeeper:
 
         ctx.take_up_edits = redefine
         return ctx
+
+    def open_state(self) -> StateBackend:
+        """The job's checkpoints."""
+        return StateBackend(ObjectStore(self.record.pipeline.state_url), self.name)
 
     async def _deleted(self) -> bool:
         """Remove all that is to go; the record last, so that a later controller can go on here."""
@@ -278,6 +282,11 @@ class JobKeeper:
     def status(self) -> JobStatus:
         """What the job is, now."""
         return self._supervisor.status if self._supervisor else self._last_status
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing runs, and nothing will before another request: no checkpoint can follow."""
+        return not should_start(self.record.desired, self.status)
 
     @property
     def hand(self) -> Hand | None:

@@ -95,14 +95,55 @@ def restore_fates(
     )
 
 
-def require_kept(judged: Iterable[OperatorFate], epoch: Epoch, *, accept_loss: bool) -> None:
+def fates_while_running(
+    edited: Graph,
+    running: Graph,
+    stored: Mapping[OperatorId, OperatorCheckpointMetadata],
+    parallelism: int,
+) -> tuple[OperatorFate, ...]:
+    """The fate of every operator if a running job is edited.
+
+    The job takes another checkpoint, and commits it, before the edit takes effect. So every source
+    and stateful operator of the running pipeline counts as holding something, whatever the newest
+    checkpoint has of it: the answer must still be right for the checkpoint to come.
+    """
+    judged = {
+        each.operator: each for each in fates(edited, stored, parallelism, commit_pending=False)
+    }
+    wanted = {each.id: each for each in edited.durable()}
+    for before in running.durable():
+        known, after = judged.get(before.id), wanted.get(before.id)
+        if isinstance(before, SinkOperator) or (known is not None and known.loses):
+            continue
+        if after is None:
+            reason = "not in the pipeline: what it holds when the edit takes effect would be lost"
+            judged[before.id] = OperatorFate(before.id, Fate.DROP, reason, loses=True)
+        elif (
+            isinstance(before, SourceOperator)
+            and isinstance(after, SourceOperator)
+            and before.connector != after.connector
+        ):
+            reason = f"reads {after.place}, but its position is one in {before.place}"
+            judged[before.id] = OperatorFate(before.id, Fate.REBUILD, reason, loses=True)
+    return tuple(judged.values())
+
+
+_RUN_HINT = (
+    "undo the edit, choose another --name to begin from nothing, or accept the loss with "
+    f"{ACCEPT_FLAG}"
+)
+
+
+def require_kept(
+    judged: Iterable[OperatorFate], epoch: Epoch, *, accept_loss: bool, hint: str = _RUN_HINT
+) -> None:
     """Refuse an edit that would lose something, unless the loss is accepted."""
     listed = tuple(judged)
     if accept_loss or not any(each.loses for each in listed):
         return
+    of_epoch = f" of epoch {epoch}" if epoch else ""
     raise IncompatibleState(
-        f"the edited pipeline would lose state of epoch {epoch}:\n{fate_table(listed)}",
-        hint=f"undo the edit, choose another --name to begin from nothing, or accept the loss with {ACCEPT_FLAG}",
+        f"the edited pipeline would lose state{of_epoch}:\n{fate_table(listed)}", hint=hint
     )
 
 

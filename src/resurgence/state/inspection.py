@@ -31,6 +31,7 @@ from resurgence.state.protocol import (
     dead_ranges,
     epochs_seen,
     is_dead,
+    living,
     lost_seal,
     manifest_faults,
     metadata_faults,
@@ -227,6 +228,33 @@ def kept_checkpoints(backend: StateBackend) -> tuple[CheckpointView, ...]:
     return tuple(view for view in judged if not _went_meanwhile(backend, view))
 
 
+def newest_checkpoint(backend: StateBackend) -> CheckpointView | None:
+    """The checkpoint that a restore would choose; None if the job has sealed none. Older ones are
+    read only where newer ones are unusable.
+    """
+    store, paths = backend.store, backend.paths
+    while True:
+        epochs = epochs_seen(each.path for each in store.list(paths.epochs))
+        if not epochs:
+            return None
+        job, rollback = backend.identity()
+        alive = living(epochs, dead_ranges(backend.rollbacks(rollback)))
+        sizes = {each.path: each.size for each in store.list(paths.tables)}
+        unusable: list[CheckpointView] = []
+        for epoch in sorted(alive, reverse=True):
+            for view, records in _views(backend, alive[epoch], job):
+                judged = _judged(view, records, sizes)
+                if judged.status is Status.VALID:
+                    return judged
+                unusable.append(judged)
+        # Retention may have deleted what was listed: then there are newer ones.
+        if not any(_went_meanwhile(backend, each) for each in unusable):
+            break
+    if unusable:
+        raise _none_valid()
+    return None
+
+
 def _views(
     backend: StateBackend, objects: EpochObjects, job: JobIdentity
 ) -> list[tuple[CheckpointView, CheckpointRecords]]:
@@ -328,7 +356,11 @@ def checkpoint_of(views: Sequence[CheckpointView], epoch: int | None) -> Checkpo
     for view in reversed(chosen.values()):
         if view.status is Status.VALID:
             return view
-    raise NoValidCheckpoint(
+    raise _none_valid()
+
+
+def _none_valid() -> NoValidCheckpoint:
+    return NoValidCheckpoint(
         "there are checkpoints, but none is valid",
         hint="'resurgence checkpoints list' says why; --epoch takes one all the same",
     )

@@ -14,7 +14,7 @@ from tests.unit.api.played_service import NOW, SQL, KeyBox, PlayedController, pl
 
 from resurgence.api.models import JOB_NAME
 from resurgence.control.metadata import StoredEvent
-from resurgence.errors import ConfigError
+from resurgence.errors import ConfigError, IncompatibleState
 from resurgence.ids import JobName, job_name
 
 RIDES = JobName("rides")
@@ -118,6 +118,16 @@ def test_an_edit_replaces_the_pipeline(http: httpx.Client, rides: str) -> None:
     assert edited.status_code == 202
     assert edited.json()["pipeline"]["sql"].endswith("-- more")
     assert edited.json()["desired"]["parallelism"] == 8
+
+
+def test_an_edit_that_would_lose_state_is_a_conflict(
+    http: httpx.Client, controller: PlayedController, rides: str
+) -> None:
+    controller.failing = IncompatibleState("would lose state:\n  window-7f  drop", hint="Undo it.")
+    refused = http.put(f"{rides}/pipeline", json={"sql": SQL})
+    controller.failing = None
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "state.incompatible")
+    assert "window-7f  drop" in refused.json()["error"]["message"]
 
 
 def test_stopping_harder_wins(http: httpx.Client, rides: str) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from resurgence.cli.app import app
 from resurgence.control.metadata import Role
-from resurgence.errors import StorageError
+from resurgence.errors import IncompatibleState, StorageError
 from resurgence.ids import JobName
 
 Run = Callable[..., Answer]
@@ -152,6 +152,16 @@ def test_edit_replaces_the_pipeline(
     record = controller.records[RIDES]
     assert record.pipeline.sql.endswith("-- edited\n")
     assert record.pipeline.settings == {"checkpoint.accept_state_loss": "true"}
+
+
+def test_edit_shows_what_would_be_lost(
+    run: Run, controller: PlayedController, file: str, rides: str
+) -> None:
+    table = "would lose state:\n  window-7f  drop  held 5 rows (LOST)"
+    controller.failing = IncompatibleState(table, hint="Undo it.")
+    done = run("edit", "rides", file)
+    assert (done.status, done.out) == (2, "")
+    assert done.err == f"error: {table}\nhint: Undo it.\n"
 
 
 def test_stop_waits_until_the_job_has_stopped(run: Run, rides: str) -> None:

@@ -29,6 +29,7 @@ OTHER = JobName("trips")
 AT_ONCE = 2.0
 """Seconds: much less than what the other way would take, and enough for a busy machine."""
 ANOTHER_SQL = SQL.replace("'10'", "'20'")
+ACCEPTING = {"checkpoint.accept_state_loss": "true"}
 
 
 async def restart(service: Service, *, force: bool = False, without_state: bool = False) -> None:
@@ -107,7 +108,7 @@ ASKED: dict[str, Callable[[Controller], Awaitable[object]]] = {
     "start": lambda controller: controller.start(JOB),
     "restart": lambda controller: controller.restart(JOB, force=False, without_state=True),
     "rescale": lambda controller: controller.rescale(JOB, 3),
-    "edit": lambda controller: controller.edit(JOB, ANOTHER_SQL, None, {}),
+    "edit": lambda controller: controller.edit(JOB, ANOTHER_SQL, None, dict(ACCEPTING)),
     "delete": lambda controller: controller.delete(JOB, with_state=True),
 }
 
