@@ -36,6 +36,8 @@ class Equality:
 
     left: exp.Expr
     right: exp.Expr
+    null_safe: bool = False
+    """It is IS NOT DISTINCT FROM: null equals null."""
 
 
 @dataclass(frozen=True)
@@ -196,17 +198,18 @@ class Joins:
     def equality(self, part: exp.Expr, left: Relation, right: Relation) -> Iterator[Equality]:
         """What a part of a bound condition says to be equal, if that is all it says."""
         part = part.unnest()
-        if not isinstance(part, exp.EQ):
+        if not isinstance(part, exp.EQ | exp.NullSafeEQ):
             return
+        null_safe = isinstance(part, exp.NullSafeEQ)
         one, other = part.this, part.expression
         if isinstance(one, exp.Tuple) and isinstance(other, exp.Tuple):
             # Rows that are equal as a whole are so part by part, whatever the parts are called.
             for pair in zip(one.expressions, other.expressions, strict=False):
-                yield from self.equality(exp.EQ(this=pair[0], expression=pair[1]), left, right)
+                yield from self.equality(type(part)(this=pair[0], expression=pair[1]), left, right)
         elif _is_over(one, left) and _is_over(other, right):
-            yield Equality(one, other)
+            yield Equality(one, other, null_safe)
         elif _is_over(one, right) and _is_over(other, left):
-            yield Equality(other, one)
+            yield Equality(other, one, null_safe)
 
     def _keep_micros(self, condition: exp.Expr, left: Relation, right: Relation) -> int | None:
         """How long a row must be kept so that all that it can meet, and all that these can meet,
@@ -382,18 +385,15 @@ def _is_over(node: exp.Expr, side: Relation) -> bool:
 
 def _same_window(equality: Equality, left: Relation, right: Relation) -> bool:
     """Whether two rows that fit this belong to the same window."""
-    one, other = _part(equality.left, left), _part(equality.right, right)
+    one = left.told(to_spark(equality.left.unnest()), or_null=True)
+    # Were both missing, null would be null whatever windows the two rows are of.
+    other = right.told(to_spark(equality.right.unnest()), or_null=not equality.null_safe)
     if one is None or one is not other:
         return False
     if one is WindowPart.START and left.width_micros != right.width_micros:
         return False
     probe = Attribute("", "", window=one)
     return left.tells_window(probe) and right.tells_window(probe)
-
-
-def _part(node: exp.Expr, side: Relation) -> WindowPart | None:
-    """What an expression tells of the window. It may be null: then it equals nothing."""
-    return side.told(to_spark(node.unnest()), or_null=True)
 
 
 def _comparisons(

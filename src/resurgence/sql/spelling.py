@@ -15,7 +15,7 @@ from resurgence.sql.joins import conjuncts
 from resurgence.sql.parse import Script
 from resurgence.sql.relation import Relation
 
-_COMPARISONS = (exp.EQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
+_COMPARISONS = (exp.EQ, exp.NullSafeEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
 
 
 def with_windows(select: exp.Select, script: Script) -> exp.Select:

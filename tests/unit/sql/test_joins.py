@@ -227,3 +227,25 @@ def test_a_column_of_using_tells_the_window_if_its_value_does(
     )
     updating = [each for each in graph.operators if isinstance(each, UpdatingQueryOperator)]
     assert not updating if stays else updating
+
+
+def test_a_null_safe_key_is_a_key(compiled: Compile) -> None:
+    for operator in ("IS NOT DISTINCT FROM", "<=>"):
+        sql = f"{TABLES} SELECT o.id FROM orders o JOIN payments p ON o.id {operator} p.id"
+        assert [each.keys for each in join(compiled(sql)).inputs] == [("l_key_0",), ("r_key_0",)]
+
+
+def test_a_null_safe_comparison_of_event_times_bounds_nothing(compiled: Compile) -> None:
+    """Rows without event time would meet, however late they come."""
+    sql = f"{TABLES} SELECT o.id FROM orders o JOIN payments p ON o.at <=> p.at"
+    assert join(compiled(sql)).keep_micros is None
+
+
+def test_a_window_that_may_be_missing_can_be_compared_null_safely(compiled: Compile) -> None:
+    views = TABLES + "".join(
+        f"CREATE VIEW {name} AS SELECT tumble('1 minute') AS window, id FROM {table} GROUP BY 1, 2;"
+        for name, table in (("a", "orders"), ("b", "payments"))
+    )
+    joined = "a LEFT JOIN b ON a.window = b.window AND a.id = b.id"
+    graph = compiled(f"{views} SELECT a.id FROM {joined} JOIN a AS c ON b.window <=> c.window")
+    assert not graph.updating_queries()
