@@ -16,6 +16,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable
+from datetime import datetime
 from enum import StrEnum
 from typing import ClassVar
 
@@ -216,11 +217,30 @@ class IncompatibleState(UserError):
     code = "state.incompatible"
 
 
+class JobHeld(UserError):
+    """A live process elsewhere runs the job."""
+
+    code = "job.held"
+
+    def __init__(self, message: str, *, renewed_at: datetime, proven: bool, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.renewed_at = renewed_at
+        self.proven = proven
+        """It is known to live, and not only not known to be dead."""
+
+
 class Retired(ResurgenceError):
     """A newer generation owns the job; this one must stop and touch nothing."""
 
     code = "retired"
     retry_hint = RetryHint.NO_RETRY
+
+
+class TakenOver(Retired):
+    """Another process claimed the job, and runs it now."""
+
+    code = "retired.taken_over"
+    domain = ErrorDomain.USER
 
 
 class SealLost(Retired):

@@ -24,7 +24,7 @@ from resurgence.cli.explain import explain_file, explain_restore, sql_file
 from resurgence.cli.rollback import rollback_command
 from resurgence.cli.run import RunOptions, run_file
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Name, StateDir
-from resurgence.errors import ResurgenceError, UserError
+from resurgence.errors import JobHeld, ResurgenceError, UserError
 from resurgence.state.edits import ACCEPT_FLAG
 
 app = typer.Typer(
@@ -93,6 +93,10 @@ def run(
             ACCEPT_FLAG, help="Let an edited pipeline go on although it loses some of its state."
         ),
     ] = False,
+    take_over: Annotated[
+        bool,
+        typer.Option("--take-over", help="Fence out the process that runs the job, if one does."),
+    ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Show what an epoch costs.")] = False,
     debug: Debug = False,
 ) -> None:
@@ -108,6 +112,7 @@ def run(
         config=config,
         events=events,
         accept_state_loss=accept_state_loss,
+        take_over=take_over,
         profile=profile,
         debug=debug,
     )
@@ -179,7 +184,7 @@ def _guarded(file: Path, debug: bool, command: Callable[[], int]) -> None:
         if debug:
             raise
         console.complain(error, file)
-        status = 2
+        status = 1 if isinstance(error, JobHeld) else 2
     raise typer.Exit(status)
 
 

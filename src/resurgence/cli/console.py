@@ -22,6 +22,8 @@ from resurgence.control.restart_policy import GiveUp
 from resurgence.errors import ResurgenceError, SqlError
 from resurgence.state.records import END_OF_TIME
 
+_SHOWN_ABOVE = ("failure", "incident", "fallback", "checkpoint_damaged", "owner_watched")
+"""Events that are worth a line above the live view."""
 ERROR_CONSOLE = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -165,7 +167,7 @@ class ProgressView:
             return
         if self._live is None:
             print(f"{event['at']} {text}", file=sys.stderr, flush=True)
-        elif event["event"] in ("failure", "incident", "fallback", "checkpoint_damaged"):
+        elif event["event"] in _SHOWN_ABOVE:
             self._live.console.print(f"{event['at']} {_plain(text)}")
 
 
@@ -187,6 +189,10 @@ def describe(event: Event) -> str | None:
             reasons = event["reasons"]
             shown = "; ".join(map(str, reasons)) if isinstance(reasons, list) else str(reasons)
             return f"checkpoint of epoch {event['epoch']} cannot be used: {shown}"
+        case "owner_watched":
+            return (
+                f"{event['owner']}; waiting up to {event['at_most']} s to see whether it is alive"
+            )
         case "incident" if event["resumed_at"] is not None:
             return f"recovered: restored epoch {event['restored_epoch']}, {event['replayed_rows']} rows replayed"
     return None

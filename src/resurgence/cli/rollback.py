@@ -7,6 +7,7 @@ this process die in between.
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +26,8 @@ from resurgence.graph.secrets import concealer_for, is_masked
 from resurgence.ids import NO_EPOCH, Epoch
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection import Status, kept_checkpoints, of_each_epoch
+from resurgence.state.ownership import owner_here
+from resurgence.state.records import OwnerKind
 
 
 def rollback_command(
@@ -58,12 +61,20 @@ def rollback_command(
 
     def command() -> int:
         backend = open_job(state_dir, name)
+        _require_stopped(backend)
         graph = _graph(backend, sql, udfs)
         return roll_back(
             backend, graph, Epoch(to_epoch), dry_run=dry_run, accept_duplicates=accept_duplicates
         )
 
     answer(debug, command)
+
+
+def _require_stopped(backend: StateBackend) -> None:
+    """Raise JobHeld if a live process runs the job: the rollback would fence it out."""
+    now = SystemClock().now()
+    asking = owner_here(OwnerKind.ROLLBACK, uuid.uuid4().hex, now)
+    backend.leases.require_free(backend.newest_generation(), asking, now)
 
 
 def roll_back(

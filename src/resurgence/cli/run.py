@@ -39,6 +39,7 @@ class RunOptions:
     config: Path | None
     events: str | None
     accept_state_loss: bool
+    take_over: bool
     profile: bool
     debug: bool
 
@@ -72,9 +73,17 @@ def run_file(options: RunOptions) -> int:
     )
     metadata = MetadataStore(local / "resurgence.db")
     with _event_writer(options.events) as write_event, console.ProgressView(name) as view:
-        controller = EmbeddedController(definition, store, metadata, [write_event, view.note])
-        state = asyncio.run(controller.run())
-    metadata.close()
+        controller = EmbeddedController(
+            definition,
+            store,
+            metadata,
+            [write_event, view.note],
+            take_over=options.take_over,
+        )
+        try:
+            state = asyncio.run(controller.run())
+        finally:
+            metadata.close()
     if options.profile:
         console.ERROR_CONSOLE.print(profile_table(controller.profile))
     return _conclude(state, options, log_file)

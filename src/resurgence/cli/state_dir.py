@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from resurgence.cli import console
-from resurgence.errors import ConfigError, ResurgenceError, UserError, did_you_mean
+from resurgence.errors import ConfigError, JobHeld, ResurgenceError, UserError, did_you_mean
 from resurgence.ids import JobName, job_name
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection import job_names
@@ -66,7 +66,7 @@ def _jobs(store: ObjectStore) -> tuple[JobName, ...]:
 
 def answer(debug: bool, command: Callable[[], int]) -> None:
     """Run a command; an error is one message. Exit 2: the user can mend it. 1: something
-    failed.
+    failed, or another process has the job.
     """
     try:
         status = command()
@@ -74,5 +74,6 @@ def answer(debug: bool, command: Callable[[], int]) -> None:
         if debug:
             raise
         console.complain(error)
-        status = 2 if isinstance(error, UserError) else 1
+        mendable = isinstance(error, UserError) and not isinstance(error, JobHeld)
+        status = 2 if mendable else 1
     raise typer.Exit(status)

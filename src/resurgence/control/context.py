@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
 from resurgence.clock import Clock
 from resurgence.config import Settings
@@ -29,11 +30,13 @@ from resurgence.control.job_record import DesiredConfig, StopMode, WorkerRecord,
 from resurgence.control.restart_policy import RestartHistory
 from resurgence.control.running_job_model import RunningJobModel
 from resurgence.control.workforce import Hand, Origin, Workforce
+from resurgence.errors import JobHeld
 from resurgence.graph.model import Graph
-from resurgence.ids import NO_EPOCH, JobName, WorkerId
+from resurgence.ids import NO_EPOCH, NO_GENERATION, Generation, JobName, WorkerId
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
-from resurgence.state.records import GenerationRecord
+from resurgence.state.ownership import LEASE, Sighting
+from resurgence.state.records import GenerationRecord, Owner
 from resurgence.worker.messages import (
     CheckpointDamaged,
     EpochCommitted,
@@ -45,6 +48,7 @@ from resurgence.worker.messages import (
 )
 
 PROGRESS_TICK = timedelta(milliseconds=200)
+_T = TypeVar("_T")
 _DICE = random.SystemRandom()
 """Not the program's own, whose throws may have to be repeatable."""
 
@@ -77,6 +81,10 @@ class JobContext:
     events: EventLog
     clock: Clock
     model: RunningJobModel
+    owner: Owner
+    """Who runs the job, as others see it."""
+    take_over: bool = False
+    """Claim the job although a live process elsewhere runs it."""
     jitter: Callable[[], float] = _DICE.random
     run: int = 0
     """The run that has been begun; the desired one is ahead when a restart was asked for."""
@@ -102,6 +110,7 @@ class JobContext:
     def __post_init__(self) -> None:
         self._changed = asyncio.Event()
         self._closing: StopMode | None = None
+        self._sighting: Sighting | None = None
         self.parallelism = self.parallelism or self.desired.parallelism
 
     # ---------------------------------------------------------------- requests
@@ -243,12 +252,64 @@ class JobContext:
 
     async def _claimed(self, now: datetime) -> GenerationRecord:
         abandoned = threading.Event()
+
+        def claim() -> GenerationRecord:
+            return self.backend.claim_generation(
+                now, abandoned.is_set, owner=self.owner, permit=self._permit
+            )
+
         try:
-            return await in_thread(self.backend.claim_generation, now, abandoned.is_set)
+            record = await self._once_free(claim)
         except asyncio.CancelledError:
             # The call may hang in its thread, and would claim when storage answers again.
             abandoned.set()
             raise
+        # Whoever takes the job away from here is not fenced out in return.
+        self.take_over = False
+        return record
+
+    # ---------------------------------------------------------------- ownership
+
+    async def require_free(self) -> None:
+        """Raise JobHeld if a live process elsewhere runs the job."""
+        await self._once_free(lambda: self._permit(self.backend.newest_generation()))
+
+    def _permit(self, newest: Generation) -> None:
+        mine = self.claim.generation if self.claim else NO_GENERATION
+        if not self.take_over and newest != mine:
+            self.backend.leases.require_free(
+                newest, self.owner, self.clock.now(), before=self._sighting
+            )
+
+    async def _once_free(self, call: Callable[[], _T]) -> _T:
+        """What the call returns. An owner elsewhere that may be dead is watched until it renews its
+        lease, or that has run out.
+        """
+        while True:
+            try:
+                return await in_thread(call)
+            except JobHeld as held:
+                if held.proven or self.stop is not None:
+                    raise
+                if self._sighting is None:
+                    self._sighting = Sighting(held.renewed_at, self.clock.now())
+                    self.events.emit("owner_watched", owner=held.message, at_most=LEASE.seconds)
+                await self.tick()
+
+    async def renew_lease(self) -> None:
+        """Say that this process still holds the job."""
+        if self.claim is not None:
+            job, generation = self.claim.job, self.claim.generation
+            await in_thread(
+                self.backend.leases.renew, job, generation, self.owner, self.clock.now()
+            )
+
+    async def release_lease(self) -> None:
+        """Say that nobody holds the job any more."""
+        if self.claim is not None:
+            await in_thread(self.backend.leases.release, self.claim.generation)
+
+    # ---------------------------------------------------------------- workers
 
     async def start_worker(self) -> None:
         """Get a worker for the claimed generation: the one that was kept, a standby, or a new

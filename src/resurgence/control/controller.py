@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -49,6 +50,7 @@ from resurgence.ids import JobName
 from resurgence.state.edits import ACCEPT_FLAG
 
 _CONTROL_PORT = "control_port"
+_SERVICE_ID = "service_id"
 _SPREAD = timedelta(milliseconds=300)
 """Between the starts of jobs when a controller comes up."""
 _LAST_EVENTS = timedelta(seconds=5)
@@ -112,11 +114,13 @@ class Controller:
         self._keepers: dict[JobName, JobKeeper] = {}
         self._beside: list[asyncio.Task[None]] = []
         self._hurried = False
+        self._service_id = ""
 
     # ---------------------------------------------------------------- life
 
     async def open(self) -> None:
         """Take up all jobs on record. Workers of before are expected before anyone can knock."""
+        self._service_id = await in_thread(self._stored_id)
         records = await in_thread(self._metadata.jobs)
         left = 0
         for record in records:
@@ -156,9 +160,23 @@ class Controller:
         for keeper in self._keepers.values():
             keeper.hurry()
 
+    def _stored_id(self) -> str:
+        """What all processes that ever serve this database are known by."""
+        known = self._metadata.value(_SERVICE_ID)
+        if known is None:
+            known = uuid.uuid4().hex
+            self._metadata.put_value(_SERVICE_ID, known)
+        return known
+
     def _keep(self, record: JobRecord) -> JobKeeper:
         keeper = JobKeeper(
-            record, self._metadata, self._workforce, self._surroundings, self._clock, self._note
+            record,
+            self._metadata,
+            self._workforce,
+            self._surroundings,
+            self._clock,
+            self._note,
+            self._service_id,
         )
         keeper.on_gone = self._gone
         keeper.forget_events = self._recorder.forget

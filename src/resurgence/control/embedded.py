@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import uuid
 from collections.abc import Callable
 from datetime import datetime
 
@@ -28,6 +29,8 @@ from resurgence.control.workforce import Workforce
 from resurgence.errors import StorageError
 from resurgence.ids import WorkerId
 from resurgence.state.backend import StateBackend
+from resurgence.state.ownership import owner_here
+from resurgence.state.records import OwnerKind
 from resurgence.storage.object_store import ObjectStore
 from resurgence.worker.messages import EpochCommitted
 
@@ -41,15 +44,21 @@ class EmbeddedController:
         store: ObjectStore,
         metadata: MetadataStore,
         listeners: list[Callable[[Event], None]],
+        *,
+        take_over: bool = False,
     ) -> None:
+        """`take_over`: also if another process runs the job."""
         self._definition = definition
         self._store = store
         self._metadata = metadata
         self._listeners = listeners
+        self._take_over = take_over
         self.profile: list[EpochCommitted] = []
 
     async def run(self) -> State:
-        """The terminal state."""
+        """The terminal state. Raises JobHeld, before anything is written, if the job is run
+        elsewhere.
+        """
         clock = SystemClock()
         definition, settings = self._definition, self._definition.settings
         events = EventLog(clock, [self._record, *self._listeners])
@@ -74,13 +83,16 @@ class EmbeddedController:
                 heartbeat_timeout=settings.pipeline.heartbeat_timeout,
                 epoch_timeout=settings.pipeline.epoch_timeout,
             ),
+            owner=owner_here(OwnerKind.RUN, uuid.uuid4().hex, clock.now()),
+            take_over=self._take_over,
             profile=self.profile,
         )
-        left_in = await in_thread(self._put, ctx, clock.now())
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, lambda: _interrupt(ctx))
         try:
+            await ctx.require_free()
+            left_in = await in_thread(self._put, ctx, clock.now())
             return await Supervisor(ctx, self._metadata, left_in=left_in).run()
         finally:
             await workforce.close()

@@ -34,7 +34,9 @@ from resurgence.control.workforce import Hand, Workforce
 from resurgence.errors import ResurgenceError
 from resurgence.ids import JobName
 from resurgence.state.backend import StateBackend
+from resurgence.state.ownership import owner_here
 from resurgence.state.paths import JobPaths
+from resurgence.state.records import OwnerKind
 from resurgence.storage.object_store import ObjectStore
 
 _PAUSE = timedelta(seconds=1)
@@ -55,7 +57,9 @@ class JobKeeper:
         surroundings: Surroundings,
         clock: Clock,
         note: Callable[[JobName, Event], None],
+        service: str,
     ) -> None:
+        """`service` is the id of the service: what it owns, its next process owns."""
         self.name = record.name
         self.record = record
         self.changing = asyncio.Lock()
@@ -69,6 +73,7 @@ class JobKeeper:
         self._workforce = workforce
         self._surroundings = surroundings
         self._clock = clock
+        self._service = service
         self._metrics = JobMetrics(state=record.status.state)
         self._events = EventLog(clock, [self._metrics.note, lambda event: note(self.name, event)])
         self._ctx: JobContext | None = None
@@ -243,6 +248,7 @@ class JobKeeper:
             model=RunningJobModel(
                 heartbeat_timeout=pipeline.heartbeat_timeout, epoch_timeout=pipeline.epoch_timeout
             ),
+            owner=owner_here(OwnerKind.SERVICE, self._service, self._clock.now()),
             run=run,
             reset_run=self._last_status.reset_run,
         )

@@ -8,6 +8,7 @@ supervisor.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
@@ -106,6 +107,8 @@ async def _taken_over(ctx: JobContext) -> bool:
             if ctx.model.restored is not None or ctx.model.task_failed() is not None:
                 ctx.claim = claim
                 ctx.running_since = ctx.clock.now()
+                with contextlib.suppress(StorageError):
+                    await ctx.renew_lease()
                 ctx.note_worker(Origin.ADOPTED)
                 return True
             await ctx.tick()

@@ -14,6 +14,7 @@ from resurgence.control.background import in_thread
 from resurgence.control.context import JobContext
 from resurgence.control.failure import FailureKind, failure_from
 from resurgence.control.job_record import JobStatus
+from resurgence.control.lease_keeper import LeaseKeeper
 from resurgence.control.metadata import MetadataStore
 from resurgence.control.restart_policy import GiveUp, RestartHistory
 from resurgence.control.states import (
@@ -99,6 +100,7 @@ class Supervisor:
     async def run(self) -> State:
         """The terminal state that the job ends in."""
         await self._save()
+        lease = LeaseKeeper(self._ctx)
         try:
             while self._state.name not in TERMINAL:
                 transition = await self._step(self._state)
@@ -114,8 +116,10 @@ class Supervisor:
                 self._state, self._cause = transition.target, transition.cause
                 self._changed_at = self._ctx.clock.now()
                 await self._save()
+            await lease.release()
             return self._state
         finally:
+            lease.close()
             # Whatever happens to the controller, no worker stays behind.
             await self._ctx.tear_down()
 

@@ -12,12 +12,14 @@ import socket
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 
+from resurgence.clock import instant_text
 from resurgence.errors import (
     DamagedState,
     NoValidCheckpoint,
     ObjectMissing,
     Retired,
     SealLost,
+    TakenOver,
     UserError,
 )
 from resurgence.ids import (
@@ -31,6 +33,7 @@ from resurgence.ids import (
 )
 from resurgence.state.identity import find_identity, identity_missing
 from resurgence.state.load_plan import LoadPlan, operator_load
+from resurgence.state.ownership import Leases
 from resurgence.state.paths import JobPaths, rollback_of, state_file_epoch
 from resurgence.state.protocol import (
     Claim,
@@ -63,6 +66,7 @@ from resurgence.state.records import (
     Manifest,
     ObjectDigest,
     OperatorCheckpointMetadata,
+    Owner,
     RollbackRecord,
     decode,
     digest_of,
@@ -78,16 +82,24 @@ class StateBackend:
     def __init__(self, store: ObjectStore, job: JobName) -> None:
         self.store = store
         self.paths = JobPaths(job)
+        self.leases = Leases(store, self.paths)
 
     # ---------------------------------------------------------------- generations
 
     def claim_generation(
-        self, now: datetime, abandoned: Callable[[], bool] = lambda: False
+        self,
+        now: datetime,
+        abandoned: Callable[[], bool] = lambda: False,
+        *,
+        owner: Owner | None = None,
+        permit: Callable[[Generation], None] = lambda _newest: None,
     ) -> GenerationRecord:
-        """Claim the next generation. From here on, every older one is fenced out.
+        """Claim the next generation. From here on, every older one is fenced out. An owner holds the
+        lease of what it has claimed.
 
         `abandoned` says that whoever asked does not wait any more: a claim that comes too late must
-        not fence out the one that was made instead.
+        not fence out the one that was made instead. `permit` is told which generation would be
+        fenced out, and raises if that must not be.
         """
         while True:
             paths = self._generation_paths()
@@ -100,29 +112,50 @@ class StateBackend:
                 job=job,
                 generation=outcome.generation,
                 claimed_at=now,
-                claimed_by=_claimant(),
+                claimed_by=owner.description if owner else _claimant(),
                 rollback=rollback,
             )
+            permit(highest_generation(paths))
             if abandoned():
                 raise Retired("whoever asked for this generation waits no longer")
             if self.store.create(self.paths.generation(record.generation), record.encode()):
+                if owner is not None:
+                    self.leases.renew(job, record.generation, owner, now)
+                    self.leases.drop_older(record.generation)
                 return record
 
     def require_newest(self, generation: Generation) -> None:
         """Raise Retired if a newer generation exists."""
         outcome = decide(Seen(generation, highest_generation(self._generation_paths())))
         if isinstance(outcome, Retire):
-            raise _overtaken(generation, outcome)
+            raise self._overtaken(generation, outcome)
 
     def newest_claim(self) -> GenerationRecord | None:
         """The claim that fences all others out; None if there is none, or it cannot be read."""
-        path = max(self._generation_paths(), default=None)
-        if path is None:
-            return None
+        newest = self.newest_generation()
+        return self._claim(newest) if newest else None
+
+    def newest_generation(self) -> Generation:
+        """The generation that fences all others out; 0 if the job was never started."""
+        return highest_generation(self._generation_paths())
+
+    def _claim(self, generation: Generation) -> GenerationRecord | None:
+        path = self.paths.generation(generation)
         try:
             return decode(GenerationRecord, self.store.read(path), path)
-        except DamagedState:
+        except (DamagedState, ObjectMissing):
             return None
+
+    def _overtaken(self, generation: Generation, outcome: Retire) -> Retired:
+        """What to tell a generation that was fenced out: by its own controller, or by whom."""
+        mine, newest = self._claim(generation), self._claim(outcome.by)
+        told = f"generation {generation} was overtaken by generation {outcome.by}"
+        if mine is None or newest is None or mine.claimed_by == newest.claimed_by:
+            return Retired(told)
+        return TakenOver(
+            f"{told}: {newest.claimed_by} took over the job at {instant_text(newest.claimed_at)}",
+            hint="Let it go on there, or stop it and start the job here again.",
+        )
 
     def _generation_paths(self) -> tuple[str, ...]:
         return tuple(each.path for each in self.store.list(self.paths.generations))
@@ -161,7 +194,7 @@ class StateBackend:
             self._condemn(claim, outcome)
             seen.epochs[outcome.epoch].condemned[outcome.attempt] = ""
         if isinstance(outcome, Retire):
-            raise _overtaken(claim.generation, outcome)
+            raise self._overtaken(claim.generation, outcome)
         if isinstance(outcome, Impossible):
             raise NoValidCheckpoint(_none_valid(outcome.fallbacks), hint=_NONE_VALID_HINT)
         assert isinstance(outcome, Ready | ReplayCommit | Orphaned)
@@ -438,10 +471,6 @@ class StateBackend:
 
 def _claimant() -> str:
     return f"{socket.gethostname()}:{os.getpid()}"
-
-
-def _overtaken(generation: Generation, outcome: Retire) -> Retired:
-    return Retired(f"generation {generation} was overtaken by generation {outcome.by}")
 
 
 _NONE_VALID_HINT = (

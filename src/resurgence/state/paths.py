@@ -10,7 +10,9 @@ from resurgence.ids import Epoch, Generation, JobName, OperatorId
 
 @dataclass(frozen=True)
 class JobPaths:
-    """The names under `{state-url}/{job}`. Names are unique per attempt; nothing is overwritten."""
+    """The names under `{state-url}/{job}`. Names are unique per attempt; nothing but
+    a lease is overwritten.
+    """
 
     job: JobName
 
@@ -27,11 +29,18 @@ class JobPaths:
         return f"{self.job}/tables"
 
     @property
+    def leases(self) -> str:
+        return f"{self.job}/leases"
+
+    @property
     def rollbacks(self) -> str:
         return f"{self.job}/rollbacks"
 
     def generation(self, generation: Generation) -> str:
         return f"{self.generations}/{generation:010}.json"
+
+    def lease(self, generation: Generation) -> str:
+        return f"{self.leases}/{generation:010}.json"
 
     def epoch(self, epoch: Epoch) -> str:
         return f"{self.epochs}/{epoch:010}"
@@ -56,6 +65,7 @@ class JobPaths:
 
 
 _GENERATION = re.compile(r"/generations/(\d{10})\.json$")
+_LEASE = re.compile(r"/leases/(\d{10})\.json$")
 _ROLLBACK = re.compile(r"/rollbacks/(\d{6,})\.json$")
 _EPOCH_OBJECT = re.compile(r"/epochs/(\d{10})/([a-z]+)(?:-(.+))?\.json$")
 _STATE_FILE = re.compile(r"/tables/[^/]+/[^/]+/(\d+)-(\d+)-(\d+)-[0-9a-z]+\.parquet$")
@@ -64,6 +74,12 @@ _STATE_FILE = re.compile(r"/tables/[^/]+/[^/]+/(\d+)-(\d+)-(\d+)-[0-9a-z]+\.parq
 def generation_of(path: str) -> Generation | None:
     """The generation that a path under generations/ stands for."""
     match = _GENERATION.search(path)
+    return Generation(int(match[1])) if match else None
+
+
+def lease_generation(path: str) -> Generation | None:
+    """The generation whose lease a path under leases/ is."""
+    match = _LEASE.search(path)
     return Generation(int(match[1])) if match else None
 
 

@@ -89,6 +89,51 @@ class GenerationRecord(Record):
     """The newest rollback that counts: this claim was made for it, or a claim before."""
 
 
+class OwnerKind(StrEnum):
+    """What kind of process runs a job."""
+
+    RUN = "run"
+    SERVICE = "service"
+    ROLLBACK = "rollback"
+
+
+_OWNER_NAMES = {
+    OwnerKind.RUN: "`resurgence run`",
+    OwnerKind.SERVICE: "a service",
+    OwnerKind.ROLLBACK: "`resurgence rollback`",
+}
+
+
+class Owner(Part):
+    """A process that runs a job."""
+
+    id: str
+    """The same for all processes that take over from each other without asking."""
+    kind: OwnerKind
+    host: str
+    pid: int
+    since: datetime
+    """When it took up the job."""
+    process_space: str
+    """Where `pid` means this process: a boot of a machine, and a container on it."""
+    process_started: str
+    """Tells it from a later process of the same number."""
+
+    @property
+    def description(self) -> str:
+        return f"{_OWNER_NAMES[self.kind]} on {self.host} (pid {self.pid})"
+
+
+class LeaseRecord(Record):
+    """Who holds a generation. The one record that is written again: it is a hint to people, and no
+    decision about state depends on it.
+    """
+
+    generation: Generation
+    owner: Owner
+    renewed_at: datetime
+
+
 class InputRange(Part):
     """What an epoch reads of one source: from `start` up to `end`. `final`: nothing ever comes
     after it.

@@ -1,7 +1,8 @@
 """Object storage: the only door to durable state.
 
-Owns the translation of obstore's calls and errors. Knows five verbs and nothing about checkpoints.
-Conditional create is the only lock that every object store has; nothing here overwrites an object.
+Owns the translation of obstore's calls and errors. Knows a few verbs and nothing about checkpoints.
+Conditional create is the only lock that every object store has. Only `replace` overwrites an object;
+nothing that a restore reads is written with it.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ class ObjectStore:
             except AlreadyExistsError:
                 return False
             return True
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write the object, whatever was there: readers see the old bytes or the new ones."""
+        with _translated("write", self.url, path):
+            obstore.put(self._store, path, data, mode="overwrite")
 
     def read(self, path: str) -> bytes:
         """The whole object."""

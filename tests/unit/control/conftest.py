@@ -30,7 +30,8 @@ from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend
-from resurgence.state.records import EpochCounts
+from resurgence.state.ownership import owner_here
+from resurgence.state.records import EpochCounts, OwnerKind
 from resurgence.storage.object_store import ObjectStore, StoredObject
 from resurgence.worker.messages import (
     TO_WORKER,
@@ -336,6 +337,7 @@ class Supervised:
                 heartbeat_timeout=settings.pipeline.heartbeat_timeout,
                 epoch_timeout=settings.pipeline.epoch_timeout,
             ),
+            owner=owner_here(OwnerKind.RUN, "this run", clock.now()),
             jitter=lambda: 0.5,
         )
 

@@ -18,9 +18,12 @@ from resurgence.state.records import (
     EpochCounts,
     GenerationRecord,
     InputRange,
+    LeaseRecord,
     Manifest,
     ObjectDigest,
     OperatorCheckpointMetadata,
+    Owner,
+    OwnerKind,
     Record,
     RollbackRecord,
     StateFile,
@@ -72,6 +75,12 @@ FORMAT_2: dict[type[Record], str] = {
     GenerationRecord: (
         '{"version":2,"job":"a1b2c3d4e5f6","generation":3,"claimed_at":"2030-01-02T03:04:05.67'
         '8000Z","claimed_by":"host:4711","rollback":1,"checksum":"e97d4cf0bc671d76"}'
+    ),
+    LeaseRecord: (
+        '{"version":2,"job":"a1b2c3d4e5f6","generation":3,"owner":{"id":"run-1","kind":"run","'
+        'host":"host","pid":4711,"since":"2030-01-02T03:04:05.678000Z","process_space":"boot p'
+        'id:[1]","process_started":"99"},"renewed_at":"2030-01-02T03:04:05.678000Z","checksum"'
+        ':"0091d3de85bff33b"}'
     ),
     OperatorCheckpointMetadata: (
         '{"version":2,"job":"a1b2c3d4e5f6","operator":"window-1","epoch":7,"generation":3,"par'
@@ -200,6 +209,20 @@ MEANING_1: dict[type[Record], Record] = {
 MEANING_2: dict[type[Record], Record] = {
     **MEANING_1,
     GenerationRecord: GENERATION_1.model_copy(update={"rollback": 1}),
+    LeaseRecord: LeaseRecord(
+        job=JOB,
+        generation=Generation(3),
+        owner=Owner(
+            id="run-1",
+            kind=OwnerKind.RUN,
+            host="host",
+            pid=4711,
+            since=AT,
+            process_space="boot pid:[1]",
+            process_started="99",
+        ),
+        renewed_at=AT,
+    ),
     Manifest: MANIFEST_1.model_copy(
         update={
             "counts": COUNTS_2,

@@ -1,0 +1,213 @@
+"""Which process runs a job: the lease beside its newest generation.
+
+The fence keeps a job's state right whoever writes. The lease is for people: it names the live owner,
+so that nobody fences out a running job without meaning to. Whoever claims a generation writes the
+lease of that generation, the controller renews it while it supervises the job, and deletes it when the
+job ends. So a generation without a lease is free. A lease whose owner died stays behind:
+
+* on this host (same boot, same process namespace) the owner's process is looked up, by number and start
+  time. A process that is gone frees the job at once;
+* elsewhere only the renewals can be seen. A lease that is not renewed for `LEASE` is free. One that looks
+  fresh is watched until it is renewed, which proves that its owner lives, or until `LEASE` has passed.
+
+The owner of a service's jobs is the service's database, not the process: only one service at a time can
+hold that, so the next service goes on with the jobs of the one before without waiting.
+
+`judge` decides and is pure; `Leases` reads and writes.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import socket
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from resurgence.clock import instant_text
+from resurgence.errors import JobHeld
+from resurgence.ids import NO_GENERATION, Generation, JobIdentity
+from resurgence.state.paths import JobPaths, lease_generation
+from resurgence.state.records import UNUSABLE, LeaseRecord, Owner, OwnerKind, decode
+from resurgence.storage.object_store import ObjectStore
+
+LEASE = timedelta(seconds=30)
+"""An owner elsewhere that has not renewed its lease for so long is dead."""
+RENEW_EVERY = timedelta(seconds=10)
+
+_HINTS: Mapping[OwnerKind, str] = {
+    OwnerKind.RUN: "Stop it there, or pass --take-over to fence it out and go on here.",
+    OwnerKind.SERVICE: "Stop it there, then start this job again.",
+    OwnerKind.ROLLBACK: "Stop it there, then roll back.",
+}
+"""What to do, by who asks."""
+
+
+# ---------------------------------------------------------------- the decision
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A lease that was seen before, and when."""
+
+    renewed_at: datetime
+    seen_at: datetime
+
+
+@dataclass(frozen=True)
+class Free:
+    """Nobody runs the job."""
+
+
+@dataclass(frozen=True)
+class HeldBy:
+    """Another process runs the job; `proven` if it is known to live, and not only not known to be
+    dead.
+    """
+
+    lease: LeaseRecord
+    proven: bool
+
+
+def judge(
+    lease: LeaseRecord | None,
+    asking: str,
+    now: datetime,
+    *,
+    process_runs: bool | None,
+    before: Sighting | None = None,
+) -> Free | HeldBy:
+    """Whether a job may be claimed by the owner with the id `asking`.
+
+    `process_runs` is None for an owner whose process cannot be seen from here; then `before` is what
+    the lease was when it was looked at first.
+    """
+    if lease is None or lease.owner.id == asking:
+        return Free()
+    if process_runs is not None:
+        return HeldBy(lease, proven=True) if process_runs else Free()
+    if now - lease.renewed_at >= LEASE:
+        return Free()
+    if before is None:
+        return HeldBy(lease, proven=False)
+    if before.renewed_at != lease.renewed_at:
+        return HeldBy(lease, proven=True)
+    # The clocks of two hosts may differ: the watch is timed by this one's alone.
+    return Free() if now - before.seen_at >= LEASE else HeldBy(lease, proven=False)
+
+
+# ---------------------------------------------------------------- leases in storage
+
+
+class Leases:
+    """The leases of one job."""
+
+    def __init__(self, store: ObjectStore, paths: JobPaths) -> None:
+        self._store = store
+        self._paths = paths
+
+    def renew(self, job: JobIdentity, generation: Generation, owner: Owner, now: datetime) -> None:
+        """Say that the owner lives and holds the generation."""
+        record = LeaseRecord(job=job, generation=generation, owner=owner, renewed_at=now)
+        self._store.replace(self._paths.lease(generation), record.encode())
+
+    def release(self, generation: Generation) -> None:
+        """Say that nobody holds the generation any more."""
+        self._store.delete([self._paths.lease(generation)])
+
+    def drop_older(self, generation: Generation) -> None:
+        """Remove the leases of generations that are fenced out."""
+        found = (each.path for each in self._store.list(self._paths.leases))
+        older = [path for path in found if (lease_generation(path) or generation) < generation]
+        self._store.delete(older)
+
+    def require_free(
+        self,
+        generation: Generation,
+        asking: Owner,
+        now: datetime,
+        before: Sighting | None = None,
+    ) -> None:
+        """Raise JobHeld if a live process other than `asking` holds the generation."""
+        lease = self._read(generation)
+        runs = is_running(lease.owner) if lease is not None else None
+        found = judge(lease, asking.id, now, process_runs=runs, before=before)
+        if isinstance(found, HeldBy):
+            owner = found.lease.owner
+            raise JobHeld(
+                f"job '{self._paths.job}' is run by {owner.description} "
+                f"since {instant_text(owner.since)}",
+                hint=_HINTS[asking.kind],
+                renewed_at=found.lease.renewed_at,
+                proven=found.proven,
+            )
+
+    def _read(self, generation: Generation) -> LeaseRecord | None:
+        if generation == NO_GENERATION:
+            return None
+        path = self._paths.lease(generation)
+        try:
+            return decode(LeaseRecord, self._store.read(path), path)
+        except UNUSABLE:
+            return None
+
+
+# ---------------------------------------------------------------- processes
+
+
+def owner_here(kind: OwnerKind, identity: str, since: datetime) -> Owner:
+    """This process as an owner."""
+    pid = os.getpid()
+    return Owner(
+        id=identity,
+        kind=kind,
+        host=socket.gethostname(),
+        pid=pid,
+        since=since,
+        process_space=_process_space(),
+        process_started=_process_started(pid) or "",
+    )
+
+
+def is_running(owner: Owner) -> bool | None:
+    """Whether the owner's process runs; None if it cannot be seen from here."""
+    if owner.process_space != _process_space():
+        return None
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    started = _process_started(owner.pid)
+    return started is None or started == owner.process_started
+
+
+@functools.cache
+def _process_space() -> str:
+    """Where numbers of processes mean the same processes: this boot, and this container."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return socket.gethostname()
+
+
+def _process_started(pid: int) -> str | None:
+    """When a process was started, in the system's own terms; None if that cannot be known, and ""
+    for a process that is dead and not yet reaped.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return "" if fields[0] in "ZX" else fields[19]
+    except (OSError, IndexError):
+        pass
+    command = ["ps", "-o", "lstart=", "-p", str(pid)]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return told.stdout.strip() or None
