@@ -191,4 +191,4 @@ def test_only_a_kept_checkpoint_can_be_gone_back_to(
     back(job, 3)
     with pytest.raises(UserError, match=f"cannot roll back to epoch {epoch}") as raised:
         back(job, epoch)
-    assert "choose one of 1, 2, 3" in raised.value.hint
+    assert "Choose one of 1, 2, 3" in raised.value.hint

@@ -230,3 +230,39 @@ def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Pro
         service.cli("delete", "rides", "--with-state", "--yes")
         service.until(lambda: service.get("/v1/jobs")["jobs"] == [], "the job is gone")
         assert not list((project.folder / ".resurgence" / "rides").rglob("*.json"))
+
+
+@pytest.mark.timeout(400)
+def test_a_job_is_rolled_back_while_it_runs_and_gives_the_batch_answer(project: Project) -> None:
+    project.write_input(900)
+    write_pipeline(project, "rides")
+    wider = (project.folder / "rides.sql").read_text().replace("10 minutes", "20 minutes")
+    (project.folder / "wider.sql").write_text(wider)
+    common = settings(*QUICK, *HEARTBEATS, "pipeline.epoch_rows=30", "checkpoint.keep=50")
+    with serving(project.folder, *common) as service:
+        service.cli("create", "rides.sql")
+        service.until(lambda: service.epoch("rides") >= 4, "the job runs")
+        refused = httpx.put(f"{service.url}/v1/jobs/rides/pipeline", json={"sql": wider})
+        assert refused.status_code == 409
+        assert "(LOST)" in refused.json()["error"]["message"]
+        told = service.cli("rollback", "rides", "--to-epoch", "2", "--dry-run")
+        assert "back to epoch 2: epochs 3 to" in told
+        assert "nothing was changed" in told
+        asked = httpx.post(f"{service.url}/v1/jobs/rides/rollback", json={"to_epoch": 2})
+        assert asked.status_code == 202
+        service.until(lambda: bool(service.events("rides", "rollback")), "it is rolled back")
+        (event,) = service.events("rides", "rollback")
+        highest = int(event["highest_epoch"])
+        assert event["to_epoch"] == 2
+        assert highest >= 4
+        service.until(lambda: service.epoch("rides") > highest, "it goes on")
+        service.cli("stop", "rides", "--wait")
+        stopped = service.state("rides")
+        if stopped == "Stopped":
+            service.cli("rollback", "rides", "--to-epoch", str(highest + 1))
+            service.until(lambda: len(service.events("rides", "rollback")) == 2, "rolled back")
+            service.until(lambda: service.state("rides") == "Stopped", "it stays stopped")
+        service.cli("start", "rides")
+        service.until(lambda: service.state("rides") == "Finished", "it finishes")
+        assert not service.events("rides", "failure")
+        assert_exactly_once(project, "rides")

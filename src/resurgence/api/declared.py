@@ -34,7 +34,7 @@ CHANGE_ERRORS = READ_ERRORS | _declared(
     {
         400: "The body cannot be read.",
         408: "The body came too slowly.",
-        409: "The name is taken, the job is being deleted, or its state would be lost.",
+        409: "It cannot be done to the job as it is: the message says why.",
         413: "The body is too large.",
         422: "The request is not valid, or its SQL is wrong.",
     }

@@ -20,6 +20,7 @@ STATUS_OF_CODE = {
     "job.exists": 409,
     "job.being_deleted": 409,
     "state.incompatible": 409,
+    "rollback.refused": 409,
 }
 """Errors of users that are not simply 422."""
 

@@ -8,11 +8,15 @@ from resurgence.api.models import (
     JobDetail,
     JobEvent,
     Pipeline,
+    Rollback,
+    RollbackSink,
+    RollbackSource,
     Status,
     Worker,
 )
 from resurgence.control.controller import JobView, WorkerView
 from resurgence.control.metadata import StoredEvent
+from resurgence.control.rollback_preview import RollbackPreview
 from resurgence.graph.secrets import shown_value
 from resurgence.sql.masking import masked_sql
 
@@ -71,4 +75,23 @@ def worker_answer(view: WorkerView) -> Worker:
         phase=view.phase,
         started_at=view.started_at,
         last_heard_at=view.last_heard_at,
+    )
+
+
+def rollback_answer(preview: RollbackPreview) -> Rollback:
+    """What a rollback would do."""
+    first, last = preview.undone or (None, None)
+    return Rollback(
+        to_epoch=preview.to_epoch,
+        first_undone=first,
+        last_undone=last,
+        rows=preview.rows,
+        sinks=[
+            RollbackSink(table=each.table, rows=each.rows, retracts=each.retracts)
+            for each in preview.sinks
+        ],
+        sources=[
+            RollbackSource(operator=each.operator, offset=each.offset, rows=each.rows)
+            for each in preview.sources
+        ],
     )

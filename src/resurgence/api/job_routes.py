@@ -9,7 +9,12 @@ from fastapi.responses import PlainTextResponse
 
 from resurgence.api.declared import CHANGE_ERRORS, PLAIN_TEXT, READ_ERRORS
 from resurgence.api.error_answer import Refusal
-from resurgence.api.job_answer import event_answer, job_answer, job_detail_answer
+from resurgence.api.job_answer import (
+    event_answer,
+    job_answer,
+    job_detail_answer,
+    rollback_answer,
+)
 from resurgence.api.literal_secrets import (
     require_no_literal_secret_in_url,
     require_no_literal_secrets,
@@ -27,11 +32,13 @@ from resurgence.api.models import (
     PipelineRequest,
     RescaleRequest,
     RestartRequest,
+    Rollback,
+    RollbackRequest,
     StopRequest,
 )
 from resurgence.control.background import in_thread
 from resurgence.control.controller import Controller, JobView, NewJob
-from resurgence.ids import JobName
+from resurgence.ids import Epoch, JobName
 
 Name = Annotated[
     str, Path(pattern=JOB_NAME, max_length=100, description="The job.", examples=["rides"])
@@ -111,6 +118,17 @@ def _add_changes(routes: APIRouter, controller: Controller) -> None:
         """Go on with another number of subtasks."""
         return await _detail(await controller.rescale(JobName(name), to.parallelism))
 
+    @routes.post("/{name}/rollback", status_code=202)
+    async def rollback(name: Name, to: RollbackRequest) -> JobDetail:
+        """Go back to an earlier checkpoint: sinks take back what was committed after it. A job that
+        runs goes on from there, one that is stopped stays so.
+        """
+        return await _detail(
+            await controller.rollback(
+                JobName(name), Epoch(to.to_epoch), accept_duplicates=to.accept_duplicates
+            )
+        )
+
     @routes.delete("/{name}", status_code=202)
     async def delete(
         name: Name,
@@ -131,6 +149,16 @@ def _add_views(routes: APIRouter, controller: Controller) -> None:
     async def job(name: Name) -> JobDetail:
         """A job with its pipeline."""
         return await _detail(await controller.job(JobName(name)))
+
+    @routes.get("/{name}/rollback", responses=CHANGE_ERRORS)
+    async def rollback(
+        name: Name,
+        to_epoch: Annotated[
+            int, Query(ge=0, le=_LARGEST_NUMBER, description="The checkpoint; 0: the beginning.")
+        ],
+    ) -> Rollback:
+        """What a rollback would do; nothing is changed."""
+        return rollback_answer(await controller.preview_rollback(JobName(name), Epoch(to_epoch)))
 
 
 def _add_history(routes: APIRouter, controller: Controller, polls: LongPolls) -> None:

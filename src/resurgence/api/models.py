@@ -102,6 +102,15 @@ class RescaleRequest(Request):
     parallelism: int = Field(ge=1, le=64)
 
 
+class RollbackRequest(Request):
+    """Which checkpoint to go back to."""
+
+    to_epoch: int = Field(ge=0, description="The checkpoint to go on from; 0: the beginning.")
+    accept_duplicates: bool = Field(
+        default=False, description="Also if a sink cannot take back what it has written."
+    )
+
+
 class ErrorDetail(BaseModel):
     """What went wrong, whose it is to mend, and what to do."""
 
@@ -184,6 +193,33 @@ class Jobs(BaseModel):
     """All jobs, by name."""
 
     jobs: list[Job]
+
+
+class RollbackSink(BaseModel):
+    """What a sink does about the rows that it committed after the checkpoint."""
+
+    table: str
+    rows: int
+    retracts: bool = Field(description="False: it keeps them, and gets them a second time.")
+
+
+class RollbackSource(BaseModel):
+    """From where a source is read again."""
+
+    operator: str
+    offset: dict[str, JsonValue] | None = Field(description="Null: from its beginning.")
+    rows: int = Field(description="Rows after it that were read before.")
+
+
+class Rollback(BaseModel):
+    """What a rollback would do."""
+
+    to_epoch: int
+    first_undone: int | None = Field(description="Null: no epoch is undone.")
+    last_undone: int | None
+    rows: int = Field(description="Rows of output that are undone.")
+    sinks: list[RollbackSink]
+    sources: list[RollbackSource]
 
 
 class JobEvent(BaseModel):

@@ -1,46 +1,61 @@
 """`resurgence rollback`: a job goes on from an earlier checkpoint, and its sinks take back what came
 after it.
 
-The rollback is recorded first; what is taken back here is taken back again by the next run, should
-this process die in between.
+With the name of a job, a service does it, while the job runs or is stopped. On a state dir it is done
+here, and only if no live process runs the job. The rollback is recorded first; what is taken back here
+is taken back again by the next run, should this process die in between.
 """
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from resurgence.api.job_answer import rollback_answer
+from resurgence.api.models import Rollback, RollbackRequest
 from resurgence.cli.pipeline_file import compile_file, local_folder
-from resurgence.cli.plain_table import table_lines
-from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, Name, StateDir, answer, open_job
+from resurgence.cli.plain_table import count_text, table_lines
+from resurgence.cli.service_client import DEFAULT_SERVER, ServiceClient
+from resurgence.cli.service_flags import KeyFile, Server, ask
+from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, Name, answer, open_job
 from resurgence.clock import SystemClock
-from resurgence.connectors.contract import Sink
 from resurgence.connectors.registry import make_sink
 from resurgence.control.metadata import stored_sql
-from resurgence.errors import UserError
+from resurgence.control.rollback_preview import preview_rollback
+from resurgence.errors import ConfigError, UserError
 from resurgence.graph.model import Graph
 from resurgence.graph.secrets import concealer_for, is_masked
-from resurgence.ids import NO_EPOCH, Epoch
+from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.state.backend import StateBackend
-from resurgence.state.inspection import Status, kept_checkpoints, of_each_epoch
 from resurgence.state.ownership import owner_here
-from resurgence.state.records import OwnerKind
+from resurgence.state.records import OwnerKind, RollbackRecord
 
 
 def rollback_command(
     to_epoch: Annotated[
         int, typer.Option(min=0, help="The checkpoint to go on from; 0 to begin from nothing.")
     ],
-    state_dir: StateDir = DEFAULT_STATE_DIR,
+    job: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="The job of a service.")
+    ] = None,
+    state_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help=f"Without a service: where checkpoints are kept; {DEFAULT_STATE_DIR} by default.",
+        ),
+    ] = None,
     name: Name = None,
     sql: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.sql",
-            help="The pipeline, if it is not the one that ran last.",
+            help="On a state dir: the pipeline, if it is not the one that ran last.",
             exists=True,
             dir_okay=False,
         ),
@@ -55,13 +70,27 @@ def rollback_command(
             "--accept-duplicates", help="Also if a sink cannot take back what it has written."
         ),
     ] = False,
+    server: Server = DEFAULT_SERVER,
+    key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
     """Go back to an earlier checkpoint; sinks take back what was committed after it."""
+    if job is not None and state_dir is None:
+
+        def request(client: ServiceClient) -> int:
+            if name is not None or sql is not None or udfs is not None:
+                raise ConfigError(
+                    "--name, --sql and --udfs are for a rollback on a state dir",
+                    hint="Leave them out: the service knows the pipeline of its job.",
+                )
+            return _ask_service(client, job, to_epoch, dry_run, accept_duplicates)
+
+        ask(server, key_file, debug, request, name=job)
 
     def command() -> int:
-        backend = open_job(state_dir, name)
-        _require_stopped(backend)
+        backend = open_job(state_dir or DEFAULT_STATE_DIR, job or name)
+        if not dry_run:
+            _require_free(backend, backend.newest_generation())
         graph = _graph(backend, sql, udfs)
         return roll_back(
             backend, graph, Epoch(to_epoch), dry_run=dry_run, accept_duplicates=accept_duplicates
@@ -70,11 +99,27 @@ def rollback_command(
     answer(debug, command)
 
 
-def _require_stopped(backend: StateBackend) -> None:
+def _ask_service(
+    client: ServiceClient, job: str, to_epoch: int, dry_run: bool, accept_duplicates: bool
+) -> int:
+    _show(client.rollback_preview(job, to_epoch))
+    if dry_run:
+        print("nothing was changed")
+        return 0
+    request = RollbackRequest(to_epoch=to_epoch, accept_duplicates=accept_duplicates)
+    answered = client.rollback(job, request)
+    print(
+        f"{job}: rollback to epoch {to_epoch}; it is {answered.status.state}, "
+        f"wanted {answered.desired.wanted}"
+    )
+    return 0
+
+
+def _require_free(backend: StateBackend, newest: Generation) -> None:
     """Raise JobHeld if a live process runs the job: the rollback would fence it out."""
     now = SystemClock().now()
     asking = owner_here(OwnerKind.ROLLBACK, uuid.uuid4().hex, now)
-    backend.leases.require_free(backend.newest_generation(), asking, now)
+    backend.leases.require_free(newest, asking, now)
 
 
 def roll_back(
@@ -86,60 +131,67 @@ def roll_back(
     accept_duplicates: bool,
 ) -> int:
     """Say what it does, and do it."""
-    views = of_each_epoch(kept_checkpoints(backend))
-    usable = [epoch for epoch, view in views.items() if view.status is Status.VALID]
-    if to_epoch not in (NO_EPOCH, *usable):
-        raise UserError(
-            f"cannot roll back to epoch {to_epoch}: it has no checkpoint that can be used",
-            hint=f"choose one of {', '.join(map(str, usable)) or 'none'}, or 0 for nothing",
-        )
-    dying = [
-        view for view in views.values() if view.epoch > to_epoch and view.status is not Status.DEAD
-    ]
-    sinks = {
-        each.table: make_sink(each, backend.store.url, backend.paths.job) for each in graph.sinks()
-    }
-    rows = sum(
-        sum(view.manifest.counts.rows_out.values()) for view in dying if view.manifest is not None
-    )
-    span = f"epochs {dying[0].epoch} to {dying[-1].epoch}" if dying else "no kept epoch"
-    print(f"back to epoch {to_epoch}: {span}, {rows:,} rows of output, would be undone")
-    print(
-        "\n".join(table_lines(("sink", "what it does"), [_told(*each) for each in sinks.items()]))
-    )
-    known = {each.id for each in graph.sinks()}
-    wrote = {
-        each
-        for view in dying
-        if view.manifest is not None
-        for each in view.manifest.counts.rows_out
-    }
-    stuck = [table for table, sink in sinks.items() if not sink.retracts]
-    stuck += sorted(each for each in wrote - known)
-    if stuck and not accept_duplicates:
-        raise UserError(
-            f"{', '.join(stuck)} cannot take back what was written, or is not in the pipeline",
-            hint="what it has stays; say that this is fine with --accept-duplicates",
-        )
+    preview = preview_rollback(backend, graph, to_epoch)
+    _show(rollback_answer(preview))
+    if not accept_duplicates:
+        preview.require_no_duplicates()
     if dry_run:
         print("nothing was changed")
         return 0
     now = SystemClock().now()
-    record = backend.record_rollback(backend.claim_generation(now), to_epoch, now)
-    if to_epoch == NO_EPOCH or backend.is_committed(to_epoch):
-        with concealer_for(each.options for each in graph.sinks()).over_errors():
-            for sink in sinks.values():
-                sink.retract(record.job, to_epoch, record.highest_epoch)
-    else:
+    before = backend.newest_claim()
+    directory = before.directory if before is not None else None
+    claim = backend.claim_generation(
+        now, permit=lambda newest: _require_free(backend, newest), directory=directory
+    )
+    record = backend.record_rollback(claim, to_epoch, now)
+    if to_epoch != NO_EPOCH and not backend.is_committed(to_epoch):
         print(
-            f"epoch {to_epoch} is not committed yet: the next run does that, and takes back the rest"
+            f"epoch {to_epoch} is not committed yet: the next run commits it, and retracts the rest"
         )
+    elif directory is not None and not Path(directory).is_dir():
+        print(f"the job ran in {directory}, which is not here: the next run retracts the output")
+    else:
+        with contextlib.chdir(directory) if directory else contextlib.nullcontext():
+            _retract(backend, graph, record)
     print(f"rolled back: the next run goes on with epoch {record.highest_epoch + 1}")
     return 0
 
 
-def _told(table: str, sink: Sink) -> tuple[str, str]:
-    return table, "takes it back" if sink.retracts else "keeps it, and gets it again"
+def _retract(backend: StateBackend, graph: Graph, record: RollbackRecord) -> None:
+    with concealer_for(each.options for each in graph.sinks()).over_errors():
+        for each in graph.sinks():
+            sink = make_sink(each, backend.store.url, backend.paths.job)
+            sink.retract(record.job, record.to_epoch, record.highest_epoch)
+
+
+def _show(preview: Rollback) -> None:
+    """What a rollback does, for people."""
+    if preview.first_undone is None:
+        print(f"back to epoch {preview.to_epoch}: no sealed epoch is undone")
+    else:
+        print(
+            f"back to epoch {preview.to_epoch}: epochs {preview.first_undone} to "
+            f"{preview.last_undone} are undone, with {count_text(preview.rows, 'row')} of output"
+        )
+    sinks = [
+        (
+            each.table,
+            each.rows,
+            "retracts them" if each.retracts else "keeps them, and gets them a second time",
+        )
+        for each in preview.sinks
+    ]
+    print("\n".join(table_lines(("sink", "rows", "what it does"), sinks)))
+    sources = [
+        (each.operator, each.rows, "its beginning" if each.offset is None else _offset(each.offset))
+        for each in preview.sources
+    ]
+    print("\n".join(table_lines(("source", "rows read again", "from"), sources)))
+
+
+def _offset(offset: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in offset.items())
 
 
 def _graph(backend: StateBackend, sql: Path | None, udfs: Path | None) -> Graph:

@@ -28,6 +28,8 @@ from resurgence.api.models import (
     Request,
     RescaleRequest,
     RestartRequest,
+    Rollback,
+    RollbackRequest,
     StopRequest,
     Worker,
     Workers,
@@ -144,6 +146,9 @@ class ServiceClient:
             JobDetail, "DELETE", f"/v1/jobs/{name}", {"with_state": str(with_state).lower()}
         )
 
+    def rollback(self, name: str, request: RollbackRequest) -> JobDetail:
+        return self._read(JobDetail, "POST", f"/v1/jobs/{name}/rollback", body=request)
+
     # ---------------------------------------------------------------- views
 
     def jobs(self) -> list[Job]:
@@ -160,6 +165,10 @@ class ServiceClient:
     def incidents(self, name: str | None) -> list[Facts]:
         path = "/v1/incidents" if name is None else f"/v1/jobs/{name}/incidents"
         return [dict(each) for each in self._read(Incidents, "GET", path).incidents]
+
+    def rollback_preview(self, name: str, to_epoch: int) -> Rollback:
+        """What a rollback would do."""
+        return self._read(Rollback, "GET", f"/v1/jobs/{name}/rollback", {"to_epoch": to_epoch})
 
     def workers(self) -> list[Worker]:
         return self._read(Workers, "GET", "/v1/workers").workers

@@ -16,7 +16,12 @@ from resurgence.connectors.contract import StagedOutput
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.errors import ObjectMissing, SinkError
 from resurgence.ids import Epoch, Generation, JobIdentity
-from resurgence.storage.object_store import ObjectStore, shared_store, storage_url
+from resurgence.storage.object_store import (
+    ObjectStore,
+    is_missing_folder,
+    shared_store,
+    storage_url,
+)
 
 
 class FilesystemSink:
@@ -69,6 +74,9 @@ class FilesystemSink:
         self._log.sweep(job, epoch)
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
+        if is_missing_folder(self._url):
+            # Nothing was ever staged here, and opening the store would make the folder.
+            return
         if self._log.is_retracted(job, after, up_to):
             return
         # First close the epochs, then remove what they show: a zombie shows nothing in between.

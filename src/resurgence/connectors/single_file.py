@@ -34,7 +34,12 @@ from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGo
 from resurgence.graph.model import Column
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.state.records import InputRange, Offset
-from resurgence.storage.object_store import ObjectStore, shared_store, storage_url
+from resurgence.storage.object_store import (
+    ObjectStore,
+    is_missing_folder,
+    shared_store,
+    storage_url,
+)
 
 METADATA = {"path": "STRING", "line": "BIGINT"}
 """What is known of a record beside what is in it: its file, and its line in it, from 1."""
@@ -278,6 +283,9 @@ class SingleFileSink:
         self._log.sweep(job, epoch)
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
+        if is_missing_folder(self._url):
+            # Nothing was ever staged here, and opening the store would make the folder.
+            return
         with self._locked():
             if self._log.is_retracted(job, after, up_to):
                 return

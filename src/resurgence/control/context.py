@@ -14,6 +14,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypeVar
 
+from pydantic import JsonValue
+
 from resurgence.clock import Clock
 from resurgence.config import Settings
 from resurgence.control.background import in_thread
@@ -30,9 +32,9 @@ from resurgence.control.job_record import DesiredConfig, StopMode, WorkerRecord,
 from resurgence.control.restart_policy import RestartHistory
 from resurgence.control.running_job_model import RunningJobModel
 from resurgence.control.workforce import Hand, Origin, Workforce
-from resurgence.errors import JobHeld
+from resurgence.errors import JobHeld, UserError
 from resurgence.graph.model import Graph
-from resurgence.ids import NO_EPOCH, NO_GENERATION, Generation, JobName, WorkerId
+from resurgence.ids import NO_GENERATION, Generation, JobName, WorkerId
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.ownership import LEASE, Sighting
@@ -89,7 +91,7 @@ class JobContext:
     run: int = 0
     """The run that has been begun; the desired one is ahead when a restart was asked for."""
     reset_run: int = 0
-    """The last run whose reset has been done."""
+    """The last run whose reset or rollback has been done."""
     graph: Graph | None = None
     claim: GenerationRecord | None = None
     plan: LoadPlan | None = None
@@ -141,6 +143,11 @@ class JobContext:
     def stop(self) -> StopMode | None:
         """How to stop, if the job is not to run."""
         return self._closing or self.desired.stop
+
+    @property
+    def is_closing(self) -> bool:
+        """The controller ends."""
+        return self._closing is not None
 
     @property
     def restart_asked(self) -> bool:
@@ -225,20 +232,13 @@ class JobContext:
 
         The claim comes first: from then on no older generation can seal an epoch behind the plan's
         back. Whatever the user asked for until now is taken up here: another parallelism, an edited
-        pipeline, a restart, a reset.
+        pipeline, a restart, a rollback.
         """
         desired = self.desired
         self.take_up_edits()
         self.parallelism = desired.parallelism
-        now = self.clock.now()
-        self.claim = await self._claimed(now)
-        if desired.reset_run > self.reset_run:
-            await in_thread(self.backend.record_rollback, self.claim, NO_EPOCH, now)
-            self.reset_run = desired.reset_run
-            self.damaged = frozenset()
-            await self.save()
-            self.events.emit("reset", run=desired.run)
-            self.claim = await self._claimed(now)
+        await self.roll_back()
+        self.claim = await self._claimed(self.clock.now())
         self.plan = await in_thread(
             self.backend.prepare_checkpoint_load, self.claim, self.parallelism, self.damaged
         )
@@ -250,12 +250,43 @@ class JobContext:
             self.incident.fallbacks = self.plan.fallbacks
             self.incident.count_replayed(self.plan)
 
+    async def roll_back(self) -> None:
+        """Do the rollback or reset that was asked for, once. Sinks take back their output when the
+        next generation restores.
+        """
+        desired = self.desired
+        if desired.reset_run <= self.reset_run:
+            return
+        now = self.clock.now()
+        self.claim = await self._claimed(now)
+        event: dict[str, JsonValue] = {"run": desired.run}
+        try:
+            record = await in_thread(
+                self.backend.record_rollback, self.claim, desired.reset_epoch, now
+            )
+        except UserError as error:
+            # The request was checked, but retention may have removed the checkpoint since. The job
+            # goes on from its newest one, as if nothing had been asked.
+            kind = "rollback_refused"
+            event |= {"to_epoch": desired.reset_epoch, "error": error.message, "hint": error.hint}
+        else:
+            kind = "rollback" if record.to_epoch else "reset"
+            event |= {"to_epoch": record.to_epoch, "highest_epoch": record.highest_epoch}
+        self.reset_run = desired.reset_run
+        self.damaged = frozenset()
+        await self.save()
+        self.events.emit(kind, **event)
+
     async def _claimed(self, now: datetime) -> GenerationRecord:
         abandoned = threading.Event()
 
         def claim() -> GenerationRecord:
             return self.backend.claim_generation(
-                now, abandoned.is_set, owner=self.owner, permit=self._permit
+                now,
+                abandoned.is_set,
+                owner=self.owner,
+                permit=self._permit,
+                directory=str(Path.cwd()),
             )
 
         try:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from pydantic import JsonValue
 
@@ -35,19 +36,20 @@ from resurgence.control.job_record import (
     deleted,
     rescaled,
     restarted,
+    rolled_back,
     started,
     stopped,
 )
 from resurgence.control.metadata import MetadataStore, NoSuchJob, StoredEvent
 from resurgence.control.prometheus import exposition
+from resurgence.control.rollback_preview import RollbackPreview, preview_rollback
 from resurgence.control.surroundings import Surroundings
 from resurgence.control.transitions import StateName
 from resurgence.control.webhooks import Webhooks
 from resurgence.control.workforce import Workforce
 from resurgence.errors import StorageError, UserError
 from resurgence.graph.model import Graph
-from resurgence.ids import JobName
-from resurgence.state.edits import ACCEPT_FLAG
+from resurgence.ids import Epoch, JobName
 
 _CONTROL_PORT = "control_port"
 _SERVICE_ID = "service_id"
@@ -56,6 +58,9 @@ _SPREAD = timedelta(milliseconds=300)
 _LAST_EVENTS = timedelta(seconds=5)
 _READ_WITHIN = timedelta(seconds=15)
 """Longest that a request waits for the object store; less than clients wait for an answer."""
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 log = logging.getLogger("resurgence.control")
 
@@ -265,6 +270,23 @@ class Controller:
     async def rescale(self, name: JobName, parallelism: int) -> JobView:
         return await self._change(name, lambda record: rescaled(record.desired, parallelism))
 
+    async def preview_rollback(self, name: JobName, to_epoch: Epoch) -> RollbackPreview:
+        """What a rollback to an epoch would do. Raises RollbackRefused if the job cannot go back
+        there.
+        """
+        keeper = await self._keeper(name)
+        _, graph = await self._compiled(name, keeper.record.pipeline)
+        return await self._read(name, preview_rollback, keeper.open_state(), graph, to_epoch)
+
+    async def rollback(self, name: JobName, to_epoch: Epoch, *, accept_duplicates: bool) -> JobView:
+        """Go back to an earlier checkpoint. A job that runs goes on from there; one that is stopped
+        stays so.
+        """
+        preview = await self.preview_rollback(name, to_epoch)
+        if not accept_duplicates:
+            preview.require_no_duplicates()
+        return await self._change(name, lambda record: rolled_back(record.desired, to_epoch))
+
     async def delete(self, name: JobName, *, with_state: bool) -> JobView:
         return await self._change(
             name, lambda record: deleted(record.desired, with_state=with_state)
@@ -301,16 +323,24 @@ class Controller:
             # A pipeline that does not compile any more does not run either.
             with contextlib.suppress(UserError):
                 _, running = await self._compiled(name, keeper.record.pipeline)
+        await self._read(
+            name, require_state_kept, keeper.open_state(), edited, running, parallelism
+        )
+
+    async def _read(
+        self, name: JobName, read: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Read checkpoints for a request. A client waits for the answer, so storage that hangs is
+        an error.
+        """
         try:
             async with asyncio.timeout(_READ_WITHIN.total_seconds()):
-                await in_thread(
-                    require_state_kept, keeper.open_state(), edited, running, parallelism
-                )
+                return await in_thread(read, *args, **kwargs)
         except TimeoutError as error:
             raise StorageError(
-                f"the newest checkpoint of '{name}' could not be read within "
-                f"{_READ_WITHIN.total_seconds():.0f} s; the job was not edited",
-                hint=f"Check the storage and try again. {ACCEPT_FLAG} skips the check.",
+                f"the checkpoints of '{name}' could not be read within "
+                f"{_READ_WITHIN.total_seconds():.0f} s; nothing was changed",
+                hint="Check the storage and try again.",
             ) from error
 
     async def _keeper(self, name: JobName) -> JobKeeper:

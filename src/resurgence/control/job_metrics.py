@@ -144,8 +144,10 @@ class JobMetrics:
                 self.failures_by_kind[str(event["kind"])] += 1
             case "fallback":
                 self.fallbacks += 1
-            case "reset":
-                self.sealed_epoch = self.committed_epoch = NO_EPOCH
+            case "reset" | "rollback":
+                self.sealed_epoch = self.committed_epoch = Epoch(
+                    _count(event, "to_epoch") if "to_epoch" in event else NO_EPOCH
+                )
                 self.watermark = self.last_checkpoint = None
             case "checkpoint_damaged":
                 self.damaged_checkpoints += 1

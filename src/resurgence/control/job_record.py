@@ -1,6 +1,6 @@
 """A job on record: what its user wants, and what it is. Two records; each has one writer.
 
-Requests (stop, start, restart, rescale, delete) change what is wanted: pure functions from one
+Requests (stop, start, restart, rescale, roll back, delete) change what is wanted: pure functions from one
 `DesiredConfig` to the next, stored before they are answered. The supervisor alone writes the status,
 and converges to what is wanted, from any state.
 """
@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from resurgence.control.transitions import TERMINAL, StateName
 from resurgence.errors import UserError
-from resurgence.ids import NO_GENERATION, Generation, JobName, WorkerId
+from resurgence.ids import NO_EPOCH, NO_GENERATION, Epoch, Generation, JobName, WorkerId
 
 
 class StopMode(StrEnum):
@@ -68,7 +68,9 @@ class DesiredConfig:
     force: bool = False
     """The last restart does not wait for a checkpoint."""
     reset_run: int = 0
-    """The last run that was to begin without state."""
+    """The last run that was to begin from an earlier checkpoint, or without state."""
+    reset_epoch: Epoch = NO_EPOCH
+    """That checkpoint. 0: without state."""
     delete_state: bool = False
 
     @property
@@ -96,7 +98,7 @@ class JobStatus:
     run: int = 0
     """The run that this status is of."""
     reset_run: int = 0
-    """The last run whose reset has been done: it happens once."""
+    """The last run whose reset or rollback has been done: it happens once."""
     parallelism: int = 0
     generation: Generation = NO_GENERATION
     identity: str = ""
@@ -139,8 +141,17 @@ def restarted(desired: DesiredConfig, *, force: bool, without_state: bool) -> De
     """A new run, from whatever state. `without_state` is for this run only."""
     _require_kept(desired)
     run = desired.run + 1
-    reset_run = run if without_state else desired.reset_run
-    return replace(desired, wanted=Wanted.RUNNING, run=run, force=force, reset_run=reset_run)
+    desired = replace(desired, wanted=Wanted.RUNNING, run=run, force=force)
+    return replace(desired, reset_run=run, reset_epoch=NO_EPOCH) if without_state else desired
+
+
+def rolled_back(desired: DesiredConfig, to_epoch: Epoch) -> DesiredConfig:
+    """A new run from an earlier checkpoint; a job that is stopped is rolled back and stays so. What
+    a running worker is at is undone anyway, so it is not waited for.
+    """
+    _require_kept(desired)
+    run = desired.run + 1
+    return replace(desired, run=run, force=True, reset_run=run, reset_epoch=to_epoch)
 
 
 def rescaled(desired: DesiredConfig, parallelism: int) -> DesiredConfig:
@@ -171,10 +182,13 @@ def should_start(desired: DesiredConfig, status: JobStatus) -> bool:
 
     One that is in the middle of something always does, if only to be stopped. One that failed or
     finished stays so until its user asks again; one that was stopped by the end of its controller
-    goes on.
+    goes on; one that is stopped and to be rolled back is rolled back and stopped again.
     """
     if status.state not in TERMINAL:
         return True
-    if desired.wanted is not Wanted.RUNNING:
+    if desired.wanted is Wanted.STOPPED:
+        # Only to be rolled back, once.
+        return desired.reset_run > max(status.reset_run, status.run)
+    if desired.wanted is Wanted.DELETED:
         return False
     return status.run < desired.run or status.state is StateName.STOPPED

@@ -76,6 +76,8 @@ class Created(State):
         if self.left_in is not None and ctx.incident is None:
             ctx.note_failure(controller_failure(self.left_in))
         if ctx.stop is not None:
+            if not ctx.is_closing:
+                await ctx.roll_back()
             return Transition(Stopping(), "a stop was requested")
         await ctx.plan_restore()
         assert ctx.plan is not None

@@ -93,13 +93,14 @@ class StateBackend:
         *,
         owner: Owner | None = None,
         permit: Callable[[Generation], None] = lambda _newest: None,
+        directory: str | None = None,
     ) -> GenerationRecord:
         """Claim the next generation. From here on, every older one is fenced out. An owner holds the
         lease of what it has claimed.
 
         `abandoned` says that whoever asked does not wait any more: a claim that comes too late must
         not fence out the one that was made instead. `permit` is told which generation would be
-        fenced out, and raises if that must not be.
+        fenced out, and raises if that must not be. `directory` is where the job runs.
         """
         while True:
             paths = self._generation_paths()
@@ -114,6 +115,7 @@ class StateBackend:
                 claimed_at=now,
                 claimed_by=owner.description if owner else _claimant(),
                 rollback=rollback,
+                directory=directory,
             )
             permit(highest_generation(paths))
             if abandoned():
@@ -424,6 +426,7 @@ class StateBackend:
             claimed_at=now,
             claimed_by=_claimant(),
             rollback=record.number,
+            directory=claim.directory,
         )
         for path, data in (
             (self.paths.rollback(record.number), record.encode()),

@@ -41,7 +41,7 @@ RENEW_EVERY = timedelta(seconds=10)
 _HINTS: Mapping[OwnerKind, str] = {
     OwnerKind.RUN: "Stop it there, or pass --take-over to fence it out and go on here.",
     OwnerKind.SERVICE: "Stop it there, then start this job again.",
-    OwnerKind.ROLLBACK: "Stop it there, then roll back.",
+    OwnerKind.ROLLBACK: "Stop it there, then roll back; or let its service do it: rollback NAME.",
 }
 """What to do, by who asks."""
 

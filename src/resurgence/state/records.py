@@ -87,6 +87,10 @@ class GenerationRecord(Record):
     claimed_by: str
     rollback: int | None = None
     """The newest rollback that counts: this claim was made for it, or a claim before."""
+    directory: str | None = None
+    """The working directory of the job: relative paths of its tables are relative to it. None in
+    records of older releases.
+    """
 
 
 class OwnerKind(StrEnum):
@@ -239,11 +243,18 @@ class EpochCounts(Part):
 
     def plus(self, other: EpochCounts) -> EpochCounts:
         """Both together."""
+        return self._combined(other, 1)
+
+    def minus(self, other: EpochCounts) -> EpochCounts:
+        """What is in this one and not in the other."""
+        return self._combined(other, -1)
+
+    def _combined(self, other: EpochCounts, sign: int) -> EpochCounts:
         mine, theirs = self.model_dump(), other.model_dump()
         return EpochCounts(
             **{
                 name: {
-                    operator: counts.get(operator, 0) + theirs[name].get(operator, 0)
+                    operator: counts.get(operator, 0) + sign * theirs[name].get(operator, 0)
                     for operator in {**counts, **theirs[name]}
                 }
                 for name, counts in mine.items()

@@ -133,6 +133,12 @@ def storage_url(text: str) -> str:
     return f"file://{path}" if scheme == "file" else text
 
 
+def is_missing_folder(url: str) -> bool:
+    """Whether a URL is of a local folder that does not exist. Opening a store makes it."""
+    scheme, path = split_url(url)
+    return scheme == "file" and not Path(path).is_dir()
+
+
 @functools.cache
 def shared_store(url: str) -> ObjectStore:
     """The process's one client for a URL: connection pools are kept between tasks."""

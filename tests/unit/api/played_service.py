@@ -34,8 +34,13 @@ from resurgence.control.job_record import (
     WorkerRecord,
 )
 from resurgence.control.metadata import ApiKey, JobExists, NoSuchJob, Role, StoredEvent
+from resurgence.control.rollback_preview import (
+    RollbackPreview,
+    SinkOutcome,
+    SourcePosition,
+)
 from resurgence.control.transitions import TERMINAL, StateName
-from resurgence.ids import Generation, JobName, WorkerId
+from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
 from resurgence.sql import compile_pipeline
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -63,6 +68,7 @@ class PlayedController(Controller):
         self.logs: dict[JobName, list[Path]] = {}
         self.failing: Exception | None = None
         """Raised by whatever is asked next."""
+        self.sinks_retract = True
         self.is_stuck = False
         """Jobs stay as they are."""
 
@@ -118,6 +124,21 @@ class PlayedController(Controller):
 
     async def rescale(self, name: JobName, parallelism: int) -> JobView:
         return self._want(name, lambda desired: job_record.rescaled(desired, parallelism))
+
+    async def preview_rollback(self, name: JobName, to_epoch: Epoch) -> RollbackPreview:
+        self._record(name)
+        return RollbackPreview(
+            to_epoch,
+            (Epoch(to_epoch + 1), Epoch(7)),
+            (SinkOutcome("hourly", 1200, self.sinks_retract),),
+            (SourcePosition(OperatorId("source-rides"), {"line": 40}, 5000),),
+        )
+
+    async def rollback(self, name: JobName, to_epoch: Epoch, *, accept_duplicates: bool) -> JobView:
+        preview = await self.preview_rollback(name, to_epoch)
+        if not accept_duplicates:
+            preview.require_no_duplicates()
+        return self._want(name, lambda desired: job_record.rolled_back(desired, to_epoch))
 
     async def delete(self, name: JobName, *, with_state: bool) -> JobView:
         return self._want(name, lambda desired: job_record.deleted(desired, with_state=with_state))

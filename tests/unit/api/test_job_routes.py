@@ -130,6 +130,38 @@ def test_an_edit_that_would_lose_state_is_a_conflict(
     assert "window-7f  drop" in refused.json()["error"]["message"]
 
 
+def test_a_rollback_is_shown_before_it_is_asked_for(
+    http: httpx.Client, controller: PlayedController, rides: str
+) -> None:
+    shown = http.get(f"{rides}/rollback", params={"to_epoch": 3})
+    assert shown.status_code == 200
+    assert shown.json() == {
+        "to_epoch": 3,
+        "first_undone": 4,
+        "last_undone": 7,
+        "rows": 1200,
+        "sinks": [{"table": "hourly", "rows": 1200, "retracts": True}],
+        "sources": [{"operator": "source-rides", "offset": {"line": 40}, "rows": 5000}],
+    }
+    assert controller.records[JobName("rides")].desired.reset_run == 0
+    asked = http.post(f"{rides}/rollback", json={"to_epoch": 3})
+    assert (asked.status_code, asked.json()["desired"]["run"]) == (202, 2)
+    desired = controller.records[JobName("rides")].desired
+    assert (desired.reset_run, desired.reset_epoch, desired.force) == (2, 3, True)
+    assert http.post(f"{rides}/rollback", json={"to_epoch": -1}).status_code == 422
+    assert http.post(f"{rides}/rollback").status_code == 422
+
+
+def test_a_rollback_that_would_duplicate_rows_is_a_conflict_unless_that_is_accepted(
+    http: httpx.Client, controller: PlayedController, rides: str
+) -> None:
+    controller.sinks_retract = False
+    refused = http.post(f"{rides}/rollback", json={"to_epoch": 3})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "rollback.refused")
+    accepted = {"to_epoch": 3, "accept_duplicates": True}
+    assert http.post(f"{rides}/rollback", json=accepted).status_code == 202
+
+
 def test_stopping_harder_wins(http: httpx.Client, rides: str) -> None:
     assert http.post(f"{rides}/stop").json()["desired"]["stop_mode"] == "checkpoint"
     assert (

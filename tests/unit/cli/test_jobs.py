@@ -164,6 +164,35 @@ def test_edit_shows_what_would_be_lost(
     assert done.err == f"error: {table}\nhint: Undo it.\n"
 
 
+def test_rollback_says_what_it_does_and_asks_for_it(
+    run: Run, controller: PlayedController, rides: str
+) -> None:
+    told = (
+        "back to epoch 3: epochs 4 to 7 are undone, with 1,200 rows of output\n"
+        "sink     rows  what it does\n"
+        "hourly  1,200  retracts them\n"
+        "source        rows read again  from\n"
+        "source-rides            5,000  line 40\n"
+    )
+    dry = run("rollback", "rides", "--to-epoch", "3", "--dry-run")
+    assert (dry.status, dry.out) == (0, f"{told}nothing was changed\n")
+    assert controller.records[RIDES].desired.reset_run == 0
+    done = run("rollback", "rides", "--to-epoch", "3")
+    assert done.out == f"{told}rides: rollback to epoch 3; it is Created, wanted running\n"
+    assert controller.records[RIDES].desired.reset_epoch == 3
+
+
+def test_rollback_with_duplicates_has_to_be_accepted(
+    run: Run, controller: PlayedController, rides: str
+) -> None:
+    controller.sinks_retract = False
+    refused = run("rollback", "rides", "--to-epoch", "3")
+    assert refused.status == 2
+    assert "hourly cannot take back what was written" in refused.err
+    assert run("rollback", "rides", "--to-epoch", "3", "--accept-duplicates").status == 0
+    assert run("rollback", "rides", "--to-epoch", "3", "--name", "rides").status == 2
+
+
 def test_stop_waits_until_the_job_has_stopped(run: Run, rides: str) -> None:
     done = run("stop", "rides", "--mode", "graceful", "--wait")
     assert (done.status, done.out) == (0, "rides: stop (graceful); it is Stopped, wanted stopped\n")

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from tests.unit.state.real_state import NOW, RealJob
 
-from resurgence.cli import pipeline_file, rollback
+from resurgence.cli import pipeline_file
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.connectors.terminal import BlackholeSink
+from resurgence.control import rollback_preview
 from resurgence.control.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
 from resurgence.control.metadata import MetadataStore
 from resurgence.control.transitions import StateName
@@ -34,7 +35,7 @@ def recorded(
 ) -> Callable[[str, str], Path]:
     """Puts a pipeline on record, as `run` does; its file."""
     monkeypatch.setattr(pipeline_file, "CONNECTORS", {**CONNECTORS, "vault": VAULT})
-    monkeypatch.setattr(rollback, "make_sink", lambda *_: BlackholeSink())
+    monkeypatch.setattr(rollback_preview, "make_sink", lambda *_: BlackholeSink())
 
     def record(source: str, sink: str) -> Path:
         sql = (

@@ -12,6 +12,7 @@ from tests.unit.control.service_harness import JOB, Service, played
 from resurgence.control.job_record import StopMode, Wanted
 from resurgence.control.transitions import StateName
 from resurgence.errors import StorageError
+from resurgence.ids import NO_EPOCH
 
 STEPS = 12
 SEEDS = range(6)
@@ -21,7 +22,7 @@ async def ask(service: Service, dice: random.Random) -> None:
     """One request; a database that is away refuses it."""
     controller = service.controller
     try:
-        match dice.choice(["stop", "start", "restart", "force", "reset", "rescale"]):
+        match dice.choice(["stop", "start", "restart", "force", "reset", "rescale", "roll back"]):
             case "stop":
                 await controller.stop(JOB, dice.choice(list(StopMode)))
             case "start":
@@ -32,6 +33,8 @@ async def ask(service: Service, dice: random.Random) -> None:
                 await controller.restart(JOB, force=True, without_state=False)
             case "reset":
                 await controller.restart(JOB, force=False, without_state=True)
+            case "roll back":
+                await controller.rollback(JOB, NO_EPOCH, accept_duplicates=False)
             case "rescale":
                 await controller.rescale(JOB, dice.randint(1, 5))
     except StorageError:
