@@ -19,12 +19,11 @@ from resurgence.engine.key_table import KeyTable
 from resurgence.engine.operators.updating_query import ROWS_TABLE, UpdatingQuery
 from resurgence.engine.operators.window_aggregate import PARTIALS, WindowAggregate
 from resurgence.engine.operators.windows import compile_window
+from resurgence.engine.source_reader import source_shape
 from resurgence.engine.spark_errors import translate
 from resurgence.engine.time_table import TimeTable
 from resurgence.errors import ResurgenceError, SqlError
 from resurgence.graph.model import (
-    CHANGE,
-    EVENT_TIME,
     AggregateCall,
     ClosedQueryOperator,
     Expression,
@@ -37,7 +36,6 @@ from resurgence.graph.model import (
     StatelessOperator,
     UnionOperator,
     UpdatingQueryOperator,
-    WatermarkSpec,
     WindowAggregateOperator,
     inputs_of,
 )
@@ -73,14 +71,7 @@ class Pipeline:
         for operator in graph.operators:
             if isinstance(operator, SourceOperator):
                 self.sources[operator.id] = make_source(operator)
-                columns = ", ".join(f"`{each.name}` {each.type}" for each in operator.columns)
-                if operator.is_updating:
-                    columns += f", `{CHANGE}` INT"
-                shapes[operator.id] = spark.createDataFrame([], columns)
-                if operator.watermark is not None:
-                    shapes[operator.id] = shapes[operator.id].selectExpr(
-                        "*", event_time(operator.watermark)
-                    )
+                shapes[operator.id] = source_shape(spark, operator)
             elif isinstance(operator, QueryOperator):
                 shapes[operator.id] = _checked_query(shapes[operator.input], operator)
             elif isinstance(operator, WindowAggregateOperator):
@@ -166,11 +157,6 @@ class Pipeline:
                 return apply_lookup_join(rows[0], table.rows, operator)
             case _:
                 return rows[0]
-
-
-def event_time(watermark: WatermarkSpec) -> str:
-    """The hidden column that carries event time."""
-    return f"`{watermark.event_time}` AS `{EVENT_TIME}`"
 
 
 def apply_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:

@@ -14,13 +14,13 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
 
 from resurgence.connectors.contract import BAD_POSITION, Source
 from resurgence.engine.observed import observed
-from resurgence.engine.pipeline import event_time
 from resurgence.engine.spark_errors import translate
 from resurgence.errors import SqlError
-from resurgence.graph.model import CHANGE, Column, SourceOperator, WatermarkSpec
+from resurgence.graph.model import CHANGE, EVENT_TIME, Column, SourceOperator, WatermarkSpec
 from resurgence.state.records import InputRange
 
 _WATERMARK = "__watermark"
@@ -89,6 +89,34 @@ class SourceReader:
         return Reading(good, rows, observation, tuple(measures))
 
 
+def event_time(watermark: WatermarkSpec) -> str:
+    """The hidden column that carries event time."""
+    return f"`{watermark.event_time}` AS `{EVENT_TIME}`"
+
+
+def source_shape(spark: SparkSession, operator: SourceOperator) -> DataFrame:
+    """No rows of a source, with its columns and event time. Raises an SqlError at the place of a
+    computed column that Spark refuses, or that is event time and no TIMESTAMP.
+    """
+    columns = [f"`{each.name}` {each.type}" for each in operator.read_columns]
+    if operator.is_updating:
+        columns.append(f"`{CHANGE}` INT")
+    shape = with_generated(spark.createDataFrame([], ", ".join(columns)), operator.columns)
+    if operator.watermark is None:
+        return shape
+    column = next(each for each in operator.columns if each.name == operator.watermark.event_time)
+    kind = shape.schema[column.name].dataType
+    if not isinstance(kind, TimestampType):
+        place = column.generated.position if column.generated else None
+        raise SqlError(
+            f"event time must be a TIMESTAMP, and '{column.name}' is of type {kind.simpleString()}",
+            line=place.line if place else 1,
+            column=place.column if place else 1,
+            hint="compute a TIMESTAMP, as in to_timestamp_ltz(millis, 3)",
+        )
+    return shape.selectExpr("*", event_time(operator.watermark))
+
+
 def with_generated(rows: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
     """The rows with the columns that are computed, all in the order of the declaration. Raises an
     SqlError at the place of an expression that Spark refuses.
@@ -110,9 +138,11 @@ def _value(column: Column, may_be_bad: bool) -> str:
     """A column of a row. A bad record has no values to compute with."""
     if column.generated is None:
         return f"`{column.name}`"
-    value = f"CAST({column.generated.sql} AS {column.type})"
+    value, fault = column.generated.sql, f"raise_error({_fault(column)})"
+    if column.type:
+        value, fault = (f"CAST({each} AS {column.type})" for each in (value, fault))
     if not column.nullable:
-        value = f"coalesce({value}, CAST(raise_error({_fault(column)}) AS {column.type}))"
+        value = f"coalesce({value}, {fault})"
     value = f"IF({_GOOD}, {value}, NULL)" if may_be_bad else value
     return f"{value} AS `{column.name}`"
 

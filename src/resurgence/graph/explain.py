@@ -98,7 +98,7 @@ def _source_lines(operator: SourceOperator) -> Iterator[str]:
 
 
 def _column(column: Column) -> str:
-    text = f"{column.name} {column.type}"
+    text = f"{column.name} {column.type}".strip()
     if column.generated:
         return f"{text} AS ({column.generated.sql})"
     return f"{text} METADATA FROM '{column.metadata}'" if column.metadata else text

@@ -53,6 +53,7 @@ class Column(Value):
 
     name: str
     type: str
+    """Empty if the column is computed and has the type of its expression."""
     nullable: bool = True
     generated: Expression | None = None
     """Set if the column is not read but computed, over the columns that are."""

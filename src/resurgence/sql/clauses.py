@@ -103,6 +103,7 @@ _HINTS: Mapping[str, str] = MappingProxyType(
         "order": "sort where the output is read: a stream has no last row",
         "overwrite": "use INSERT INTO: rows are appended",
         "pivots": "use an aggregate with FILTER (WHERE ...) for each column",
+        "version": "read the table as it is; FOR SYSTEM_TIME AS OF belongs to a lookup join",
     }
 )
 _LONGEST_QUOTE = 40
@@ -116,6 +117,25 @@ def refuse_unread(node: exp.Expr, read: Set[str], script: Script, place: str = "
     for part, value in node.args.items():
         if part not in read and value:
             raise unsupported(node, part, script, place)
+
+
+def drop_comments(create: exp.Create) -> None:
+    """Removes what a pipeline does not keep: COMMENT of a table, a view or a column, and TEMPORARY
+    of a view, since no view outlives its pipeline.
+    """
+    for constraint in list(create.find_all(exp.ColumnConstraint)):
+        if isinstance(constraint.kind, exp.CommentColumnConstraint):
+            constraint.pop()
+    properties = create.args.get("properties")
+    if properties is None:
+        return
+    dropped: tuple[type[exp.Expr], ...] = (exp.SchemaCommentProperty,)
+    if create.kind == "VIEW":
+        dropped = (*dropped, exp.TemporaryProperty)
+    kept = [each for each in properties.expressions if not isinstance(each, dropped)]
+    properties.set("expressions", kept)
+    if not kept:
+        properties.pop()
 
 
 def unsupported(node: exp.Expr, part: str, script: Script, place: str = "here") -> SqlError:

@@ -21,6 +21,8 @@ from sqlglot.errors import ErrorLevel, ParseError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+from resurgence.sql.flink_syntax import FlinkSyntax
+
 N = TypeVar("N")
 Modifier = Callable[[Any], tuple[str, Any]]
 
@@ -34,7 +36,7 @@ _KEPT_FUNCTION_PARSERS = (
     "TRIM",
     "OVERLAY",
 )
-_KEPT_CONSTRAINTS = ("NOT", "NULL", "PRIMARY KEY")
+_KEPT_CONSTRAINTS = ("NOT", "NULL", "PRIMARY KEY", "COMMENT")
 _REFUSED_CONSTRAINTS = ("FOREIGN KEY", "REFERENCES", "UNIQUE", "CHECK", "DEFAULT")
 _UNIT_FUNCTIONS = frozenset(
     {"dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff"}
@@ -87,13 +89,14 @@ class MetadataColumnConstraint(exp.Expression, exp.ColumnConstraintKind):
     """`METADATA FROM 'key'`: the column is not in the record, but beside it."""
 
 
-class ResurgenceParser(SparkParser):
+class ResurgenceParser(FlinkSyntax):
     """Spark's parser with the differences that the module's text gives."""
 
     FUNC_TOKENS: ClassVar = SparkParser.FUNC_TOKENS | {TokenType.SESSION}
     FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
-        name: SparkParser.FUNCTION_PARSERS[name] for name in _KEPT_FUNCTION_PARSERS
+        **{name: SparkParser.FUNCTION_PARSERS[name] for name in _KEPT_FUNCTION_PARSERS},
+        **FlinkSyntax.FLINK_FUNCTION_PARSERS,
     }
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {
         name: parse
@@ -306,7 +309,12 @@ class Resurgence(Spark):
         STRING_ESCAPES: ClassVar = ["'", "\\"]
         RAW_STRINGS: ClassVar = [("r'", "'"), ("R'", "'")]
         KEYWORDS: ClassVar = {
-            **{word: token for word, token in Spark.Tokenizer.KEYWORDS.items() if word != "WINDOW"},
+            **{
+                word: token
+                for word, token in Spark.Tokenizer.KEYWORDS.items()
+                # The base class takes all that follows EXECUTE for one text.
+                if word not in ("WINDOW", "EXECUTE")
+            },
             # Bytes, as in Postgres; the base class takes it for bits.
             "INT8": TokenType.BIGINT,
             # Read so that it can be refused by its name.

@@ -107,7 +107,8 @@ class EventTime:
         if column is None:
             hint = did_you_mean(name, [each.name for each in self.columns])
             raise self.script.error(node, f"there is no column '{name}'", hint)
-        if column.type != "TIMESTAMP":
+        # Spark tells the type of a computed column; the engine checks that it is a TIMESTAMP.
+        if column.type not in ("TIMESTAMP", ""):
             message = (
                 f"event time must be a TIMESTAMP, and '{column.name}' is of type {column.type}"
             )

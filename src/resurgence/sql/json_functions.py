@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from sqlglot import exp
 
 from resurgence.sql.parse import Script
-from resurgence.sql.spark_template import filled
+from resurgence.sql.spark_template import filled, placed
 
 _VALUE = "try_variant_get(try_parse_json(j), p, 'variant')"
 _TEXT = "get_json_object(j, p)"
 _JSON = f"IF(schema_of_variant({_VALUE}) IN ('STRING', 'VOID'), to_json({_VALUE}), {_TEXT})"
 _STRING = f"IF(schema_of_variant({_VALUE}) = 'STRING', {_TEXT}, NULL)"
+_SCALAR = f"IF(schema_of_variant({_VALUE}) RLIKE '^(OBJECT|ARRAY|VOID)', NULL, {_TEXT})"
 _BY_KEYS = {
     "json_get": _JSON,
     "json_as_text": _TEXT,
@@ -62,6 +63,49 @@ def json_call(node: exp.Anonymous, script: Script) -> exp.Expr:
     path = exp.Literal.string("$" + "".join(_step(each, script) for each in arguments[1:]))
     template = _TEXT if name == "json_get" and _is_cast(node) else _BY_KEYS[name]
     return filled(template, node, j=arguments[0], p=path)
+
+
+def json_value(node: exp.JSONValue, script: Script) -> exp.Expr:
+    """`JSON_VALUE(json, path RETURNING type DEFAULT x ON EMPTY DEFAULT y ON ERROR)`.
+
+    As in SQL's lax mode, a path that leads to nothing, to null, to an object or to an array is
+    EMPTY. A text that is not JSON, or a value that is not of the type, is an ERROR.
+    """
+    if not isinstance(node.args.get("path"), exp.Expr):
+        raise script.error(node, "JSON_VALUE takes a JSON text and a path")
+    path = node.args["path"]
+    if isinstance(path, exp.Literal) and path.name.lower().startswith("lax "):
+        path = placed(exp.Literal.string(path.name[4:].strip()), path)
+    path = _checked_path(path, script)
+    type_ = node.args.get("returning") or exp.DataType.build("string")
+    handling = node.args.get("on_condition") or exp.OnCondition()
+    empty, error = (_default(handling.args.get(key), node, script) for key in ("empty", "error"))
+    value: exp.Expr = filled(_SCALAR, node, j=node.this, p=path)
+    if node.args.get("returning"):
+        value = placed(exp.TryCast(this=value, to=type_.copy(), safe=True), node)
+    if isinstance(empty, exp.Null) and isinstance(error, exp.Null):
+        return value
+    return filled(
+        f"CASE WHEN j IS NULL THEN NULL WHEN try_parse_json(j) IS NULL THEN e"
+        f" WHEN {_SCALAR} IS NULL THEN d ELSE coalesce(v, e) END",
+        node,
+        j=node.this,
+        p=path,
+        v=value,
+        d=exp.Cast(this=empty, to=type_.copy()),
+        e=exp.Cast(this=error, to=type_.copy()),
+    )
+
+
+def _default(handling: exp.Expr | str | None, node: exp.Expr, script: Script) -> exp.Expr:
+    """What stands for a value that is EMPTY, or an ERROR."""
+    if isinstance(handling, exp.Expr):
+        return handling
+    if handling is None or handling.startswith("NULL "):
+        return exp.null()
+    raise script.error(
+        node, f"{handling} is not supported in JSON_VALUE", "use NULL or DEFAULT value instead"
+    )
 
 
 def json_arrow(node: exp.JSONExtract | exp.JSONExtractScalar, script: Script) -> exp.Expr:

@@ -16,10 +16,12 @@ from sqlglot import exp
 from resurgence.errors import SqlError
 from resurgence.graph.model import CHANGE, EVENT_TIME, Expression, LookupSpec
 from resurgence.ids import OperatorId
+from resurgence.sql.clauses import unsupported
 from resurgence.sql.dialect import to_spark
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.joins import Joins, conjuncts
 from resurgence.sql.operators import Operators, slug
+from resurgence.sql.parse import Script
 from resurgence.sql.projection import carried
 from resurgence.sql.relation import Attribute, Relation, RowKind, column_sql
 from resurgence.sql.tables import Table, attributes
@@ -51,6 +53,20 @@ def looked_up(table: Table) -> LookupRelation:
     )
 
 
+def check_version(table: exp.Table, relation: Relation, script: Script) -> None:
+    """Raises SqlError for a version of a table that cannot be read.
+
+    `FOR SYSTEM_TIME AS OF o.at` is the way in which Flink writes a lookup join: each row meets the
+    table as it is when the epoch reads it, whatever time is named.
+    """
+    version = table.args.get("version")
+    if version is None:
+        return
+    is_as_of = version.name == "TIMESTAMP" and version.args.get("kind") == "AS OF"
+    if not is_as_of or not isinstance(relation, LookupRelation):
+        raise unsupported(table, "version", script)
+
+
 @dataclass(frozen=True)
 class LookupJoins:
     """Compiles the joins of a FROM clause whose right side is a lookup table."""
@@ -61,6 +77,9 @@ class LookupJoins:
     def compile(self, left: Relation, right: LookupRelation, node: exp.Join) -> Relation:
         """The relation of all columns of both, with the kind and the event time of the left."""
         join = self._join(node, right)
+        version = node.this.args.get("version")
+        if version is not None and not _is_processing_time(version.expression):
+            self.expressions.bound(version.expression, left)
         if left.kind is RowKind.UPDATING:
             raise self._error(
                 node,
@@ -135,6 +154,10 @@ class LookupJoins:
 
     def _error(self, node: exp.Expr, message: str, hint: str) -> SqlError:
         return self.expressions.script.error(node, message, hint)
+
+
+def _is_processing_time(node: exp.Expr) -> bool:
+    return isinstance(node, exp.Anonymous) and node.name.lower() == "proctime"
 
 
 def _apart(right: LookupRelation, left: Relation) -> Relation:

@@ -105,6 +105,8 @@ def _unclosed(text: str) -> SqlError:
 def _syntax_error(text: str, error: ParseError) -> SqlError:
     detail = error.errors[0]
     description, offset, found = detail["description"], detail["start"], detail["found"]
+    if "hint" in detail:
+        return _error(text, offset, description, detail["hint"])
     if description.endswith("not supported yet"):
         return _error(text, offset, description, "leave it out")
     if description.endswith("does not begin a statement"):

@@ -17,7 +17,7 @@ from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role
 from resurgence.graph.model import Column, Expression, Graph, Position
 from resurgence.ids import OperatorId
-from resurgence.sql.clauses import refuse_unread, unsupported
+from resurgence.sql.clauses import drop_comments, refuse_unread, unsupported
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import FunctionCatalog
 from resurgence.sql.intervals import interval_micros
@@ -112,6 +112,8 @@ class _Pipeline:
         """The windows whose late rows go somewhere."""
 
     def read(self, statement: exp.Expr) -> None:
+        if isinstance(statement, exp.Create):
+            drop_comments(statement)
         match statement:
             case exp.Create() if statement.kind == "TABLE":
                 self._create_table(statement)

@@ -20,7 +20,9 @@ from resurgence.sql.json_functions import (
     is_arrow,
     json_arrow,
     json_call,
+    json_value,
 )
+from resurgence.sql.like_patterns import each_pattern
 from resurgence.sql.parse import Script
 from resurgence.sql.spark_template import call, filled, placed
 from resurgence.sql.text_functions import TEXT_FUNCTIONS
@@ -79,6 +81,12 @@ _REWRITTEN = {
     "sha512": ("(x)", "unhex(sha2(x, 512))"),
 }
 """Parameters, and what Spark computes of them."""
+_PRECISIONS = {
+    "0": "timestamp_seconds(x)",
+    "3": "timestamp_millis(x)",
+    "6": "timestamp_micros(x)",
+    "9": _REWRITTEN["to_timestamp_nanos"][1],
+}
 _SECONDS = "EXTRACT(SECOND FROM CAST(x AS TIMESTAMP))"
 _BETWEEN = "unix_micros(CAST('1970-01-01 00:00:00' AS TIMESTAMP) + x) / CAST(1000000 AS DOUBLE)"
 """The epoch of an interval: how many seconds it has."""
@@ -155,8 +163,9 @@ def spark_names(statement: exp.Expr, script: Script, is_own: Callable[[str], boo
         meant = _meant(node, script, is_own)
         if meant is node:
             continue
-        if isinstance(node, exp.Anonymous) and isinstance(node.parent, exp.Select):
-            meant = placed(exp.alias_(meant, node.name.lower(), quoted=True), node)
+        if isinstance(node, exp.Anonymous | exp.JSONValue) and isinstance(node.parent, exp.Select):
+            name = node.name.lower() if isinstance(node, exp.Anonymous) else "json_value"
+            meant = placed(exp.alias_(meant, name, quoted=True), node)
         if node is tree:
             tree = meant
         else:
@@ -176,6 +185,12 @@ def _meant(node: exp.Expr, script: Script, is_own: Callable[[str], bool]) -> exp
         raise script.error(node, f"{node.sql_name().lower()} {_CLOCK[0]}", _CLOCK[1])
     if isinstance(node, exp.JSONExtract | exp.JSONExtractScalar):
         return json_arrow(node, script)
+    if isinstance(node, exp.JSONValue):
+        return json_value(node, script)
+    if isinstance(node, exp.Like | exp.ILike):
+        return each_pattern(node)
+    if isinstance(node, exp.Escape) and isinstance(node.this, exp.Paren):
+        return node.this  # Each pattern has it by now.
     if isinstance(node, exp.JSONBContainsTopKey):
         called = call("json_contains", node, node.this, node.expression)
         return json_call(called, script)
@@ -210,6 +225,8 @@ def _meant_call(node: exp.Anonymous, script: Script) -> exp.Expr:
         field, value = arguments
         template = _field(field.name, value) if isinstance(field, exp.Literal) else None
         return filled(template, node, x=value) if template else node
+    if name == "to_timestamp_ltz" and len(arguments) == 2 and arguments[1].is_int:
+        return _of_number(node, script)
     if name in _REWRITTEN:
         signature, template = _REWRITTEN[name]
         parameters = signature.strip("()").split(", ")
@@ -218,6 +235,17 @@ def _meant_call(node: exp.Anonymous, script: Script) -> exp.Expr:
             raise script.error(node, message, f"as in {name}{signature}")
         return filled(template, node, **dict(zip(parameters, arguments, strict=True)))
     return node
+
+
+def _of_number(node: exp.Anonymous, script: Script) -> exp.Expr:
+    """Flink's to_timestamp_ltz(number, precision)."""
+    number, precision = node.expressions
+    if precision.name not in _PRECISIONS:
+        raise script.error(
+            precision, "to_timestamp_ltz() takes the precision 0, 3, 6 or 9", "0 means seconds"
+        )
+    template = _PRECISIONS[precision.name]
+    return filled(template, node, x=number)
 
 
 def _counts_from_1(array: exp.Expr) -> bool:

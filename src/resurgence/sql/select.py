@@ -14,8 +14,9 @@ from resurgence.sql.clauses import refuse_unread
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import EXPLODES
 from resurgence.sql.grouping import is_aggregated
+from resurgence.sql.hints import check_hints
 from resurgence.sql.joins import Joins, names_in
-from resurgence.sql.lookups import LookupJoins, LookupRelation
+from resurgence.sql.lookups import LookupJoins, LookupRelation, check_version
 from resurgence.sql.operators import Operators
 from resurgence.sql.projection import Item, carried, filtered, named_items, star_items, told_by
 from resurgence.sql.relation import WINDOW_TYPE, Attribute, Relation, WindowPart, column_sql
@@ -28,7 +29,10 @@ from resurgence.sql.window_functions import WindowFunctions, has_window_function
 Lookup = Callable[[exp.Table], Relation]
 
 _READ_CLAUSES = frozenset(
-    {"with_", "expressions", "distinct", "from_", "joins", "laterals", "where", "group", "having"}
+    {
+        *("with_", "hint", "expressions", "distinct", "from_", "joins", "laterals"),
+        *("where", "group", "having"),
+    }
 )
 _JOIN_CLAUSES = frozenset({"this", "on", "using", "side", "kind", "method"})
 _QUALIFY = "__qualify"
@@ -69,6 +73,7 @@ class Selects:
         if select.args.get("qualify"):
             return self._qualified(select, lookup)
         self._refuse_clauses(select, _READ_CLAUSES)
+        check_hints(select, self.expressions.script)
         distinct = select.args.get("distinct")
         if distinct and distinct.args.get("on"):
             hint = "as in QUALIFY row_number() OVER (PARTITION BY key ORDER BY at DESC) = 1"
@@ -277,8 +282,9 @@ class Selects:
             self._refuse_clauses(source, frozenset({"this", "alias", "with_"}))
             relation = self.compile(source.this, self._with_ctes(source, lookup))
         elif isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
-            self._refuse_clauses(source, frozenset({"this", "alias"}))
+            self._refuse_clauses(source, frozenset({"this", "alias", "version"}))
             relation = lookup(source)
+            check_version(source, relation, self.expressions.script)
         else:
             raise self._error(
                 source, "FROM takes a table, a view or a subquery", "name one of them"

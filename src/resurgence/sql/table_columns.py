@@ -91,7 +91,8 @@ class TableColumns:
         return [each for each in self.nodes if not isinstance(each, beside)]
 
     def _column(self, node: exp.Expr) -> Column:
-        if not isinstance(node, exp.ColumnDef) or node.kind is None:
+        computed = _constraint(node, exp.ComputedColumnConstraint)
+        if not isinstance(node, exp.ColumnDef) or (node.kind is None and computed is None):
             raise self.script.error(
                 node, f"column '{node.name}' needs a type", f"as in {node.name} TEXT"
             )
@@ -102,18 +103,19 @@ class TableColumns:
                 "names that begin with '__' are reserved, and a name has no backquote",
             )
         null = _constraint(node, exp.NotNullColumnConstraint)
+        is_never_null = computed is not None and bool(computed.args.get("not_null"))
         column = Column(
             name=node.name,
-            type=spark_type(node.kind, self.script),
-            nullable=null is None or bool(null.args.get("allow_null")),
+            type=spark_type(node.kind, self.script) if node.kind else "",
+            nullable=not is_never_null and (null is None or bool(null.args.get("allow_null"))),
         )
         if metadata := _constraint(node, MetadataColumnConstraint):
             return self._metadata(metadata, node, column)
-        if generated := _constraint(node, exp.ComputedColumnConstraint):
+        if computed is not None:
             if self.role is not Role.SOURCE:
-                kind = "sink" if self.role is Role.SINK else "lookup table"
+                role = "sink" if self.role is Role.SINK else "lookup table"
                 raise self.script.error(
-                    generated, f"a {kind} computes no columns", "compute it in the SELECT"
+                    computed, f"a {role} computes no columns", "compute it in the SELECT"
                 )
             return column
         return self._fixed(node, column)
@@ -185,8 +187,12 @@ class TableColumns:
 
 def attributes(columns: tuple[Column, ...]) -> tuple[Attribute, ...]:
     """Declared columns as a query sees them."""
-    return tuple(Attribute(name=each.name, column=each.name, type=each.type) for each in columns)
+    return tuple(
+        Attribute(name=each.name, column=each.name, type=each.type or None) for each in columns
+    )
 
 
-def _constraint(node: exp.ColumnDef, kind: type[K]) -> K | None:
+def _constraint(node: exp.Expr, kind: type[K]) -> K | None:
+    if not isinstance(node, exp.ColumnDef):
+        return None
     return next((each.kind for each in node.constraints if isinstance(each.kind, kind)), None)

@@ -1,0 +1,116 @@
+"""Syntax of Flink's that Spark's parser does not read.
+
+What has an equivalent becomes that at once: `FLOOR(at TO HOUR)` is date_trunc(), and
+`EXECUTE STATEMENT SET BEGIN ... END` is the statements inside it. Windowing table functions become a
+`WindowTable`, which `window_tables` compiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from sqlglot import exp
+from sqlglot.errors import ParseError
+from sqlglot.parsers.spark import SparkParser
+from sqlglot.tokenizer_core import Token, TokenType
+
+_UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND")
+_SET_OPENINGS = (("EXECUTE", "STATEMENT", "SET", "BEGIN"), ("STATEMENT", "SET", "BEGIN"))
+_SET_EXAMPLE = "as in EXECUTE STATEMENT SET BEGIN INSERT INTO a ...; INSERT INTO b ...; END;"
+
+
+class FlinkSyntax(SparkParser):
+    """Spark's parser, and Flink's additions to it."""
+
+    FLINK_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
+        "CEIL": lambda self: self._parse_rounded("ceil"),
+        "FLOOR": lambda self: self._parse_rounded("floor"),
+        "JSON_VALUE": lambda self: self._parse_json_value(json_path=False),
+    }
+
+    def refuse(self, message: str, hint: str, token: Token) -> None:
+        """Raise an error that is shown as it is."""
+        detail = {"description": message, "start": token.start, "found": token.text, "hint": hint}
+        raise ParseError(message, [detail])
+
+    def parse(self, raw_tokens: list[Token], sql: str) -> list[exp.Expr | None]:
+        return super().parse(self._without_statement_sets(raw_tokens), sql)
+
+    def _without_statement_sets(self, tokens: list[Token]) -> list[Token]:
+        """The tokens without the words around the statements of a set: all statements of a file
+        run as one job.
+        """
+        kept: list[Token] = []
+        opening: Token | None = None
+        index = 0
+        while index < len(tokens):
+            token = tokens[index]
+            if not kept or kept[-1].token_type == TokenType.SEMICOLON:
+                words = [each.text.upper() for each in tokens[index : index + 4]]
+                size = next(
+                    (len(each) for each in _SET_OPENINGS if words[: len(each)] == [*each]), 0
+                )
+                if size and opening is not None:
+                    self.refuse("a statement set cannot hold another one", _SET_EXAMPLE, token)
+                if size:
+                    opening = token
+                    index += size
+                    continue
+                if opening is not None and words[0] == "END" and words[1:2] in ([], [";"]):
+                    opening = None
+                    index += 1
+                    continue
+                if opening is not None and words[0] not in ("INSERT", ";"):
+                    message = f"a statement set holds INSERT statements, not {words[0]}"
+                    self.refuse(message, "move it before EXECUTE STATEMENT SET", token)
+            kept.append(token)
+            index += 1
+        if opening is not None:
+            self.refuse("this statement set is never closed", _SET_EXAMPLE, opening)
+        return kept
+
+    def _parse_column_def(
+        self, this: exp.Expr | None, computed_column: bool = True
+    ) -> exp.Expr | None:
+        if not computed_column or not self._match(TokenType.ALIAS):
+            return super()._parse_column_def(this, computed_column)
+        expression = self._parse_disjunction()
+        # Postgres' `x NOT NULL` for `x IS NOT NULL`, which here is a constraint.
+        words = [each.text.upper() for each in self._tokens[self._index - 3 : self._index]]
+        is_constraint = words[1:] == ["NOT", "NULL"] and words[0] != "IS"
+        if is_constraint and isinstance(expression, exp.Not):
+            expression = expression.this.this
+        self._match_texts(("STORED", "VIRTUAL"))
+        not_null = is_constraint or bool(self._match_pair(TokenType.NOT, TokenType.NULL))
+        computed = exp.ComputedColumnConstraint(this=expression, not_null=not_null)
+        constraints: list[exp.Expr] = [exp.ColumnConstraint(kind=computed)]
+        while constraint := self._parse_column_constraint():
+            constraints.append(constraint)
+        return self.expression(exp.ColumnDef(this=this, constraints=constraints))
+
+    def _parse_rounded(self, function: str) -> exp.Expr:
+        """FLOOR(at TO HOUR) and CEIL(at TO HOUR); with a number they are Spark's."""
+        arguments = self._parse_csv(lambda: self._parse_lambda())
+        if len(arguments) != 1 or not self._match_text_seq("TO"):
+            return exp.Anonymous(this=function, expressions=arguments)
+        value, unit = arguments[0], self._curr.text.upper()
+        if unit not in _UNITS:
+            message = f"{function.upper()} rounds to a unit of time, and '{unit}' is none"
+            self.refuse(message, f"known: {', '.join(_UNITS)}", self._curr)
+        self._advance()
+        if function == "ceil":
+            # The last microsecond before the next unit begins is still in the unit that is meant.
+            months = {"QUARTER": ("3", "MONTH")}
+            count, step = months.get(unit, ("1", unit))
+            later = exp.Add(this=_operand(value), expression=_interval(count, step))
+            value = exp.Sub(this=later, expression=_interval("1", "MICROSECOND"))
+        return exp.Anonymous(this="date_trunc", expressions=[exp.Literal.string(unit), value])
+
+
+def _interval(count: str, unit: str) -> exp.Interval:
+    return exp.Interval(this=exp.Literal.string(count), unit=exp.var(unit))
+
+
+def _operand(node: exp.Expr) -> exp.Expr:
+    return exp.Paren(this=node) if isinstance(node, exp.Binary) else node

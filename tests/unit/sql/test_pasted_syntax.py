@@ -1,0 +1,143 @@
+"""Syntax of Flink, Spark and Arroyo: what it becomes, and what of it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from resurgence.errors import SqlError
+from resurgence.graph.model import Graph, QueryOperator, SourceOperator
+
+Compile = Callable[..., Graph]
+Refusal = Callable[..., SqlError]
+
+LOOKUP = (
+    "CREATE TEMPORARY TABLE people (id BIGINT, name TEXT) WITH (connector = 'filesystem',"
+    " path = 'people');\n"
+)
+
+
+def computed(graph: Graph) -> list[str]:
+    """What the first query of a graph computes."""
+    query = next(each for each in graph.operators if isinstance(each, QueryOperator))
+    return [each.sql for each in query.select]
+
+
+@pytest.mark.parametrize(
+    ("query", "column", "message", "hint"),
+    [
+        (
+            "EXECUTE STATEMENT SET BEGIN INSERT INTO anything SELECT at FROM rides;",
+            1,
+            "this statement set is never closed",
+            "END",
+        ),
+        (
+            "EXECUTE STATEMENT SET BEGIN SELECT at FROM rides; END;",
+            29,
+            "a statement set holds INSERT statements, not SELECT",
+            "before EXECUTE STATEMENT SET",
+        ),
+        (
+            "SELECT floor(at TO fortnight) FROM rides",
+            20,
+            "FLOOR rounds to a unit of time, and 'FORTNIGHT' is none",
+            "HOUR",
+        ),
+        (
+            "SELECT json_value(kind, '$.a' ERROR ON EMPTY) FROM rides",
+            8,
+            "ERROR ON EMPTY is not supported in JSON_VALUE",
+            "DEFAULT",
+        ),
+        (
+            "SELECT json_value(kind, '$.a[*]') FROM rides",
+            25,
+            "a JSON path must be a literal of names and numbers, as in '$.a.b[0]'",
+            "wildcards",
+        ),
+        (
+            "SELECT /*+ STATE_TTL('rides' = '1d') */ at FROM rides",
+            1,
+            "the hint STATE_TTL is not supported",
+            "updating_ttl",
+        ),
+        (
+            "SELECT r.at FROM rides r JOIN plain FOR SYSTEM_TIME AS OF r.at AS p ON r.driver = p.a",
+            59,
+            "FOR SYSTEM_TIME AS OF is not supported here",
+            "lookup join",
+        ),
+        (
+            "SELECT to_timestamp_ltz(driver, 2) FROM rides",
+            33,
+            "to_timestamp_ltz() takes the precision 0, 3, 6 or 9",
+            "seconds",
+        ),
+    ],
+)
+def test_what_is_refused(
+    refusal: Refusal, query: str, column: int, message: str, hint: str
+) -> None:
+    error = refusal(query)
+    assert (error.line, error.column, error.message) == (1, column, message)
+    assert hint in error.hint
+
+
+def test_the_time_of_a_lookup_join_is_a_column_of_the_stream(refusal: Refusal) -> None:
+    query = (
+        "SELECT r.at FROM rides r JOIN people FOR SYSTEM_TIME AS OF r.proc AS p ON r.driver = p.id"
+    )
+    assert refusal(LOOKUP + query).message == "there is no column 'proc' in 'r'"
+
+
+def test_a_lookup_join_is_the_same_with_and_without_system_time(compiled: Compile) -> None:
+    query = "SELECT r.at, p.name FROM rides r JOIN people {} p ON r.driver = p.id"
+    timed = compiled(LOOKUP + query.format("FOR SYSTEM_TIME AS OF r.at AS"))
+    assert [each.id for each in timed.operators] == [
+        each.id for each in compiled(LOOKUP + query.format("AS")).operators
+    ]
+
+
+def test_hints_about_joins_have_no_effect(compiled: Compile) -> None:
+    hinted = compiled("SELECT /*+ BROADCAST(plain), SHUFFLE_HASH(rides) */ at FROM rides")
+    plain = compiled("SELECT at FROM rides")
+    assert [each.id for each in hinted.operators] == [each.id for each in plain.operators]
+
+
+def test_like_any_is_one_like_for_each_pattern(compiled: Compile) -> None:
+    graph = compiled(
+        "SELECT kind LIKE ANY ('a%', 'b%') AS x, kind NOT LIKE ALL ('a%', 'b%') AS y,"
+        " kind LIKE ANY ('a!%') ESCAPE '!' AS z, kind NOT LIKE 'a' AS w FROM rides"
+    )
+    assert computed(graph)[:4] == [
+        "(`kind` LIKE 'a%' OR `kind` LIKE 'b%')",
+        "(NOT `kind` LIKE 'a%' AND NOT `kind` LIKE 'b%')",
+        "(`kind` LIKE 'a!%' ESCAPE '!')",
+        "`kind` NOT LIKE 'a'",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "sql", "nullable"),
+    [
+        ("a * b", "`a` * `b`", True),
+        ("(a * b) STORED", "`a` * `b`", True),
+        ("a * b NOT NULL", "`a` * `b`", False),
+        ("a * b COMMENT 'x'", "`a` * `b`", True),
+        ("a IS NOT NULL", "NOT `a` IS NULL", True),
+    ],
+)
+def test_a_computed_column_without_a_type_has_that_of_its_expression(
+    compiled_text: Callable[[str], Graph], written: str, sql: str, nullable: bool
+) -> None:
+    graph = compiled_text(
+        f"CREATE TABLE t (a INT, b INT, c AS {written})"
+        " WITH (connector = 'single_file', path = 'x', type = 'source'); SELECT c FROM t"
+    )
+    source = next(each for each in graph.operators if isinstance(each, SourceOperator))
+    column = source.columns[2]
+    assert (column.type, column.nullable) == ("", nullable)
+    assert column.generated is not None
+    assert column.generated.sql == sql
