@@ -222,6 +222,9 @@ class LookupSpec(Value):
     ttl_micros: int
 
 
+LookupJoinKind = Literal["inner", "left", "left_semi", "left_anti"]
+
+
 class LookupJoinOperator(Value):
     """Gives each row the rows of a lookup table that `on` lets it meet. Stateless: a row meets the
     table as it is when an epoch reads it.
@@ -234,8 +237,10 @@ class LookupJoinOperator(Value):
     id: OperatorId
     input: OperatorId
     table: LookupSpec
-    join: Literal["inner", "left"]
-    """Left: a row that meets none stays, with nulls."""
+    join: LookupJoinKind
+    """Left: a row that meets none stays, with nulls. Left semi and left anti: rows that meet one, or
+    none, stay as they are.
+    """
     on: Expression
     found: tuple[Expression, ...]
 

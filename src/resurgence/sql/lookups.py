@@ -9,12 +9,11 @@ another table than when it came; such rows are refused.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import CHANGE, EVENT_TIME, Expression, LookupSpec
+from resurgence.graph.model import CHANGE, EVENT_TIME, Expression, LookupJoinKind, LookupSpec
 from resurgence.ids import OperatorId
 from resurgence.sql.clauses import unsupported
 from resurgence.sql.dialect import to_spark
@@ -114,6 +113,8 @@ class LookupJoins:
                 for made, each in zip(found.attributes, right.attributes, strict=True)
             ),
         )
+        if join in ("left_semi", "left_anti"):
+            return replace(left, operator=operator)
         joined = replace(both, operator=operator)
         return self._without_doubles(joined, found, node) if node.args.get("using") else joined
 
@@ -126,13 +127,17 @@ class LookupJoins:
             f"put the stream first, {_EXAMPLE.format(table=name)}",
         )
 
-    def _join(self, node: exp.Join, right: LookupRelation) -> Literal["inner", "left"]:
+    def _join(self, node: exp.Join, right: LookupRelation) -> LookupJoinKind:
         words = [(node.method or ""), (node.side or ""), (node.kind or "")]
         text = " ".join(each.upper() for each in words if each)
         if text in ("", "INNER"):
             return "inner"
         if text in ("LEFT", "LEFT OUTER"):
             return "left"
+        if text in ("LEFT SEMI", "SEMI"):
+            return "left_semi"
+        if text in ("LEFT ANTI", "ANTI"):
+            return "left_anti"
         raise self._error(
             node,
             f"{text} JOIN is not supported with the lookup table '{right.spec.name}': rows come"

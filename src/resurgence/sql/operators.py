@@ -12,7 +12,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from resurgence.graph.model import (
     AggregateCall,
@@ -21,6 +21,7 @@ from resurgence.graph.model import (
     Expression,
     Graph,
     LateRowsOperator,
+    LookupJoinKind,
     LookupJoinOperator,
     LookupSpec,
     Operator,
@@ -161,7 +162,7 @@ class Operators:
         self,
         source: OperatorId,
         table: LookupSpec,
-        join: Literal["inner", "left"],
+        join: LookupJoinKind,
         on: Expression,
         found: tuple[Expression, ...],
     ) -> OperatorId:

@@ -78,14 +78,7 @@ class Selects:
         if distinct and distinct.args.get("on"):
             hint = "as in QUALIFY row_number() OVER (PARTITION BY key ORDER BY at DESC) = 1"
             raise self._error(distinct, "DISTINCT ON is not supported", hint)
-        joins = self._joins(select)
-        source = self._from(select, lookup)
-        source = Subqueries(
-            self.expressions,
-            joins,
-            lambda query: self.compile(query, lookup),
-            lambda query: self._filtered(query, self._from(query, lookup)),
-        ).applied(select, source)
+        source = self._subqueries(select, lookup).applied(select, self._from(select, lookup))
         select = with_aliases(select, source, self.expressions)
         if is_aggregated(select, self.expressions):
             groups = Aggregation(
@@ -120,6 +113,24 @@ class Selects:
             kind=source.kind,
             width_micros=source.width_micros,
         )
+
+    def _subqueries(self, select: exp.Select, lookup: Lookup) -> Subqueries:
+        return Subqueries(
+            self.expressions,
+            self._joins(select),
+            lambda query: self.compile(query, lookup),
+            lambda query: self._rows(query, lookup),
+        )
+
+    def _rows(self, select: exp.Select, lookup: Lookup) -> Relation:
+        """FROM and WHERE of a subquery, without its select list. Of a lookup table, the table."""
+        item = select.args["from_"].this
+        if isinstance(item, exp.Table) and not select.args.get("joins"):
+            table = self._from_item(item, lookup)
+            if isinstance(table, LookupRelation):
+                return table
+        source = self._subqueries(select, lookup).applied(select, self._from(select, lookup))
+        return self._filtered(select, source)
 
     def _distinct(self, select: exp.Select, rows: Relation) -> Relation:
         """Each row of a result once."""

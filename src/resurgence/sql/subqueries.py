@@ -4,29 +4,26 @@ row on the right.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from sqlglot import exp
 
 from resurgence.errors import SqlError
 from resurgence.sql.clauses import unsupported
+from resurgence.sql.correlation import Correlated, Correlation, Rows, columns_of, with_own_names
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import EXPLODES
 from resurgence.sql.grouping import is_aggregated
 from resurgence.sql.grouping_sets import has_sets
 from resurgence.sql.joins import Joins, conjuncts
+from resurgence.sql.lookups import LookupJoins, LookupRelation
 from resurgence.sql.relation import Relation
 
 Compile = Callable[[exp.Expr], Relation]
-Rows = Callable[[exp.Select], Relation]
 _EXISTS_CLAUSES = frozenset(
     {"expressions", "distinct", "from_", "joins", "laterals", "where", "order"}
 )
-_INNER, _VALUE = "subquery", "__value"
-"""What the result of a subquery is called in the condition of its join, and the column that it
-gives to IN.
-"""
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,6 @@ class Subqueries:
     joins: Joins
     compile: Compile
     rows: Rows
-    """FROM and WHERE of a query, without its select list."""
 
     def applied(self, select: exp.Select, source: Relation) -> Relation:
         """The source without the rows that its subqueries leave out. What is left of WHERE stays."""
@@ -50,47 +46,63 @@ class Subqueries:
             if found is None:
                 rest.append(part)
             else:
-                self._refuse_nulls(select, *found)
-                source = self._joined(source, *found)
+                source = self._joined(select, source, *found)
         if rest:
             where.set("this", exp.and_(*rest, copy=False))
         else:
             select.set("where", None)
         return source
 
-    def _joined(self, source: Relation, test: exp.Exists | exp.In, negated: bool) -> Relation:
+    def _joined(
+        self, select: exp.Select, source: Relation, test: exp.Exists | exp.In, negated: bool
+    ) -> Relation:
         if isinstance(test, exp.In):
-            right, condition = self._of_in(test)
+            right, condition = self._of_in(select, test, negated)
         else:
             right, condition = self._of_exists(test)
         join = exp.Join(side="LEFT", kind="ANTI" if negated else "SEMI", on=condition)
         join.meta["start"] = self.expressions.script.offset(test)
+        if isinstance(right, LookupRelation):
+            return LookupJoins(self.expressions, self.joins.operators).compile(source, right, join)
         return self.joins.compile(source, right, join)
 
-    def _refuse_nulls(self, select: exp.Select, test: exp.Exists | exp.In, negated: bool) -> None:
-        """NOT IN is a join only where there are no nulls: one null on the right, and it is never
-        true.
-        """
-        if not isinstance(test, exp.In) or not negated:
-            return
-        query = test.args["query"].unnest()
-        values = query.expressions if isinstance(query, exp.Select) else []
-        if not _has_value(select, test.this) or not all(
-            _has_value(query, each.unalias()) for each in values or [exp.null()]
-        ):
+    def _of_in(self, select: exp.Select, test: exp.In, negated: bool) -> tuple[Relation, exp.Expr]:
+        """The rows of the subquery, and what makes a row of the query around it be among them."""
+        query, tested = test.args["query"].unnest(), test.this.unnest()
+        outer = tested.expressions if isinstance(tested, exp.Tuple) else [tested]
+        parts = self._correlated(query, test)
+        if parts is None:
+            right = with_own_names(self.compile(query))
+            values = columns_of(right)
+        else:
+            right, values = parts.rows, list(parts.values)
+        if len(outer) != len(values):
+            message = f"IN compares {len(outer)} and {len(values)} columns"
+            raise self._error(test, message, "select as many columns as stand before IN")
+        equal = [
+            exp.EQ(this=one, expression=other) for one, other in zip(outer, values, strict=True)
+        ]
+        shared = parts.shared if parts else ()
+        if not negated or _excludes_nulls(select, outer, query):
+            return right, exp.and_(*equal, *shared)
+        if parts is None or not parts.has_keys:
             hint = "add WHERE ... IS NOT NULL to both queries, or use NOT EXISTS (SELECT ...)"
             message = "NOT IN (SELECT ...) needs values that are not null on both sides"
             raise self._error(test, message, hint)
+        # NOT IN is true only if every comparison is false: one that is null counts as a match.
+        matches = exp.Anonymous(this="coalesce", expressions=[exp.and_(*equal), exp.true()])
+        return right, exp.and_(matches, *shared)
 
-    def _of_in(self, test: exp.In) -> tuple[Relation, exp.Expr]:
-        query = test.args["query"].unnest()
-        right = self.compile(query)
-        if len(right.attributes) != 1:
-            message = f"IN takes a SELECT of one column, not of {len(right.attributes)}"
-            raise self._error(test, message)
-        value = replace(right.attributes[0], name=_VALUE, table=_INNER)
-        column = exp.column(_VALUE, table=_INNER, quoted=True)
-        return replace(right, attributes=(value,)), exp.EQ(this=test.this, expression=column)
+    def _correlated(self, query: exp.Expr, test: exp.In) -> Correlated | None:
+        if not isinstance(query, exp.Select) or not query.args.get("from_"):
+            return None
+        correlation = Correlation(self.expressions, self.rows)
+        if not is_aggregated(query, self.expressions):
+            return correlation.split(query, "in a correlated subquery")
+        if correlation.has_outer_conditions(query):
+            message = "a correlated IN takes a SELECT without aggregates, GROUP BY and HAVING"
+            raise self._error(test, message, "group by the key in a subquery of FROM, and join")
+        return None
 
     def _of_exists(self, test: exp.Exists) -> tuple[Relation, exp.Expr]:
         """The rows of the subquery, and the conditions in it that speak of the query around it."""
@@ -104,6 +116,9 @@ class Subqueries:
         if any(each.unalias().name.lower() in EXPLODES for each in inner.expressions):
             message = "EXISTS takes rows as they are, and this makes others of them"
             raise self._error(test, message, "explode in a subquery of FROM")
+        found = Correlation(self.expressions, self.rows).of_lookup(inner)
+        if found is not None:
+            return found.rows, exp.and_(*found.shared)
         where = inner.args.get("where")
         parts = list(conjuncts(where.this)) if where else []
         rows = inner.copy()
@@ -143,6 +158,16 @@ def _qualified(part: exp.Expr, relation: Relation) -> exp.Expr:
         return node
 
     return part.transform(step, copy=True)
+
+
+def _excludes_nulls(select: exp.Select, outer: Sequence[exp.Expr], query: exp.Expr) -> bool:
+    """Whether both sides of an IN say that their values are not null."""
+    if not isinstance(query, exp.Select):
+        return False
+    inner = [each.unalias() for each in query.expressions]
+    return all(_has_value(select, each) for each in outer) and all(
+        _has_value(query, each) for each in inner
+    )
 
 
 def _has_value(select: exp.Select, value: exp.Expr) -> bool:

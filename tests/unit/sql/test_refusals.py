@@ -215,6 +215,31 @@ def test_unknown_names_are_refused_with_a_suggestion(
             27,
             "EXISTS must say which rows",
         ),
+        (
+            "SELECT a FROM plain WHERE (a, b) IN (SELECT driver FROM rides)",
+            27,
+            "IN compares 2 and 1 columns",
+        ),
+        (
+            "SELECT a FROM plain WHERE a IN (SELECT max(driver) FROM rides WHERE kind = b)",
+            27,
+            "a correlated IN takes a SELECT without aggregates",
+        ),
+        (
+            "SELECT a FROM plain WHERE a IN (SELECT driver FROM rides WHERE kind = b LIMIT 1)",
+            73,
+            "LIMIT is not supported in a correlated subquery",
+        ),
+        (
+            "SELECT a FROM plain WHERE a IN (SELECT driver FROM rides WHERE kind = nope)",
+            71,
+            "there is no column 'nope'",
+        ),
+        (
+            "SELECT a FROM plain WHERE a NOT IN (SELECT driver FROM rides WHERE kind > b)",
+            27,
+            "NOT IN (SELECT ...) needs values that are not null on both sides",
+        ),
         ("SELECT upper(explode(tags)) FROM rides", 14, "explode() may stand alone"),
         ("SELECT explode(tags, 1) FROM rides", 8, "explode() takes one array"),
         ("SELECT upper(kind) FILTER (WHERE true) FROM rides", 8, "FILTER belongs to an aggregate"),
