@@ -42,8 +42,11 @@ PYTEST := JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 PYTHONHASHSEED=0 $(BIN)/pytho
 test: venv
 	@$(PYTEST) -m "not long"
 
+# Random tests take another seed each time; SEED=n repeats a run.
+test-all: SEED ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))')
 test-all: venv
-	@$(PYTEST)
+	@seed=$(SEED); echo "random tests: SEED=$$seed"; \
+		HYPOTHESIS_PROFILE=exploring $(PYTEST) --hypothesis-seed=$$seed
 
 bench: venv
 	@set -e; for benchmark in benchmarks/*.py; do echo "$$benchmark"; $(BIN)/python "$$benchmark"; done

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
@@ -12,6 +14,10 @@ from resurgence.engine.session import start_session
 from tests.postgres import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url", "spark"]
+
+hypothesis.settings.register_profile("fixed", derandomize=True, database=None)
+hypothesis.settings.register_profile("exploring", print_blob=True, database=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 _FOLDER = Path(__file__).parent
 _LONGEST = ("integration", "sql", "faults", "engine", "property")

@@ -279,8 +279,6 @@ DAMAGES: dict[str, Damage] = {
 }
 ONLY_READING_SHOWS = ("flipped", "newer")
 """Of a state file: its size is right."""
-OPEN_DEFECTS = {("generation", "foreign")}
-"""Shown below, each by a test of its own."""
 
 
 # ---------------------------------------------------------------- the plan, without Spark
@@ -300,7 +298,7 @@ ONE_OBJECT = [
     for damage in DAMAGES
     for back in (range(NEWEST) if kind == "state file" else (0, 1))
     for base in BASES
-    if (kind, damage) not in OPEN_DEFECTS and (kind, back, base) != ("committed", 0, "pending")
+    if (kind, back, base) != ("committed", 0, "pending")
 ]
 PLACES = {"truncated": (0.1, 0.999), "flipped": (0.01, 0.3, 0.62, 0.98)}
 """Where else damage has a place, as parts of the object's length."""
@@ -378,8 +376,6 @@ def examples() -> Iterator[object]:
                 base = BASES[(row + column + checkpoints) % 2]
                 if (kind, checkpoints, base) == ("committed", 1, "pending"):
                     base = "committed"
-                if (kind, damage) in OPEN_DEFECTS:
-                    continue
                 is_short = (column - row) % 3 == 0 and checkpoints == 1 + (row + column // 3) % 3
                 yield pytest.param(
                     Example(kind, damage, checkpoints, base),
@@ -458,14 +454,6 @@ def test_an_identity_lost_in_every_generation_is_an_error_and_changes_nothing(
 
 
 # ---------------------------------------------------------------- damage that looks whole
-
-
-@pytest.mark.parametrize("checkpoints", [1, 2])
-def test_a_generation_record_of_another_job_is_no_identity(bases: Bases, checkpoints: int) -> None:
-    with bases.copy("committed") as job:
-        Example("generation", "foreign", checkpoints, "committed").strike(job)
-        job.recover()
-        assert job.output() == bases.expected
 
 
 def test_a_lost_generation_is_not_taken_for_free_while_its_work_lies_about(bases: Bases) -> None:

@@ -18,7 +18,9 @@ from typing import Any
 import duckdb
 import pytest
 
-DEADLINE_SECONDS = 330.0
+from tests.sql.changelog import merge
+
+DEADLINE_SECONDS = 580.0
 QUICK = ("pipeline.initial_backoff=50ms", "pipeline.maximal_backoff=200ms")
 
 SQL = """
@@ -40,6 +42,18 @@ INSERT INTO by_minute SELECT window.start, kind, n, mean FROM (
 INSERT INTO by_day SELECT window.start, driver, n FROM (
   SELECT tumble(INTERVAL '1 day') AS window, driver, count(*) AS n FROM rides GROUP BY window, driver);
 """
+
+UPDATES = """
+CREATE TABLE totals (driver BIGINT PRIMARY KEY, rides BIGINT, kinds TEXT)
+WITH (connector = 'single_file', path = 'out/totals.json', format = 'debezium_json', type = 'sink');
+CREATE TABLE pairs (first TIMESTAMP, second TIMESTAMP, driver BIGINT)
+WITH (connector = 'filesystem', path = 'out/pairs', format = 'parquet', type = 'sink');
+
+INSERT INTO totals SELECT driver, count(*), array_join(sort_array(collect_set(kind)), '') FROM rides GROUP BY driver;
+INSERT INTO pairs SELECT a.at, b.at, a.driver FROM rides a JOIN rides b
+  ON a.driver = b.driver AND b.at > a.at AND b.at <= a.at + INTERVAL '2 minutes';
+"""
+"""More for the same file: an updating aggregate and an interval join."""
 
 
 @dataclass
@@ -129,6 +143,26 @@ class Project:
                 FROM {rides} GROUP BY ALL ORDER BY ALL"""
         )
         assert by_day == batch
+
+    def assert_updates_exactly_once(self) -> None:
+        """The sinks of UPDATES hold the batch answer; no change retracts a row that is not there."""
+        out = self.folder / "out"
+        rides = f"(SELECT \"at\"::TIMESTAMP AS moment, driver, kind FROM read_json('{self.folder}/rides.json'))"
+        totals = [
+            json.loads(each) for each in merge((out / "totals.json").read_text().splitlines())
+        ]
+        assert sorted((each["driver"], each["rides"], each["kinds"]) for each in totals) == rows_of(
+            f"""SELECT driver, count(*), string_agg(DISTINCT kind, '' ORDER BY kind)
+                FROM {rides} GROUP BY driver ORDER BY ALL"""
+        )
+        assert rows_of(
+            f"""SELECT first::TIMESTAMPTZ::TIMESTAMP, second::TIMESTAMPTZ::TIMESTAMP, driver
+                FROM '{out}/pairs/*.parquet' ORDER BY ALL"""
+        ) == rows_of(
+            f"""SELECT a.moment, b.moment, a.driver FROM {rides} a JOIN {rides} b
+                ON a.driver = b.driver AND b.moment > a.moment
+                AND b.moment <= a.moment + INTERVAL 2 MINUTE ORDER BY ALL"""
+        )
 
     def close(self) -> None:
         for process in self.processes:

@@ -203,7 +203,6 @@ def command(project: Project, *arguments: str) -> subprocess.CompletedProcess[st
     )
 
 
-@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_job_is_rolled_back_looked_at_edited_and_run_on(project: Project) -> None:
     project.write_input(500)

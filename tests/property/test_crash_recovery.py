@@ -314,7 +314,6 @@ points = st.frozensets(st.integers(1, 120), max_size=12)
 @settings(
     max_examples=70,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(before=points, after=points)
@@ -327,7 +326,6 @@ def test_any_crashes_lose_and_double_nothing(before: frozenset[int], after: froz
 @settings(
     max_examples=70,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(
@@ -403,7 +401,6 @@ class SlowStore(MortalStore):
 @settings(
     max_examples=70,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(moves=st.lists(st.tuples(st.integers(0, 3), st.integers(1, 14)), max_size=30))

@@ -11,7 +11,6 @@ A case is a file of SQL. Comments at its top say what it shows and on what it ru
     -- sink: changelog           `output` takes updates; otherwise it takes rows
     -- epoch_rows: 1             every run is cut so, for rows that are to be late
     -- functions                 the pipeline calls functions of tests/sql/functions.py
-    -- long                      for `make test-all` only
     -- status: pending REASON    expected to fail, until someone makes it work
 
 `-- expect NAME` begins the query in Spark's batch SQL that says what sink NAME holds at the end.
@@ -23,6 +22,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -37,7 +37,7 @@ EVENTS = 3000
 _DIRECTIVE = re.compile(r"--\s*(\w+)(?::\s*(.*))?")
 _LITERAL = re.compile(r"(\w+) \((.*)\)")
 _LITERALS = frozenset({"literal", "lookup"})
-_FLAGS = frozenset({"undeclared", "functions", "long"})
+_FLAGS = frozenset({"undeclared", "functions"})
 _WORDS = frozenset({"delay", "pipeline", "sink", "epoch_rows", "status"})
 _ROWS_SINK = (
     "CREATE TABLE output WITH (connector = 'filesystem', path = '$output/output',"
@@ -107,7 +107,7 @@ class Case:
             for each in self.inputs
             if "undeclared" not in self.header.values and not each.is_lookup
         )
-        return declared + self._sink + (self._example or self.pipeline)
+        return declared + self.sink + (self._example or self.pipeline)
 
     @property
     def rows(self) -> int:
@@ -130,8 +130,20 @@ class Case:
         return "functions" in self.header.values
 
     @property
-    def is_long(self) -> bool:
-        return "long" in self.header.values
+    def is_combinable(self) -> bool:
+        """It is nothing but one INSERT INTO output over declared inputs, cut at will."""
+        return (
+            list(self.expected) == ["output"]
+            and self.pipeline.count("INSERT INTO output") == 1
+            and not re.search(r"\b(CREATE|SET)\b", self.pipeline)
+            and not self.header.values.keys() & {"pipeline", "epoch_rows", "undeclared", "status"}
+        )
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """What it reads: cases that read the same can share a pipeline."""
+        literals = [f"{self.name}.{name}" for name, *_ in self.header.literals]
+        return (*self.header.inputs, *literals)
 
     @property
     def pending(self) -> str | None:
@@ -140,7 +152,8 @@ class Case:
         return status.removeprefix("pending ") if status else None
 
     @property
-    def _sink(self) -> str:
+    def sink(self) -> str:
+        """The declaration of `output`, where the case leaves it out."""
         if "output" not in self.expected or self.is_example:
             return ""
         is_changelog = self.header.values.get("sink") == "changelog"
@@ -153,6 +166,45 @@ class Case:
         text = (ROOT / self.header.values["pipeline"]).read_text(encoding="utf-8")
         text = text.replace("'in/", "'$input/").replace("'out/", "'$output/")
         return re.sub(r"message_count = \d+", f"message_count = {EVENTS}", text)
+
+
+def combined(name: str, cases: Sequence[Case]) -> Case:
+    """Cases over the same inputs as one pipeline with an INSERT for each; a case's sink has its
+    name.
+    """
+    pipeline = ""
+    for each in cases:
+        sink = each.sink.replace("TABLE output", f"TABLE {each.name}")
+        pipeline += sink.replace("$output/output", f"$output/{each.name}")
+        pipeline += each.pipeline.replace("INSERT INTO output", f"INSERT INTO {each.name}")
+    return Case(
+        name=name,
+        header=Header(
+            {key: value for each in cases for key, value in each.header.values.items()},
+            cases[0].header.inputs,
+            cases[0].header.literals,
+        ),
+        pipeline=pipeline,
+        expected={each.name: each.expected["output"] for each in cases},
+    )
+
+
+def load_combined(cases: Iterable[Case], most: int = 13) -> list[Case]:
+    """The same cases in fewer pipelines: as many as read the same, up to `most`, in each."""
+    alone, sharing = list[Case](), dict[tuple[str, ...], list[Case]]()
+    for each in cases:
+        if each.is_combinable:
+            sharing.setdefault(each.input_names, []).append(each)
+        else:
+            alone.append(each)
+    shared = []
+    for inputs, members in sharing.items():
+        parts = -(-len(members) // most)
+        for number in range(parts):
+            name = f"{'_'.join(inputs).replace(' ', '_')}-{number + 1}"
+            part = members[number::parts]
+            shared.append(combined(name, part) if len(part) > 1 else part[0])
+    return shared + alone
 
 
 def load_cases(folder: Path = FOLDER) -> list[Case]:

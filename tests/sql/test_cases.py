@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.sql.cases import Case, load_cases
+from tests.sql.cases import Case, load_cases, load_combined
 from tests.sql.changelog import BrokenChangelog, merge
 from tests.sql.trial import Trial
 
@@ -15,19 +15,26 @@ CASES = load_cases()
 HARDEST = "crashed"
 
 
-def marks(case: Case, *, is_long: bool) -> list[pytest.MarkDecorator]:
-    found = [pytest.mark.long] if is_long else []
-    if case.pending is not None:
-        found.append(pytest.mark.xfail(strict=True, reason=case.pending))
-    return found
+def marks(case: Case) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.xfail(strict=True, reason=case.pending)] if case.pending else []
 
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(each, id=each.name, marks=marks(each, is_long=each.is_long)) for each in CASES],
+    [pytest.param(each, id=each.name, marks=marks(each)) for each in load_combined(CASES)],
 )
 def test_the_output_is_the_batch_answer(case: Case, spark: SparkSession, tmp_path: Path) -> None:
     assert not Trial(spark, case, tmp_path).difference(HARDEST)
+
+
+def test_combined_pipelines_lose_no_case() -> None:
+    shown = [sink for each in load_combined(CASES) for sink in each.expected]
+    for each in CASES:
+        assert (each.name if each.is_combinable else next(iter(each.expected))) in [
+            *shown,
+            "output",
+        ]
+    assert sum(len(each.expected) for each in CASES) == len(shown)
 
 
 def test_cases_have_names_of_their_own() -> None:

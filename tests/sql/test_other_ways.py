@@ -15,8 +15,9 @@ from tests.sql.test_cases import CASES, HARDEST, marks
 from tests.sql.trial import WAYS, Trial
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    "case", [pytest.param(each, id=each.name, marks=marks(each, is_long=True)) for each in CASES]
+    "case", [pytest.param(each, id=each.name, marks=marks(each)) for each in CASES]
 )
 def test_the_output_is_the_batch_answer(case: Case, spark: SparkSession, tmp_path: Path) -> None:
     trial = Trial(spark, case, tmp_path)

@@ -55,11 +55,13 @@ class Trial:
         folder.mkdir()
         sql = self.case.sql.replace("$input", str(self.folder)).replace("$output", str(folder))
         WAYS[way](self, Job(self.spark, folder, sql, self._functions))
-        for sink, expected in self._expected.items():
-            found = self._found(folder / sink, expected)
-            if difference := _difference(found, expected):
-                return f"run {way}, sink {sink}:\n{difference}"
-        return ""
+        differences = {
+            sink: _difference(self._found(folder / sink, expected), expected)
+            for sink, expected in self._expected.items()
+        }
+        return "\n".join(
+            f"run {way}, sink {sink}:\n{text}" for sink, text in differences.items() if text
+        )
 
     @cached_property
     def _functions(self) -> dict[str, UserFunction]:
@@ -166,21 +168,33 @@ def _in_epochs(trial: Trial, job: Job) -> None:
 
 
 def _crashed(trial: Trial, job: Job) -> None:
-    """Two failures, at random points of the first epochs; a new engine takes over after each."""
-    first, second = trial.chance.sample(POINTS, 2)
-    job.settings = {"faults": f"{first}@1=raise,{second}@{trial.chance.choice([1, 2])}=raise"}
-    leg = Leg(_epoch_rows(trial, 2, 3))
-    for _ in range(3):
+    """Struck in the second and in the third epoch, so that each time there is state to restore; a
+    new engine takes over.
+    """
+    points = trial.chance.sample(POINTS, 2)
+    faults = {f"{point}@{epoch}=raise" for epoch, point in enumerate(points, start=2)}
+    job.settings = {"faults": ",".join(faults)}
+    leg = Leg(_epoch_rows(trial, 4, 4))
+    struck, restored = 0, dict[str, int]()
+    while True:
+        engine = job.open(leg)
+        if struck:
+            assert engine.epoch >= 1, "nothing was restored"
+            for operator_id, table in engine._pipeline.state_tables().items():
+                restored[operator_id] = restored.get(operator_id, 0) + len(table.files)
         try:
-            engine = job.open(leg)
             while not engine.finished:
                 assert engine.run_epoch() is not None
         except Exception as error:
             if not isinstance(translate(error), InjectedFault):
                 raise
+            struck += 1
+            assert struck <= len(faults), "a fault struck twice"
         else:
-            return
-    raise AssertionError("a fault struck twice")
+            break
+    assert struck == len(faults), f"of {sorted(faults)}, {struck} struck"
+    stateless = [operator_id for operator_id, files in restored.items() if files == 0]
+    assert not stateless, f"{stateless} had no state to restore at {sorted(faults)}"
 
 
 def _rescaled(trial: Trial, job: Job) -> None:

@@ -135,8 +135,6 @@ class Execution:
             self._read(work, source.id)
         self._look_up(work)
         self._faults.hit(FaultPoint.EPOCH_READ, work.epoch)
-        if not self._stateful:
-            self._faults.hit(FaultPoint.STATE_PARTIAL, work.epoch)
         # What reads sources directly comes first: a watermark is known when its source was read.
         first = [each for each in self._stateful if not self._is_over_state(each)]
         for operator in first:
@@ -149,6 +147,8 @@ class Execution:
         for each in self._graph.operators:
             if isinstance(each, LateRowsOperator):
                 work.rows[each.id] = self._late(work, each)
+        # Due still where no operator had rows to write.
+        self._faults.hit(FaultPoint.STATE_PARTIAL, work.epoch)
         self._faults.hit(FaultPoint.STATE_WRITTEN, work.epoch)
         for sink in self._graph.sinks():
             self._stage(work, sink)
@@ -237,8 +237,8 @@ class Execution:
         rows = self._pipeline.derive(operator.input, work.rows)
         open_from = window.open_from(before)
         timers = self._timers.get(operator.id, ())
-        fault = self._faults.claim(FaultPoint.STATE_PARTIAL, work.epoch)
         if rows is not None:
+            fault = self._faults.claim(FaultPoint.STATE_PARTIAL, work.epoch)
             with work.profile.measure("spark"):
                 spread = self._groups_per_row.get(operator.id, 0.0) > SPREAD_ABOVE
                 partials = window.partials(rows, before, count_rows=True, spread=spread)
@@ -302,13 +302,13 @@ class Execution:
         """
         query = self._pipeline.updating[operator.id]
         inputs = [self._pipeline.derive(each.operator, work.rows) for each in operator.inputs]
-        fault = self._faults.claim(FaultPoint.STATE_PARTIAL, work.epoch)
         work.rows[operator.id] = None
         watermark = self._watermark(operator.id, self._watermarks)
         query.forget(watermark)
         delta = query.delta(inputs, work.time, watermark)
         if delta is None:
             return
+        fault = self._faults.claim(FaultPoint.STATE_PARTIAL, work.epoch)
         with work.profile.measure("spark"):
             written = query.table.write(
                 delta, work.epoch, self._plan.generation, time=work.time, fault=fault

@@ -122,6 +122,9 @@ class StateWriter:
             yield report
 
         reports = rows.mapInArrow(task, _REPORT).collect()
+        if fault is not None:
+            # Spark knew that there were no rows, and ran no task.
+            strike(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
         files = tuple(
             StateFile(
                 path=row.path,

@@ -43,7 +43,8 @@ def find_identity(
             break
     if records:
         sealed = _sealed_identities(store, epochs)
-        job = prevailing_identity([*(each.job for each in records), *sealed])
+        # A tie goes to the manifests: they are what a restore reads.
+        job = prevailing_identity([*sealed, *(each.job for each in records)])
         known = [each.rollback for each in records if each.job == job]
         return job, known[0] if known else None
     if newer is not None:

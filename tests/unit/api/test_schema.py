@@ -115,7 +115,6 @@ def job(service: Keyed) -> str:
 @schema.parametrize()
 @hypothesis.settings(
     max_examples=25,
-    derandomize=True,
     deadline=None,
     database=None,
     suppress_health_check=list(hypothesis.HealthCheck),

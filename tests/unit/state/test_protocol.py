@@ -380,7 +380,7 @@ def test_the_identity_is_what_most_records_say() -> None:
     ours, other = JobIdentity("ours"), JobIdentity("other")
     assert prevailing_identity([other, ours, ours]) == ours
     assert prevailing_identity([ours, other, ours, other, other]) == other
-    assert prevailing_identity([ours, other]) == ours, "the newest generation, if they are even"
+    assert prevailing_identity([ours, other]) == ours, "the first, if they are even"
 
 
 def test_a_generation_that_left_metadata_has_its_number_taken() -> None:

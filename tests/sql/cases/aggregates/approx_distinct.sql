@@ -1,6 +1,5 @@
 -- Distinct values by a sketch, under the names of Spark and of DataFusion.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, approx_distinct(price) AS prices, approx_count_distinct(driver) AS drivers
 FROM rides GROUP BY tumble(INTERVAL '30 minutes');

@@ -1,6 +1,5 @@
 -- Count, sum, min, max, avg over numbers, decimals, text and time.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, kind, count(price) AS priced, sum(driver) AS drivers, min(price) AS least,
     max(kind) AS last_kind, min(at) AS first_at, avg(price) AS mean_price, avg(km) AS mean_km

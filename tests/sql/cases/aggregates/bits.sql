@@ -1,6 +1,5 @@
 -- Bitwise aggregates.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, bit_and(driver) AS a, bit_or(driver) AS o, bit_xor(driver) AS x
 FROM rides GROUP BY tumble(INTERVAL '10 minutes');

@@ -1,6 +1,5 @@
 -- Boolean aggregates, under the names of Spark and of Postgres.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, kind, bool_and(done) AS all_done, bool_or(done) AS any_done, every(km > 5) AS all_far,
     some(km > 45) AS some_far, count_if(done) AS done

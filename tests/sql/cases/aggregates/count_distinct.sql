@@ -1,6 +1,5 @@
 -- DISTINCT in aggregates, beside plain ones.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, count(DISTINCT driver) AS drivers, count(DISTINCT kind, done) AS pairs, sum(DISTINCT driver) AS total,
     count(*) AS rides

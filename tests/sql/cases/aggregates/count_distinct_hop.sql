@@ -1,6 +1,5 @@
 -- Distinct values of windows that overlap.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, kind, count(DISTINCT driver) AS drivers
 FROM rides GROUP BY hop(INTERVAL '5 minutes', INTERVAL '20 minutes'), kind;

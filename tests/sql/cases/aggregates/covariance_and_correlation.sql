@@ -1,6 +1,5 @@
 -- Pairs of columns.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, covar_samp(km, driver) AS cs, covar_pop(km, driver) AS cp, corr(km, driver) AS c
 FROM rides GROUP BY tumble(INTERVAL '30 minutes');

@@ -5,7 +5,6 @@
 -- {"at": "2024-01-01T00:00:03", "d": -1.5, "n": -1}
 -- {"at": "2024-01-01T00:00:14", "d": 99999999999.9999, "n": 5}
 -- {"at": "2024-01-01T00:00:15", "d": 99999999999.9999, "n": null}
--- long
 INSERT INTO output
 SELECT window.start AS start, sum(d) AS total, avg(d) AS mean, sum(n) AS whole, avg(n) AS mean_n FROM events
 GROUP BY tumble(INTERVAL '10 seconds');

@@ -1,6 +1,5 @@
 -- Arithmetic over aggregates, and aggregates of expressions.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, sum(price) / count(*) AS mean, max(km) - min(km) AS spread, sum(price * 2 + 1) AS doubled,
     CASE WHEN count(*) > 5 THEN 'busy' ELSE 'calm' END AS state

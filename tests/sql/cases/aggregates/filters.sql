@@ -1,6 +1,5 @@
 -- FILTER on each aggregate.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, count(*) FILTER (WHERE done) AS done, sum(price) FILTER (WHERE kind = 'city') AS city,
     max(km) FILTER (WHERE driver IS NULL) AS far

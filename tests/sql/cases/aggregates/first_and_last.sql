@@ -1,6 +1,5 @@
 -- First and last by event time, not by arrival.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, first_value(km) AS opening, last_value(km) AS closing, max(km) AS high, min(km) AS low
 FROM rides GROUP BY tumble(INTERVAL '10 minutes');

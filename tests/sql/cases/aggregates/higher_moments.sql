@@ -1,6 +1,5 @@
 -- Skewness and kurtosis.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, skewness(km) AS s, kurtosis(km) AS k FROM rides GROUP BY tumble(INTERVAL '1 hour');
 

@@ -1,6 +1,5 @@
 -- Values as lists and sets, in an order that is the same everywhere.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, array_sort(array_agg(driver)) AS drivers, array_sort(collect_set(kind)) AS kinds,
     size(collect_list(price)) AS prices

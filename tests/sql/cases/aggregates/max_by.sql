@@ -1,6 +1,5 @@
 -- The value of one column where another is greatest or least.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, max_by(km, at) AS last_km, min_by(kind, at) AS first_kind FROM rides
 GROUP BY tumble(INTERVAL '10 minutes');

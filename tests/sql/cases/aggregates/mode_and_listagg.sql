@@ -1,6 +1,5 @@
 -- Aggregates that need all rows: the most frequent value, a joined text.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, mode(driver % 2, true) AS often, listagg(kind, ',') WITHIN GROUP (ORDER BY kind) AS kinds
 FROM rides GROUP BY tumble(INTERVAL '15 minutes');

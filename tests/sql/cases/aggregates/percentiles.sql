@@ -1,6 +1,5 @@
 -- Exact and approximate percentiles, and the median.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, median(km) AS middle, percentile(km, 0.9) AS high, approx_percentile(km, 0.5) AS about
 FROM rides GROUP BY tumble(INTERVAL '30 minutes');

@@ -1,6 +1,5 @@
 -- Names of Postgres and DataFusion.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, var(km) AS v, character_length(max(kind)) AS letters, extract(EPOCH FROM max(at)) AS seconds,
     stddev_samp(km) AS s

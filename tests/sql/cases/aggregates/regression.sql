@@ -1,6 +1,5 @@
 -- Linear regression.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, regr_slope(km, driver) AS slope, regr_intercept(km, driver) AS intercept, regr_count(km, driver) AS n,
     regr_r2(km, driver) AS r2, regr_avgx(km, driver) AS x, regr_avgy(km, driver) AS y, regr_sxx(km, driver) AS sxx,

@@ -1,6 +1,5 @@
 -- Mergeable aggregates over sessions.
 -- input: pings
--- long
 INSERT INTO output
 SELECT window.start AS start, car, sum(speed) AS total, avg(speed) AS mean, min(at) AS first, max(at) AS last, variance(speed) AS v
 FROM pings GROUP BY session(INTERVAL '90 seconds'), car;

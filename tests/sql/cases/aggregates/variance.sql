@@ -1,6 +1,5 @@
 -- Variance and deviation, of samples and of populations.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, kind, variance(km) AS v, var_samp(km) AS vs, var_pop(km) AS vp, stddev(km) AS s, stddev_pop(km) AS sp
 FROM rides GROUP BY tumble(INTERVAL '30 minutes'), kind;

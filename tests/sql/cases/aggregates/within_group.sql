@@ -1,6 +1,5 @@
 -- Ordered-set aggregates.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, percentile_cont(0.25) WITHIN GROUP (ORDER BY km) AS quarter,
     percentile_disc(0.75) WITHIN GROUP (ORDER BY km DESC) AS upper

@@ -2,7 +2,6 @@
 -- input: orders
 -- input: payments
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT id, amount FROM orders
 WHERE id IS NOT NULL AND id NOT IN (SELECT order_id FROM payments WHERE order_id IS NOT NULL AND method = 'card');

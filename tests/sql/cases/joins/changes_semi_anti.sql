@@ -2,7 +2,6 @@
 -- input: orders
 -- input: stock
 -- undeclared
--- long
 CREATE TABLE orders (at TIMESTAMP, id BIGINT, customer BIGINT, amount BIGINT) WITH (
     connector = 'single_file', path = '$input/orders.json', format = 'json', type = 'source');
 CREATE TABLE stock (id BIGINT PRIMARY KEY, kind TEXT, amount BIGINT, at TIMESTAMP) WITH (

@@ -5,7 +5,6 @@
 -- {"id": 1, "name": "ann"}
 -- {"id": 2, "name": "bob"}
 -- {"id": 2, "name": "bea"}
--- long
 CREATE TEMPORARY TABLE people (id BIGINT PRIMARY KEY, name TEXT)
 WITH (connector = 'filesystem', path = '$input/people', format = 'parquet', type = 'lookup');
 CREATE TABLE by_window WITH (connector = 'filesystem', path = '$output/by_window', format = 'parquet', type = 'sink');

@@ -2,7 +2,6 @@
 -- input: orders
 -- input: payments
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT id FROM orders o
 WHERE EXISTS (SELECT 1 FROM payments WHERE customer = o.customer AND order_id > o.id AND method = 'card' ORDER BY at LIMIT 1)

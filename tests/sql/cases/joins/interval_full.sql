@@ -1,4 +1,3 @@
--- long
 -- Both sides may be alone; the interval lies wholly on one side.
 -- input: orders
 -- input: payments

@@ -12,7 +12,6 @@
 -- delay: 1 second
 -- epoch_rows: 1
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT l.v AS one, r.v AS other FROM l FULL JOIN r
     ON l.k = r.k AND r.at BETWEEN l.at - INTERVAL '1 minute' AND l.at + INTERVAL '1 minute';

@@ -16,7 +16,6 @@
 -- {"at": "2024-01-01T00:40:00", "k": 1, "w": "t"}
 -- delay: 5 seconds
 -- epoch_rows: 1
--- long
 INSERT INTO output
 SELECT l.v, r.w FROM l JOIN r ON l.k = r.k AND r.at BETWEEN l.at AND l.at + INTERVAL '10 minutes';
 

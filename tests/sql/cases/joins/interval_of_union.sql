@@ -1,4 +1,3 @@
--- long
 -- A column that is event time on one side of a union alone does not bound how long rows are kept.
 -- literal: a (at TIMESTAMP, k INT)
 -- {"at": "2024-01-01T00:00:00", "k": 1}

@@ -1,4 +1,3 @@
--- long
 -- What happened in the second before: no columns must be equal.
 -- input: orders 60
 -- input: payments 60

@@ -2,7 +2,6 @@
 -- input: orders
 -- input: payments
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT o.customer, p.customer AS payer, o.total, p.n FROM
     (SELECT customer, sum(amount) AS total FROM orders GROUP BY customer) o

@@ -5,7 +5,6 @@
 -- {"id": 2, "name": "bob", "team": "north"}
 -- {"id": 3, "name": "cem", "team": "south"}
 -- {"id": 4, "name": "dan", "team": null}
--- long
 CREATE TEMPORARY TABLE drivers (id BIGINT PRIMARY KEY, name TEXT, team TEXT)
 WITH (connector = 'filesystem', path = '$input/drivers', lookup.cache.ttl = '0');
 CREATE VIEW hourly AS

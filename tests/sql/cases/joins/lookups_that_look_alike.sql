@@ -4,7 +4,6 @@
 -- {"id": 1, "name": "a"}
 -- {"id": 2, "name": "b"}
 -- {"id": 2, "name": "c"}
--- long
 CREATE TEMPORARY TABLE names (id BIGINT, name TEXT) WITH (connector = 'filesystem', path = '$input/names');
 CREATE TABLE one WITH (connector = 'filesystem', path = '$output/one', format = 'parquet', type = 'sink');
 INSERT INTO one SELECT window.start AS start, count(*) AS n

@@ -1,6 +1,5 @@
 -- The counts that are the greatest of their window, as a join with the window's greatest count.
 -- input: rides
--- long
 INSERT INTO output
 SELECT a.start, a.driver, a.n FROM
     (SELECT window, window.start AS start, driver, n FROM

@@ -7,7 +7,6 @@
 -- {"at": "2024-03-01T00:00:00", "k": 1, "f": 0.0}
 -- {"at": "2024-03-01T00:00:01", "k": 4, "f": -0.0}
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT a.k, CAST(a.x AS TEXT) AS x, CAST(b.f AS TEXT) AS f FROM a FULL JOIN b ON a.k = b.k;
 

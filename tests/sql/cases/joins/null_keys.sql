@@ -10,7 +10,6 @@
 -- {"at": "2024-01-01T00:00:03", "k": 1, "y": "b3"}
 -- {"at": "2024-01-01T00:00:04", "k": null, "y": "b4"}
 -- sink: changelog
--- long
 INSERT INTO output SELECT a.k, a.x, b.y FROM a FULL OUTER JOIN b ON a.k = b.k;
 
 -- expect output

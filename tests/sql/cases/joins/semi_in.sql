@@ -2,7 +2,6 @@
 -- input: orders
 -- input: payments
 -- sink: changelog
--- long
 INSERT INTO output SELECT id, amount FROM orders WHERE id IN (SELECT order_id FROM payments WHERE method = 'card');
 
 -- expect output

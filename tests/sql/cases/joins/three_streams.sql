@@ -3,7 +3,6 @@
 -- input: payments
 -- input: skewed
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT o.id, p.method, s.value FROM orders o
 JOIN payments p ON o.id = p.order_id

@@ -2,7 +2,6 @@
 -- input: orders
 -- input: payments
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT to_json(struct(o.customer, p.method, count(*) AS n)) AS text, struct(p.method, o.customer AS c) AS made,
     to_json(struct(count(*), o.customer, upper(p.method))) AS unnamed, array_agg(struct(o.id, p.order_id) ORDER BY o.id) AS pairs

@@ -2,7 +2,6 @@
 -- input: orders
 -- input: payments
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT o.id, o.amount, p.order_id, p.method FROM orders o LEFT JOIN payments p ON o.id = p.order_id;
 

@@ -1,4 +1,3 @@
--- long
 -- USING shows a column once, first, and of the side that has it.
 -- input: orders
 -- input: payments

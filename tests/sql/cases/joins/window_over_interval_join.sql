@@ -1,7 +1,6 @@
 -- A window over joined rows: their event time is the later of the two.
 -- input: orders
 -- input: payments
--- long
 INSERT INTO output
 SELECT window.start AS start, method, n, total FROM (
     SELECT tumble(INTERVAL '1 minute') AS window, p.method, count(*) AS n, sum(o.amount) AS total

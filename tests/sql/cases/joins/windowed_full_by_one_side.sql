@@ -2,7 +2,6 @@
 -- input: orders
 -- input: payments
 -- sink: changelog
--- long
 CREATE VIEW o AS SELECT tumble('1 minute') AS w, customer, count(*) AS n FROM orders GROUP BY 1, 2;
 CREATE VIEW p AS SELECT tumble('1 minute') AS w, customer, count(*) AS n FROM payments GROUP BY 1, 2;
 INSERT INTO output

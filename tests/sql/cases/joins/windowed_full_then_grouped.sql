@@ -2,7 +2,6 @@
 -- input: orders
 -- input: payments
 -- input: rides 150
--- long
 CREATE VIEW o AS SELECT tumble('2 minutes') AS w, customer, count(*) AS n FROM orders GROUP BY 1, 2;
 CREATE VIEW p AS SELECT tumble('2 minutes') AS w, customer, count(*) AS n FROM payments GROUP BY 1, 2;
 CREATE VIEW r AS SELECT tumble('2 minutes') AS w, driver, count(*) AS n FROM rides GROUP BY 1, 2;

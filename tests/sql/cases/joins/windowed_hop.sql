@@ -1,7 +1,6 @@
 -- A join of windows that overlap.
 -- input: orders
 -- input: payments
--- long
 INSERT INTO output
 SELECT o.window.start AS start, o.n, p.n AS payments FROM
     (SELECT hop(INTERVAL '2 minutes', INTERVAL '6 minutes') AS window, count(*) AS n FROM orders GROUP BY window) o

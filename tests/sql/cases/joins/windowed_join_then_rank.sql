@@ -1,7 +1,6 @@
 -- A top-1 over a join of windows.
 -- input: orders
 -- input: payments
--- long
 INSERT INTO output
 SELECT start, customer, both FROM (
     SELECT o.window.start AS start, o.customer, o.n + p.n AS both,

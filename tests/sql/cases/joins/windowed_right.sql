@@ -1,7 +1,6 @@
 -- Right join of two windowed aggregates on the same window and key.
 -- input: orders
 -- input: payments
--- long
 INSERT INTO output
 SELECT o.window.start AS ordered, p.window.start AS paid, o.customer, p.customer AS payer, o.n, p.n AS payments FROM
     (SELECT tumble(INTERVAL '5 minutes') AS window, customer, count(*) AS n FROM orders GROUP BY window, customer) o

@@ -1,6 +1,5 @@
 -- Nexmark q0: every bid, as it is.
 -- pipeline: examples/nexmark/q0.sql
--- long
 
 -- expect q0
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q1: prices in another currency.
 -- pipeline: examples/nexmark/q1.sql
--- long
 
 -- expect q1
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q10: every bid into files, with its day and minute.
 -- pipeline: examples/nexmark/q10.sql
--- long
 
 -- expect q10
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

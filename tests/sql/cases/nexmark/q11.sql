@@ -1,6 +1,5 @@
 -- Nexmark q11: how many bids each bidder made in each of their sessions.
 -- pipeline: examples/nexmark/q11.sql
--- long
 
 -- expect q11
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q12: how many bids each bidder made in every ten seconds.
 -- pipeline: examples/nexmark/q12.sql
--- long
 
 -- expect q12
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

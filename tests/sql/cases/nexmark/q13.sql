@@ -4,7 +4,6 @@
 -- {"key": 1, "value": "one"}
 -- {"key": 2, "value": "two"}
 -- {"key": 5, "value": null}
--- long
 
 -- expect q13
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q14: bids of a middle price, with a class of the hour and a count of letters.
 -- pipeline: examples/nexmark/q14.sql
--- long
 
 -- expect q14
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q15: bids, bidders and auctions of each day, by ranks of price.
 -- pipeline: examples/nexmark/q15.sql
--- long
 
 -- expect q15
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

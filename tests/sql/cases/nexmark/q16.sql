@@ -1,6 +1,5 @@
 -- Nexmark q16: the same of each channel and day, with the minute of the last bid.
 -- pipeline: examples/nexmark/q16.sql
--- long
 
 -- expect q16
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

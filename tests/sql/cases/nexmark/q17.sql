@@ -1,6 +1,5 @@
 -- Nexmark q17: statistics of each auction and day.
 -- pipeline: examples/nexmark/q17.sql
--- long
 
 -- expect q17
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

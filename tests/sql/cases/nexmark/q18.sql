@@ -1,6 +1,5 @@
 -- Nexmark q18: the last bid of each bidder for each auction.
 -- pipeline: examples/nexmark/q18.sql
--- long
 
 -- expect q18
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q19: the ten highest bids of each auction.
 -- pipeline: examples/nexmark/q19.sql
--- long
 
 -- expect q19
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q2: bids for some auctions.
 -- pipeline: examples/nexmark/q2.sql
--- long
 
 -- expect q2
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q20: bids with their auctions, of one category.
 -- pipeline: examples/nexmark/q20.sql
--- long
 
 -- expect q20
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL), auctions AS (SELECT auction.* FROM nexmark WHERE auction IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q21: the number of each bid's channel.
 -- pipeline: examples/nexmark/q21.sql
--- long
 
 -- expect q21
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q22: the folders of each bid's address.
 -- pipeline: examples/nexmark/q22.sql
--- long
 
 -- expect q22
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q3: who sells in some states: a join without a window.
 -- pipeline: examples/nexmark/q3.sql
--- long
 
 -- expect q3
 WITH auctions AS (SELECT auction.* FROM nexmark WHERE auction IS NOT NULL), people AS (SELECT person.* FROM nexmark WHERE person IS NOT NULL)

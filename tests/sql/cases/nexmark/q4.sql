@@ -1,6 +1,5 @@
 -- Nexmark q4: the mean of the final prices of each category.
 -- pipeline: examples/nexmark/q4.sql
--- long
 
 -- expect q4
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL), auctions AS (SELECT auction.* FROM nexmark WHERE auction IS NOT NULL)

@@ -1,6 +1,5 @@
 -- Nexmark q5: the auctions with the most bids of the last ten seconds, every two.
 -- pipeline: examples/nexmark/q5.sql
--- long
 
 -- expect q5
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL), counted AS (

@@ -1,6 +1,5 @@
 -- Nexmark q6: the mean of the final prices of the last ten auctions of each seller.
 -- pipeline: examples/nexmark/q6.sql
--- long
 
 -- expect q6
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL), auctions AS (SELECT auction.* FROM nexmark WHERE auction IS NOT NULL)

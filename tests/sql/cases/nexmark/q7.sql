@@ -1,6 +1,5 @@
 -- Nexmark q7: the highest bid of every ten seconds.
 -- pipeline: examples/nexmark/q7.sql
--- long
 
 -- expect q7
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL), placed AS (SELECT *, window(datetime, '10 seconds').start AS start FROM bids)

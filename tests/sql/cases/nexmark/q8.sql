@@ -1,6 +1,5 @@
 -- Nexmark q8: people who came and began to sell within the same ten seconds.
 -- pipeline: examples/nexmark/q8.sql
--- long
 
 -- expect q8
 WITH auctions AS (SELECT auction.seller, date_trunc('minute', auction.datetime) AS minute, second(auction.datetime) DIV 10 AS ten

@@ -1,6 +1,5 @@
 -- Nexmark q9: the winning bid of each auction.
 -- pipeline: examples/nexmark/q9.sql
--- long
 
 -- expect q9
 WITH bids AS (SELECT bid.* FROM nexmark WHERE bid IS NOT NULL), auctions AS (SELECT auction.* FROM nexmark WHERE auction IS NOT NULL)

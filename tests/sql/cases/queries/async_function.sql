@@ -1,7 +1,6 @@
 -- An async function: before a window, as a key, and over its result.
 -- input: rides
 -- functions
--- long
 CREATE VIEW answered AS SELECT at, driver, asked(driver, kind) AS answer FROM rides;
 
 INSERT INTO output

@@ -1,6 +1,5 @@
 -- CASE in both forms, casts that succeed and casts that fail to null.
 -- input: rides
--- long
 INSERT INTO output
 SELECT
     CASE WHEN price >= 50 THEN 'dear' WHEN price >= 20 THEN 'fair' WHEN price IS NULL THEN 'free' ELSE 'cheap' END AS class,

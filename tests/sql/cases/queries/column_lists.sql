@@ -1,5 +1,4 @@
 -- Names for columns after a view, a common table, an alias; all columns but some.
--- long
 -- input: rides
 CREATE VIEW named (instant, who, what) AS SELECT at, driver, kind FROM rides;
 

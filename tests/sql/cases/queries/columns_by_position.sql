@@ -1,6 +1,5 @@
 -- INSERT matches columns by position, casts them, and fills what is not named with null.
 -- input: rides
--- long
 CREATE TABLE typed (text TEXT, wide DECIMAL(14,4), day DATE, missing BIGINT) WITH (
     connector = 'filesystem', path = '$output/typed', format = 'parquet', type = 'sink');
 INSERT INTO typed (wide, text, day) SELECT price, driver, at FROM rides;

@@ -1,4 +1,3 @@
--- long
 -- Rows that come twice are there once; with their event time among the columns they stay rows of a stream, and
 -- can be grouped by windows.
 -- input: rides

@@ -1,6 +1,5 @@
 -- Spark's own name for it, with the rest of the row, then grouped by a window.
 -- input: clicks
--- long
 CREATE VIEW tagged AS SELECT at, explode(tags) AS tag FROM clicks;
 INSERT INTO output
 SELECT window.start AS start, tag, count(*) AS clicks FROM tagged GROUP BY tumble(INTERVAL '20 minutes'), tag;

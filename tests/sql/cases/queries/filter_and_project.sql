@@ -1,6 +1,5 @@
 -- Rows that pass, with what is computed from each.
 -- input: rides
--- long
 INSERT INTO output
 SELECT at, driver * 10 AS code, upper(kind) AS kind, round(km, 1) AS km
 FROM rides

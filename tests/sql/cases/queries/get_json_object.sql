@@ -1,6 +1,5 @@
 -- Spark's own functions of JSON.
 -- input: clicks
--- long
 INSERT INTO output
 SELECT get_json_object(body, '$.who.name') AS name, from_json(body, 'n INT, who STRUCT<name: STRING>').n AS n FROM clicks;
 

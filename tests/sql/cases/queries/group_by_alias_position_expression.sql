@@ -1,6 +1,5 @@
 -- The three ways to name a key.
 -- input: rides
--- long
 INSERT INTO output
 SELECT tumble(INTERVAL '30 minutes') AS w, driver % 3 AS rest, upper(kind) AS kind_name, count(*) AS rides
 FROM rides

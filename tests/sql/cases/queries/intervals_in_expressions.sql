@@ -1,6 +1,5 @@
 -- Intervals in expressions are spelled as freely as those of windows, and read to their end.
 -- input: rides
--- long
 INSERT INTO output
 SELECT at + INTERVAL '0.5 hours' AS a, at + INTERVAL '5 min' AS b, at - INTERVAL '10 secs' AS c, at + INTERVAL '1 day 02:03:04' AS d,
     at - INTERVAL '1' DAY * 2 AS e, at + 3 * INTERVAL '1 minute' AS f, at - INTERVAL '1 month' AS g,

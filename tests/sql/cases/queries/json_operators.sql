@@ -1,6 +1,5 @@
 -- The operators and functions of JSON over a text.
 -- input: clicks
--- long
 INSERT INTO output
 SELECT body->>'n' AS n, body->'who'->>'name' AS name, extract_json_string(body, '$.who.name') AS name_again,
     CAST(json_get_int(body, 'n') AS BIGINT) AS number

@@ -1,6 +1,5 @@
 -- Functions over lists.
 -- input: clicks
--- long
 INSERT INTO output
 SELECT transform(tags, x -> upper(x)) AS loud, filter(tags, x -> x <> 'y') AS rest, exists(tags, x -> x = 'z') AS has_z
 FROM clicks;

@@ -1,6 +1,5 @@
 -- Lists, structs and maps, made and taken apart.
 -- input: clicks
--- long
 INSERT INTO output
 SELECT device.os, device.version + 1 AS next, get(tags, 0) AS first, size(tags) AS tags,
     props['page'] AS page, array_contains(tags, 'y') AS has_y, named_struct('a', person, 'b', tags) AS pair

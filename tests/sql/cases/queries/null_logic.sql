@@ -1,6 +1,5 @@
 -- Nulls in comparisons, IN, BETWEEN, COALESCE, NULLIF and IS DISTINCT FROM.
 -- input: rides
--- long
 INSERT INTO output
 SELECT driver, kind, coalesce(kind, 'none') AS kind_or_none, nullif(driver, 3) AS not_three,
     done IS DISTINCT FROM true AS open

@@ -1,7 +1,6 @@
 -- A Python aggregate over a window.
 -- input: rides
 -- functions
--- long
 INSERT INTO output
 SELECT window.start AS start, kind, spread(km) AS spread FROM rides GROUP BY tumble(INTERVAL '30 minutes'), kind;
 

@@ -1,7 +1,6 @@
 -- A Python aggregate over the rows of windows, and one whose result changes.
 -- input: rides
 -- functions
--- long
 CREATE TABLE spreads WITH (connector = 'single_file', path = '$output/spreads.changes', format = 'debezium_json', type = 'sink');
 INSERT INTO output
 SELECT w.start AS start, spread(km) FILTER (WHERE kind IS NOT NULL) AS spread FROM (

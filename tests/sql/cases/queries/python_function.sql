@@ -1,7 +1,6 @@
 -- A Python function in a projection and a filter.
 -- input: rides
 -- functions
--- long
 INSERT INTO output SELECT driver, doubled(driver) AS twice FROM rides WHERE doubled(driver) > 6;
 
 -- expect output

@@ -1,6 +1,5 @@
 -- Queries that differ in what nobody reads, or in a column named beside a backquote, are not the same.
 -- input: clicks
--- long
 CREATE TABLE plain WITH (connector = 'filesystem', path = '$output/plain', format = 'parquet', type = 'sink');
 CREATE TABLE one WITH (connector = 'filesystem', path = '$output/one', format = 'parquet', type = 'sink');
 CREATE TABLE other WITH (connector = 'filesystem', path = '$output/other', format = 'parquet', type = 'sink');

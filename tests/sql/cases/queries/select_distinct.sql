@@ -1,7 +1,6 @@
 -- DISTINCT over all rows of a stream: each row once.
 -- input: rides
 -- sink: changelog
--- long
 INSERT INTO output SELECT DISTINCT driver, kind FROM rides;
 
 -- expect output

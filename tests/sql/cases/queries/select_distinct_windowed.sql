@@ -1,6 +1,5 @@
 -- DISTINCT over rows of a window.
 -- input: rides
--- long
 INSERT INTO output
 SELECT DISTINCT start, rides FROM (
     SELECT window.start AS start, kind, count(*) AS rides FROM rides GROUP BY tumble(INTERVAL '15 minutes'), kind);

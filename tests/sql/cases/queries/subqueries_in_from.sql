@@ -1,6 +1,5 @@
 -- Several levels of subqueries.
 -- input: rides
--- long
 INSERT INTO output
 SELECT a.kind, a.double FROM (
     SELECT b.kind, b.price * 2 AS double FROM (

@@ -1,6 +1,5 @@
 -- Functions of text.
 -- input: rides
--- long
 INSERT INTO output
 SELECT concat(kind, '-', driver) AS name, substring(kind, 2, 3) AS part, length(kind) AS length,
     replace(kind, 't', 'T') AS replaced, kind LIKE '%o%' AS has_o, regexp_replace(kind, '[aeiou]', '') AS bare,

@@ -1,6 +1,5 @@
 -- Functions of time, in UTC.
 -- input: rides
--- long
 INSERT INTO output
 SELECT date_trunc('hour', at) AS hour, extract(MINUTE FROM at) AS minute, hour(at) AS of_day,
     at + INTERVAL '90 minutes' AS later, date_format(at, 'yyyy-MM-dd') AS day

@@ -1,7 +1,6 @@
 -- Two queries write to one sink.
 -- input: rides
 -- input: pings
--- long
 CREATE TABLE both (at TIMESTAMP, what TEXT) WITH (
     connector = 'filesystem', path = '$output/both', format = 'parquet', type = 'sink');
 INSERT INTO both SELECT at, kind FROM rides WHERE kind IS NOT NULL;

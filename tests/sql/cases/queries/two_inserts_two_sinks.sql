@@ -1,5 +1,4 @@
 -- One source, a windowed and an unwindowed sink.
--- long
 -- input: rides
 CREATE TABLE airport (at TIMESTAMP, driver TEXT) WITH (
     connector = 'single_file', path = '$output/airport.json', format = 'json', type = 'sink');

@@ -1,7 +1,6 @@
 -- Rows of two sources straight to a sink; one of them is filtered.
 -- input: orders
 -- input: payments
--- long
 INSERT INTO output
 SELECT id, customer, 'order' AS kind FROM orders
 UNION ALL

@@ -1,6 +1,5 @@
 -- A row per element of a list; empty and null lists give none.
 -- input: clicks
--- long
 INSERT INTO output
 SELECT person, tag FROM (SELECT person, unnest(tags) AS tag FROM clicks) WHERE tag IS NOT NULL;
 

@@ -1,6 +1,5 @@
 -- A view over a view, and WITH inside one.
 -- input: rides
--- long
 CREATE VIEW dear AS SELECT at, driver, kind, price FROM rides WHERE price > 30;
 CREATE VIEW known AS
     WITH named AS (SELECT at, kind, price FROM dear WHERE kind IS NOT NULL),

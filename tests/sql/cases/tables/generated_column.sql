@@ -5,7 +5,6 @@
 -- {"seconds": 1704067211, "k": "a"}
 -- {"seconds": 1704067239, "k": "a"}
 -- undeclared
--- long
 CREATE TABLE events (
     seconds BIGINT, k TEXT,
     at TIMESTAMP GENERATED ALWAYS AS (to_timestamp(seconds)) STORED,

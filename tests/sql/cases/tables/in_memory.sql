@@ -1,6 +1,5 @@
 -- A table without a connector hands rows from one query to the next.
 -- input: rides
--- long
 CREATE TABLE dear (at TIMESTAMP, kind TEXT, price BIGINT);
 INSERT INTO dear SELECT at, kind, price FROM rides WHERE price > 30;
 INSERT INTO output SELECT price, kind FROM dear WHERE kind <> 'city';

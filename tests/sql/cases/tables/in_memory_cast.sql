@@ -1,7 +1,6 @@
 -- A table between queries that makes a date of a window's end: a day has many windows.
 -- input: rides
 -- sink: changelog
--- long
 CREATE TABLE days (day DATE, n BIGINT);
 INSERT INTO days SELECT window.end, count(*) FROM rides GROUP BY tumble(INTERVAL '10 minutes');
 INSERT INTO output SELECT day, sum(n) AS n, count(*) AS windows FROM days GROUP BY day;

@@ -5,7 +5,6 @@
 -- {"at": "2024-01-01T00:00:03", "k": null}
 -- {"at": "2024-01-01T00:00:04", "k": "c"}
 -- undeclared
--- long
 CREATE TABLE events (at TIMESTAMP NOT NULL, k TEXT NOT NULL, WATERMARK FOR at) WITH (
     connector = 'single_file', path = '$input/events.json', type = 'source', bad_data = 'drop');
 INSERT INTO output SELECT at, k FROM events;

@@ -5,7 +5,6 @@
 -- {"at": "2024-01-01T00:00:32", "k": "a"}
 -- {"at": "2024-01-01T00:00:11.5", "k": "a"}
 -- undeclared
--- long
 CREATE TABLE events (
     at TIMESTAMP, k TEXT,
     mark TIMESTAMP GENERATED ALWAYS AS (at - INTERVAL '1 minute') STORED

@@ -6,7 +6,6 @@
 -- {"at": "2024-01-01T00:00:10", "k": "a"}
 -- {"at": "2024-01-01T00:00:25", "k": "b"}
 -- undeclared
--- long
 CREATE TABLE events (at TIMESTAMP, k TEXT, WATERMARK FOR at) WITH (
     connector = 'single_file', path = '$input/events.json', format = 'json', type = 'source');
 INSERT INTO output SELECT window.start AS start, k, count(*) AS n FROM events GROUP BY tumble(INTERVAL '10 seconds'), k;

@@ -5,7 +5,6 @@
 -- {"at": "1969-12-31T23:59:59.999999", "n": 4}
 -- {"at": "1970-01-01T00:00:06.999999", "n": 8}
 -- {"at": "1970-01-01T00:00:07", "n": 16}
--- long
 INSERT INTO output SELECT window.start AS start, window.end AS end, sum(n) AS total FROM events GROUP BY tumble(INTERVAL '7 seconds');
 
 -- expect output

@@ -1,4 +1,3 @@
--- long
 -- A row is late for a session when the watermark is beyond the end of the one that it would make alone.
 -- literal: events (at TIMESTAMP, n BIGINT)
 -- {"at": "2024-01-01T00:00:01", "n": 1}

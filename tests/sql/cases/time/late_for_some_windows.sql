@@ -7,7 +7,6 @@
 -- {"at": "2024-01-01T00:00:31", "n": 16}
 -- {"at": "2024-01-01T00:00:28", "n": 32}
 -- epoch_rows: 1
--- long
 CREATE TABLE too_late (n BIGINT, at TEXT) WITH (connector = 'filesystem', path = '$output/too_late', format = 'parquet', type = 'sink');
 SET late_rows = too_late;
 INSERT INTO output SELECT window.start AS start, sum(n) AS total FROM (SELECT n, at FROM events) GROUP BY hop(INTERVAL '5 seconds', INTERVAL '10 seconds');

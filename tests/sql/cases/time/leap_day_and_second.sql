@@ -7,7 +7,6 @@
 -- {"at": "2024-02-29T23:59:59.999999", "n": 16}
 -- {"at": "2024-03-01T00:00:00", "n": 32}
 -- {"at": "2024-12-31T12:00:00", "n": 64}
--- long
 INSERT INTO output SELECT CAST(window.start AS DATE) AS day, sum(n) AS total FROM events GROUP BY tumble(INTERVAL '1 day');
 
 -- expect output

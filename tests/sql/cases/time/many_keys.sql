@@ -1,6 +1,5 @@
 -- A hundred thousand keys in a window.
 -- input: many
--- long
 INSERT INTO output
 SELECT window.start AS start, key, count(*) AS n, sum(value) AS total FROM many GROUP BY tumble(INTERVAL '1 hour'), key;
 

@@ -5,7 +5,6 @@
 -- {"at": "2024-01-01T00:00:02", "n": 4}
 -- {"at": null, "n": 8}
 -- {"at": "2024-01-01T00:00:12", "n": 16}
--- long
 INSERT INTO output SELECT window.start AS start, sum(n) AS total FROM events GROUP BY tumble(INTERVAL '10 seconds');
 
 -- expect output

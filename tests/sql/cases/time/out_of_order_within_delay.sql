@@ -9,7 +9,6 @@
 -- {"at": "2024-01-01T00:05:00", "n": 64}
 -- delay: 10 minutes
 -- epoch_rows: 1
--- long
 INSERT INTO output SELECT window.start AS start, sum(n) AS total FROM events GROUP BY tumble(INTERVAL '1 minute');
 
 -- expect output

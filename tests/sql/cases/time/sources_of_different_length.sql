@@ -1,7 +1,6 @@
 -- Sources of very different length: the short one ends, the long one goes on.
 -- input: rides 30
 -- input: pings 300
--- long
 CREATE TABLE cars (start TIMESTAMP, pings BIGINT) WITH (
     connector = 'filesystem', path = '$output/cars', format = 'parquet', type = 'sink');
 INSERT INTO cars SELECT window.start, count(*) FROM pings GROUP BY tumble(INTERVAL '5 minutes');

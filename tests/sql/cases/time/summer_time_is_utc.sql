@@ -8,7 +8,6 @@
 -- {"at": "2024-10-27T01:30:00", "n": 32}
 -- {"at": "2024-10-27T02:30:00", "n": 64}
 -- {"at": "2024-10-27T03:30:00+01:00", "n": 128}
--- long
 INSERT INTO output SELECT window.start AS start, hour(window.start) AS hour, sum(n) AS total FROM events GROUP BY tumble(INTERVAL '1 hour');
 
 -- expect output

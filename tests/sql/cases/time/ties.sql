@@ -6,7 +6,6 @@
 -- {"at": "2024-01-01T00:00:10", "n": 2}
 -- {"at": "2024-01-01T00:00:20", "n": 3}
 -- {"at": "2024-01-01T00:00:20", "n": 3}
--- long
 INSERT INTO output SELECT window.start AS start, n, count(*) AS rows FROM events GROUP BY tumble(INTERVAL '10 seconds'), n;
 
 -- expect output

@@ -7,7 +7,6 @@
 -- {"at": "1970-01-01T00:00:00", "n": 16}
 -- {"at": "2262-04-11T23:47:16.854776", "n": 32}
 -- {"at": "9999-12-31T00:00:00", "n": 64}
--- long
 INSERT INTO output
 SELECT year(window.start) AS year, dayofyear(window.start) AS day, count(*) AS n, sum(n) AS total FROM events GROUP BY tumble(INTERVAL '1 day');
 

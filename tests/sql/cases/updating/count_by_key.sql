@@ -1,7 +1,6 @@
 -- An aggregate without a window.
 -- input: rides
 -- sink: changelog
--- long
 INSERT INTO output SELECT kind, count(*) AS rides, sum(price) AS total FROM rides GROUP BY kind;
 
 -- expect output

@@ -1,7 +1,6 @@
 -- A change stream by key, in and out.
 -- input: stock
 -- undeclared
--- long
 CREATE TABLE stock (id BIGINT PRIMARY KEY, kind TEXT, amount BIGINT, at TIMESTAMP) WITH (
     connector = 'single_file', path = '$input/stock.json', format = 'debezium_json', type = 'source');
 CREATE TABLE items (id BIGINT PRIMARY KEY, kind TEXT, amount BIGINT) WITH (

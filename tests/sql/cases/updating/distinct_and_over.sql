@@ -1,7 +1,6 @@
 -- DISTINCT over functions with OVER.
 -- input: rides
 -- sink: changelog
--- long
 INSERT INTO output SELECT DISTINCT kind, max(price) OVER (PARTITION BY kind) AS most FROM rides;
 
 -- expect output

@@ -1,7 +1,6 @@
 -- A filter over an updating result takes rows back.
 -- input: rides
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT kind, rides * 10 AS tens FROM (SELECT kind, count(*) AS rides FROM rides GROUP BY kind) WHERE rides % 2 = 0;
 

@@ -1,7 +1,6 @@
 -- Sets without a window: totals that change as rows come.
 -- input: rides
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT kind, upper(kind) AS loud, driver % 2 AS half, grouping_id() AS id, count(*) AS rides,
   sum(driver) AS drivers

@@ -7,7 +7,6 @@
 -- {"at": "2024-01-01T00:00:05", "k": "c", "v": 1}
 -- {"at": "2024-01-01T00:00:06", "k": "a", "v": -20}
 -- sink: changelog
--- long
 INSERT INTO output SELECT max(total) AS most, min(total) AS least FROM (SELECT k, sum(v) AS total FROM events GROUP BY k);
 
 -- expect output

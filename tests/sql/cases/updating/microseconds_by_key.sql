@@ -1,4 +1,3 @@
--- long
 -- Rows that differ by a microsecond differ, also where changes are paired by key.
 -- literal: events (at TIMESTAMP, k INT)
 -- {"at": "2024-01-01T00:00:00.000001", "k": 1}

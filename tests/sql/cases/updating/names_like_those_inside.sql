@@ -1,7 +1,6 @@
 -- Columns may be called as the engine calls its own.
 -- input: orders
 -- sink: changelog
--- long
 CREATE TABLE numbered WITH (connector = 'single_file', path = '$output/numbered.changes', format = 'debezium_json', type = 'sink');
 INSERT INTO numbered SELECT partition_0, row_number() OVER (PARTITION BY id % 3 ORDER BY id) AS n
 FROM (SELECT id, customer AS partition_0 FROM orders);

@@ -2,7 +2,6 @@
 -- input: stock
 -- undeclared
 -- sink: changelog
--- long
 CREATE TABLE stock (id BIGINT PRIMARY KEY, kind TEXT, amount BIGINT, at TIMESTAMP) WITH (
     connector = 'single_file', path = '$input/stock.json', format = 'debezium_json', type = 'source');
 INSERT INTO output

@@ -1,7 +1,6 @@
 -- Deduplication: the first row of each key, by event time.
 -- input: payments
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT order_id, customer, method FROM (
     SELECT *, row_number() OVER (PARTITION BY order_id ORDER BY at) AS n FROM payments)

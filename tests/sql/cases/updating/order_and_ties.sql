@@ -1,7 +1,6 @@
 -- Without a window, too, what depends on the order of rows goes by event time, and ties by value.
 -- input: rides
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT done, first_value(driver) AS first, last_value(km) AS last, array_agg(km) AS kms, max_by(driver, kind) AS most, min_by(driver, kind) AS least,
     mode(driver) AS mode, listagg(kind, '-') AS kinds

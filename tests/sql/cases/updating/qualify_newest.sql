@@ -1,7 +1,6 @@
 -- QUALIFY over rows as they come: the newest of each key.
 -- input: rides
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT driver, at, price FROM rides
 QUALIFY row_number() OVER (PARTITION BY driver ORDER BY at DESC, km) = 1;

@@ -1,7 +1,6 @@
 -- Rows that never change, to a sink that could take changes: inserts only.
 -- input: rides
 -- sink: changelog
--- long
 INSERT INTO output SELECT at, driver, price FROM rides WHERE kind = 'pool';
 
 -- expect output

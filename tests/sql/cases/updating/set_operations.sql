@@ -1,5 +1,4 @@
 -- UNION, INTERSECT and EXCEPT of rows as they come: types widen, nulls are equal.
--- long
 -- input: orders
 -- input: payments
 -- sink: changelog

@@ -2,7 +2,6 @@
 -- input: skewed 1000
 -- sink: changelog
 -- functions
--- long
 INSERT INTO output
 SELECT key, count(DISTINCT value) AS n, collect_set(value % 7) AS some, array_agg(DISTINCT value % 5) AS others, median(value) AS middle,
     avg(value * 0.1D) AS mean, string_agg(DISTINCT CAST(value % 3 AS TEXT), ',' ORDER BY CAST(value % 3 AS TEXT) DESC) AS text,

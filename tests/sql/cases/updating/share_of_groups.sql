@@ -2,7 +2,6 @@
 -- GROUP BY ALL is what is selected and not aggregated.
 -- input: rides
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT kind, driver, count(*) AS n, sum(count(*)) OVER (PARTITION BY kind) AS of_kind,
     rank() OVER (PARTITION BY kind ORDER BY count(*) DESC, driver) AS place

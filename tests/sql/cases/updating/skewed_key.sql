@@ -1,7 +1,6 @@
 -- Nine of ten rows have one key.
 -- input: skewed 600
 -- sink: changelog
--- long
 INSERT INTO output SELECT key, count(*) AS n, sum(value) AS total FROM skewed GROUP BY key;
 
 -- expect output

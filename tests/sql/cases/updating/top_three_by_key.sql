@@ -1,7 +1,6 @@
 -- The three dearest rides of each driver.
 -- input: rides
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT driver, price, km, n FROM (
     SELECT driver, price, km, row_number() OVER (PARTITION BY driver ORDER BY price DESC, km, at) AS n

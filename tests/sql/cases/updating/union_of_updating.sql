@@ -1,7 +1,6 @@
 -- Two updating results as one.
 -- input: rides
 -- sink: changelog
--- long
 INSERT INTO output
 SELECT kind AS what, count(*) AS n FROM rides GROUP BY kind
 UNION ALL

@@ -1,6 +1,5 @@
 -- Names of items before, in the select list, HAVING and QUALIFY.
 -- input: rides
--- long
 INSERT INTO output
 SELECT tumble(INTERVAL '20 minutes') AS w, w.start AS s, s + INTERVAL '1 minute' AS later, upper(kind) AS big, lower(big) AS small,
     count(*) AS n, n AS m, n * 1.0 / sum(n) OVER (PARTITION BY w) AS share, share > 0.3 AS much

@@ -1,6 +1,5 @@
 -- Constants part no groups; a set that leaves one out makes it null.
 -- input: rides
--- long
 CREATE TABLE totals WITH (connector = 'filesystem', path = '$output/totals', format = 'parquet', type = 'sink');
 INSERT INTO totals
 SELECT tumble('20 minutes') AS w, 'x' AS label, kind, count(*) AS n FROM rides GROUP BY w, ROLLUP (label, kind);

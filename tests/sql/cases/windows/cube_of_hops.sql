@@ -1,6 +1,5 @@
 -- CUBE beside a hop; keys that are null in rows do not mix with those that a set leaves out.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, kind, done, grouping(kind) AS g, grouping_id() AS id,
   grouping_id(done, kind) AS turned, count(*) AS rides, count(kind) AS kinds, max(price) AS dear

@@ -1,6 +1,5 @@
 -- DISTINCT over groups: of a window, each count once.
 -- input: rides
--- long
 INSERT INTO output
 SELECT DISTINCT window.end AS last, count(*) AS rides FROM rides
 GROUP BY tumble(INTERVAL '1 hour'), driver;

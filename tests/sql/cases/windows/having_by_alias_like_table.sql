@@ -1,6 +1,5 @@
 -- HAVING by an alias that is also the name of the table.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, driver, count(*) AS rides FROM rides
 GROUP BY tumble(INTERVAL '20 minutes'), driver

@@ -1,6 +1,5 @@
 -- A hop that is a tumble.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, driver, count(*) AS rides
 FROM rides GROUP BY hop(INTERVAL '10 minutes', INTERVAL '10 minutes'), driver;

@@ -1,6 +1,5 @@
 -- Windows that overlap: each row is in three.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, window.end AS end, kind, count(*) AS rides, sum(price) AS total
 FROM rides GROUP BY hop(INTERVAL '5 minutes', INTERVAL '15 minutes'), kind;

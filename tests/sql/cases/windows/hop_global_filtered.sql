@@ -1,6 +1,5 @@
 -- Overlapping windows over a filtered view, with HAVING.
 -- input: rides
--- long
 CREATE VIEW dear AS SELECT at, price FROM rides WHERE price > 40;
 INSERT INTO output
 SELECT window.end AS until, count(*) AS rides FROM dear

@@ -1,6 +1,5 @@
 -- Overlapping windows over the rows of narrow ones.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.end AS until, sum(rides) AS rides FROM (
     SELECT tumble(INTERVAL '1 minute') AS minute, count(*) AS rides FROM rides GROUP BY minute)

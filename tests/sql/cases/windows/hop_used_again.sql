@@ -1,6 +1,5 @@
 -- The greatest count of each of overlapping windows.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, max(rides) AS most FROM (
     SELECT hop(INTERVAL '5 minutes', INTERVAL '20 minutes') AS window, driver, count(*) AS rides FROM rides GROUP BY window, driver)

@@ -5,7 +5,6 @@
 -- {"at": "2024-03-01T00:00:11", "k": "b", "v": 2}
 -- {"at": "2024-03-01T00:01:01", "k": "a", "v": 3}
 -- {"at": "2024-03-01T00:03:01", "k": "a", "v": 4}
--- long
 CREATE TABLE t (at TIMESTAMP NOT NULL, k TEXT, v INT, WATERMARK FOR at AS at - '30 seconds'::INTERVAL)
 WITH (connector = 'single_file', path = '$input/t.json', format = 'json', type = 'source');
 INSERT INTO output

@@ -1,6 +1,5 @@
 -- Three ways to write an interval.
 -- input: rides
--- long
 CREATE TABLE quoted (start TIMESTAMP, rides BIGINT) WITH (
     connector = 'filesystem', path = '$output/quoted', format = 'parquet', type = 'sink');
 CREATE TABLE plain (start TIMESTAMP, rides BIGINT) WITH (

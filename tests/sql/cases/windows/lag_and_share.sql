@@ -1,6 +1,5 @@
 -- Other window functions: LAG, a sum over the window, a share of it.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, kind, rides, lag(rides) OVER (PARTITION BY window ORDER BY kind) AS before,
     sum(rides) OVER (PARTITION BY window) AS total

@@ -1,6 +1,5 @@
 -- WINDOW name AS (...), one upon the other, over groups.
 -- input: rides
--- long
 INSERT INTO output
 SELECT tumble('20 minutes') AS window, kind, count(*) AS n, rank() OVER best AS place,
     sum(count(*)) OVER (best ROWS BETWEEN 1 PRECEDING AND CURRENT ROW) AS two, max(count(*)) OVER whole AS most,

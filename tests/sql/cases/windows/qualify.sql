@@ -1,6 +1,5 @@
 -- QUALIFY by an alias and by a function of its own, over closed windows.
 -- input: rides
--- long
 CREATE VIEW hourly AS
 SELECT window, driver, count(*) AS rides, sum(km) AS km FROM rides
 GROUP BY tumble(INTERVAL '1 hour'), driver;

@@ -1,6 +1,5 @@
 -- RANK and DENSE_RANK: ties share a place.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, driver, rank() OVER (PARTITION BY window ORDER BY rides DESC) AS place,
     dense_rank() OVER (PARTITION BY window ORDER BY rides DESC) AS dense

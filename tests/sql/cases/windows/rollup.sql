@@ -1,6 +1,5 @@
 -- ROLLUP beside a window.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, kind, done, sum(price) AS total FROM rides
 GROUP BY tumble(INTERVAL '1 hour'), ROLLUP (kind, done);

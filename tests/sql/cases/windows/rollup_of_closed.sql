@@ -1,6 +1,5 @@
 -- Sets over the rows of closed windows: the window is in all of them.
 -- input: rides
--- long
 CREATE VIEW hourly AS
 SELECT window, kind, done, count(*) AS rides FROM rides
 GROUP BY tumble(INTERVAL '1 hour'), kind, done;

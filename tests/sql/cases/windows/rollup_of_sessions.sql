@@ -5,7 +5,6 @@
 -- {"at": "2024-01-01T00:00:16", "car": "a", "town": null}
 -- {"at": "2024-01-01T00:00:24", "car": null, "town": null}
 -- {"at": "2024-01-01T00:01:00", "car": "a", "town": "x"}
--- long
 INSERT INTO output
 SELECT window.start AS start, window.end AS last, car, town, count(*) AS pings FROM pings
 GROUP BY ROLLUP (town, car), session(INTERVAL '10 seconds');

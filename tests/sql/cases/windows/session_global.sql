@@ -1,6 +1,5 @@
 -- Sessions of all cars together.
 -- input: pings
--- long
 INSERT INTO output
 SELECT window.start AS start, window.end AS end, count(*) AS pings, avg(speed) AS mean
 FROM pings GROUP BY session(INTERVAL '20 seconds');

@@ -7,7 +7,6 @@
 -- {"at": "2024-01-01T00:00:26", "car": "b", "n": 16}
 -- {"at": "2024-01-01T00:02:00", "car": "a", "n": 32}
 -- delay: 1 minute
--- long
 INSERT INTO output
 SELECT window.start AS start, window.end AS end, car, sum(n) AS total FROM pings
 GROUP BY session(INTERVAL '10 seconds'), car;

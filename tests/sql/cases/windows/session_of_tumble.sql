@@ -1,6 +1,5 @@
 -- Sessions over the rows of narrow windows; a row stands at the end of its window.
 -- input: pings
--- long
 INSERT INTO output
 SELECT window.start AS start, car, count(*) AS busy FROM (
     SELECT tumble(INTERVAL '10 seconds') AS w, car, count(*) AS pings FROM pings GROUP BY w, car)

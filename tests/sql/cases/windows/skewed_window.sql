@@ -1,6 +1,5 @@
 -- A window in which nine of ten rows have one key.
 -- input: skewed
--- long
 INSERT INTO output SELECT window.start AS start, key, sum(value) AS total FROM skewed GROUP BY tumble(INTERVAL '5 minutes'), key;
 
 -- expect output

@@ -1,6 +1,5 @@
 -- Rides by the quarter of an hour and kind; a null is a key like any other.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, window.end AS end, kind, count(*) AS rides, sum(price) AS total
 FROM rides

@@ -1,6 +1,5 @@
 -- A filter over the rows of a window.
 -- input: rides
--- long
 INSERT INTO output
 SELECT start, kind, total / rides AS mean FROM (
     SELECT window.start AS start, kind, count(*) AS rides, sum(km) AS total FROM rides

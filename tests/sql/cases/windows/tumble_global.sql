@@ -1,6 +1,5 @@
 -- A window without keys.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, count(*) AS rides, sum(price) AS total FROM rides GROUP BY tumble(INTERVAL '5 minutes');
 

@@ -1,6 +1,5 @@
 -- HAVING over aggregates that are selected and that are not.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, driver, count(*) AS n FROM rides
 GROUP BY tumble(INTERVAL '20 minutes'), driver

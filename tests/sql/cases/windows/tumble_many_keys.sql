@@ -1,6 +1,5 @@
 -- Keys of several types, a struct among them.
 -- input: clicks
--- long
 INSERT INTO output
 SELECT window.start AS start, device, person, props['page'] AS page, count(*) AS clicks FROM clicks
 GROUP BY tumble(INTERVAL '30 minutes'), device, person, props['page'];

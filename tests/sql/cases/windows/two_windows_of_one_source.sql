@@ -1,6 +1,5 @@
 -- Two windows over one source, into two sinks.
 -- input: rides
--- long
 CREATE TABLE short (start TIMESTAMP, rides BIGINT) WITH (
     connector = 'filesystem', path = '$output/short', format = 'parquet', type = 'sink');
 INSERT INTO short SELECT window.start, count(*) FROM rides GROUP BY tumble(INTERVAL '1 minute');

@@ -1,7 +1,6 @@
 -- UNION and what follows it by the window, of windows over sources whose watermarks differ.
 -- input: orders
 -- input: payments
--- long
 CREATE VIEW seen AS
 SELECT window, customer FROM orders GROUP BY tumble(INTERVAL '10 minutes'), customer
 UNION

@@ -14,7 +14,6 @@
 -- {"at": "2024-01-01T00:05:00", "k": "e"}
 -- {"at": "2024-01-01T01:05:00", "k": "e"}
 -- epoch_rows: 2
--- long
 CREATE VIEW seen AS
 SELECT window, k FROM fast GROUP BY tumble(INTERVAL '1 hour'), k
 UNION

@@ -1,6 +1,5 @@
 -- An outer aggregate by the same window.
 -- input: rides
--- long
 INSERT INTO output
 SELECT window.start AS start, count(*) AS kinds, max(rides) AS most FROM (
     SELECT tumble(INTERVAL '15 minutes') AS window, kind, count(*) AS rides FROM rides GROUP BY window, kind)
