@@ -5,12 +5,13 @@ STAMP := .venv/.installed
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-all bench demo clean
+.PHONY: help venv check test test-all soak bench demo clean
 
 help:
 	@echo "make demo      see a pipeline killed and brought back"
 	@echo "make test      the tests"
 	@echo "make test-all  the tests, with those that take minutes"
+	@echo "make soak      random pipelines under random faults: MINUTES=n SEED=n"
 	@echo "make check     style, types, layers, links"
 	@echo "make bench     the measurements"
 	@echo "make clean     delete what the other targets made"
@@ -47,6 +48,9 @@ test-all: SEED ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2*
 test-all: venv
 	@seed=$(SEED); echo "random tests: SEED=$$seed"; \
 		HYPOTHESIS_PROFILE=exploring $(PYTEST) --hypothesis-seed=$$seed
+
+soak: venv
+	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 bench: venv
 	@set -e; for benchmark in benchmarks/*.py; do echo "$$benchmark"; $(BIN)/python "$$benchmark"; done

@@ -1,0 +1,454 @@
+"""Random pipelines: streams, a changelog and a lookup table, and queries over them in two spellings,
+ours and Spark's batch SQL.
+
+Everything follows from one seed. Rows come out of order by less than the watermark's delay, so that
+none is late however the input is cut into epochs, and floating-point values are eighths, so that
+sums are exact in any order.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from tests.sql.cases import Case, Header
+from tests.sql.inputs import Record
+
+Chance = random.Random
+
+_START = datetime(2024, 2, 28, 22)
+_DELAY = "30 seconds"
+_STREAM = (
+    "at TIMESTAMP NOT NULL, id BIGINT, k BIGINT, t TEXT, x BIGINT, d DECIMAL(10,2), f DOUBLE,"
+    " flag BOOLEAN"
+)
+_CHANGES = "id BIGINT, k BIGINT, x BIGINT, t TEXT"
+_WORDS = ("ant", "bee", "cat", "Äpfel 🍎", "a b", "", None)
+
+
+@dataclass(frozen=True)
+class Query:
+    """One INSERT, and the batch query that says what its sink holds at the end."""
+
+    kind: str
+    sql: str
+    expected: str
+    is_changelog: bool = False
+
+
+@dataclass(frozen=True)
+class RandomPipeline:
+    """A whole pipeline, made of parts that can be left out."""
+
+    seed: int
+    rows: int
+    queries: tuple[Query, ...]
+
+    def with_queries(self, queries: Sequence[Query]) -> RandomPipeline:
+        return replace(self, queries=tuple(queries))
+
+    def case(self) -> Case:
+        """As a SQL case, which can be run and compared."""
+        expected = {f"q{number}": each.expected for number, each in enumerate(self.queries)}
+        return Case(
+            name=f"seed {self.seed}",
+            header=Header({"undeclared": "", "functions": ""}, [], self._inputs()),
+            pipeline=_sources() + "".join(map(_insert, range(len(self.queries)), self.queries)),
+            expected=expected,
+        )
+
+    def _inputs(self) -> list[tuple[str, str, bool, list[Record]]]:
+        chance = Chance(self.seed)
+        streams = [(name, _STREAM, False, _stream(chance, self.rows)) for name in ("a", "b")]
+        changes = _changes(chance, self.rows)
+        lookup: list[Record] = [{"k": k, "name": f"name {k}"} for k in range(0, 12, 2)]
+        return [
+            *streams,
+            ("c", _CHANGES, False, changes),
+            ("l", "k BIGINT, name TEXT", True, lookup),
+        ]
+
+
+def random_pipeline(seed: int) -> RandomPipeline:
+    """Two to five queries over a few hundred rows."""
+    chance = Chance(f"pipeline {seed}")
+    makers = chance.sample(_MAKERS, chance.randint(2, 5))
+    queries = tuple(make(chance) for make in makers)
+    return RandomPipeline(seed, chance.choice([60, 150, 400]), queries)
+
+
+# ---------------------------------------------------------------- inputs
+
+
+def _stream(chance: Chance, count: int) -> list[Record]:
+    at, rows = _START, list[Record]()
+    for number in range(count):
+        at += timedelta(seconds=chance.choice([0, 1, 3, 10, 60, 60, 400]))
+        early = at - timedelta(milliseconds=chance.randint(0, 25_000))
+        rows.append(
+            {
+                "at": early.isoformat(),
+                "id": number,
+                "k": chance.choice([*range(6), None]),
+                "t": chance.choice(_WORDS),
+                "x": chance.choice([None, 0, *(chance.randint(-100, 100) for _ in range(8))]),
+                "d": chance.choice([None, chance.randint(-9999, 9999) / 100]),
+                "f": chance.randint(-800, 800) / 8,
+                "flag": chance.choice([True, False, None]),
+            }
+        )
+    return rows
+
+
+def _changes(chance: Chance, count: int) -> list[Record]:
+    live, rows = dict[int, Record](), list[Record]()
+    for _ in range(count):
+        key = chance.randint(1, max(3, count // 6))
+        before = live.pop(key, None)
+        after: Record | None = {
+            "id": key,
+            "k": chance.choice([*range(6), None]),
+            "x": chance.randint(-50, 50),
+            "t": chance.choice(_WORDS),
+        }
+        if before is not None and chance.random() < 0.3:
+            after = None
+        rows.append(
+            {
+                "before": before,
+                "after": after,
+                "op": "c" if before is None else "u" if after else "d",
+            }
+        )
+        if after is not None:
+            live[key] = after
+    return rows
+
+
+def _sources() -> str:
+    streams = "".join(
+        f"CREATE TABLE {name} ({_STREAM}, WATERMARK FOR at AS at - INTERVAL '{_DELAY}') WITH ("
+        f"connector = 'single_file', path = '$input/{name}.json', format = 'json',"
+        " type = 'source');\n"
+        for name in ("a", "b")
+    )
+    return (
+        streams
+        + f"CREATE TABLE c ({_CHANGES.replace('id BIGINT', 'id BIGINT PRIMARY KEY')}) WITH ("
+        "connector = 'single_file', path = '$input/c.json', format = 'debezium_json',"
+        " type = 'source');\n"
+        "CREATE TEMPORARY TABLE l (k BIGINT PRIMARY KEY, name TEXT) WITH ("
+        "connector = 'filesystem', path = '$input/l', format = 'parquet', type = 'lookup');\n"
+    )
+
+
+def _insert(number: int, query: Query) -> str:
+    name = f"q{number}"
+    options = (
+        f"connector = 'single_file', path = '$output/{name}.changes', format = 'debezium_json'"
+        if query.is_changelog
+        else f"connector = 'filesystem', path = '$output/{name}', format = 'parquet'"
+    )
+    return (
+        f"CREATE TABLE {name} WITH ({options}, type = 'sink');\nINSERT INTO {name} {query.sql};\n"
+    )
+
+
+# ---------------------------------------------------------------- expressions
+
+_KEYS = ("k", "t", "flag", "x % 3", "coalesce(k, -1)", "upper(t)")
+_AGGREGATES = (
+    "count(*)",
+    "count(x)",
+    "sum(x)",
+    "min(x)",
+    "max(t)",
+    "avg(x)",
+    "sum(d)",
+    "avg(d)",
+    "sum(f)",
+    "max(f)",
+    "count(DISTINCT k)",
+    "bool_or(flag)",
+    "max_by(t, id)",
+    "stddev(f)",
+    "approx_count_distinct(x)",
+    "array_join(sort_array(collect_set(t)), '|')",
+    "percentile(x, 0.5)",
+    "sum(CASE WHEN flag THEN x ELSE 1 END)",
+)
+
+
+def _condition(chance: Chance, prefix: str = "") -> str:
+    p = prefix
+    one = [
+        f"{p}x > {chance.randint(-80, 60)}",
+        f"{p}t IS NOT NULL",
+        f"{p}k IN (1, 2, {chance.randint(3, 5)})",
+        f"{p}flag",
+        f"{p}t LIKE 'a%'",
+        f"{p}f BETWEEN -50 AND {chance.randint(0, 90)}",
+        f"NOT coalesce({p}flag, false)",
+        f"{p}id % {chance.randint(2, 5)} <> 0",
+    ]
+    first, second = chance.sample(one, 2)
+    return chance.choice([first, f"{first} AND {second}", f"({first} OR {second})"])
+
+
+def _where(chance: Chance, prefix: str = "") -> str:
+    return f" WHERE {_condition(chance, prefix)}" if chance.random() < 0.6 else ""
+
+
+def _keys(chance: Chance, fewest: int = 0) -> list[str]:
+    return chance.sample(_KEYS, chance.randint(fewest, 2))
+
+
+def _calls(chance: Chance) -> list[str]:
+    calls = chance.sample(_AGGREGATES, chance.randint(1, 4))
+    return [
+        f"{each} FILTER (WHERE {_condition(chance)})"
+        if chance.random() < 0.2 and "(" in each and not each.startswith("array_join")
+        else each
+        for each in calls
+    ]
+
+
+def _named(items: Sequence[str], letter: str) -> str:
+    return "".join(f", {each} AS {letter}{number}" for number, each in enumerate(items))
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A window in both spellings."""
+
+    ours: str
+    batch: str
+
+    @property
+    def name(self) -> str:
+        return "session_window" if self.batch.startswith("session") else "window"
+
+
+def _window(chance: Chance, kinds: Sequence[str] = ("tumble", "hop", "session")) -> _Window:
+    minutes = chance.choice([1, 5, 15, 60])
+    match chance.choice(kinds):
+        case "hop":
+            slide = chance.choice([1, 2, 5])
+            width = slide * chance.randint(1, 4)
+            return _Window(
+                f"hop(INTERVAL '{slide} minutes', INTERVAL '{width} minutes')",
+                f"window(at, '{width} minutes', '{slide} minutes')",
+            )
+        case "session":
+            gap = chance.choice([20, 90, 300])
+            return _Window(
+                f"session(INTERVAL '{gap} seconds')", f"session_window(at, '{gap} seconds')"
+            )
+        case _:
+            return _Window(
+                f"tumble(INTERVAL '{minutes} minutes')", f"window(at, '{minutes} minutes')"
+            )
+
+
+# ---------------------------------------------------------------- queries
+
+
+def _stateless(chance: Chance) -> Query:
+    items = chance.sample(
+        [
+            "id",
+            "k * 2",
+            "upper(t)",
+            "x + coalesce(k, 0)",
+            "d * 3",
+            "f / 2",
+            "NOT flag",
+            "at + INTERVAL '1' HOUR",
+            "date_trunc('hour', at)",
+        ],
+        4,
+    )
+    sql = f"SELECT id{_named(items, 'c')} FROM {chance.choice('ab')}{_where(chance)}"
+    return Query("stateless", sql, sql)
+
+
+def _windowed(chance: Chance) -> Query:
+    window, keys, calls = _window(chance), _keys(chance), _calls(chance)
+    having = chance.choice(["", "", " HAVING count(*) > 1"])
+    source = f"FROM {chance.choice('ab')}{_where(chance)}"
+    items = f"{_named(keys, 'g')}{_named(calls, 'v')}"
+    groups = "".join(f", {each}" for each in keys)
+    return Query(
+        "windowed",
+        f"SELECT window.start AS s, window.end AS e{items} {source} GROUP BY {window.ours}{groups}{having}",
+        f"SELECT {window.name}.start AS s, {window.name}.end AS e{items} {source}"
+        f" GROUP BY {window.batch}{groups}{having}",
+    )
+
+
+def _python(chance: Chance) -> Query:
+    window = _window(chance, ("tumble", "hop"))
+    source = f"FROM a{_where(chance)}"
+    return Query(
+        "python",
+        f"SELECT window.start AS s, k, spread(f) AS v, sum(doubled(x)) AS w {source}"
+        f" GROUP BY {window.ours}, k",
+        f"SELECT window.start AS s, k, max(f) - min(f) AS v, sum(x * 2) AS w {source}"
+        f" GROUP BY {window.batch}, k",
+    )
+
+
+def _ranked(chance: Chance) -> Query:
+    window = _window(chance, ("tumble", "hop"))
+    source = f"FROM a{_where(chance)}"
+    most = chance.randint(1, 3)
+
+    def ranked(inner: str, start: str) -> str:
+        return (
+            f"SELECT s, k, n, r FROM (SELECT {start} AS s, k, n, row_number() OVER (PARTITION BY w"
+            f" ORDER BY n DESC, k NULLS LAST) AS r FROM ({inner})) WHERE r <= {most}"
+        )
+
+    return Query(
+        "ranked",
+        ranked(f"SELECT {window.ours} AS w, k, count(*) AS n {source} GROUP BY w, k", "w.start"),
+        ranked(
+            f"SELECT {window.batch} AS w, k, count(*) AS n {source} GROUP BY {window.batch}, k",
+            "w.start",
+        ),
+    )
+
+
+def _window_join(chance: Chance) -> Query:
+    window, kind = _window(chance, ("tumble", "hop")), chance.choice(["", "LEFT ", "FULL OUTER "])
+    conditions = _where(chance), _where(chance)
+
+    def joined(name: str, group: str) -> str:
+        left, right = (
+            f"(SELECT {name} AS w, k, count(*) AS n, sum(x) AS v FROM {table}{condition} GROUP BY {group}, k)"
+            for table, condition in zip("ab", conditions, strict=True)
+        )
+        return (
+            f"SELECT o.w.start AS s, p.w.start AS e, o.k AS k0, p.k AS k1, o.n AS n0, p.v AS v1"
+            f" FROM {left} o {kind}JOIN {right} p ON o.w = p.w AND o.k = p.k"
+        )
+
+    return Query("window join", joined(window.ours, "w"), joined(window.batch, window.batch))
+
+
+def _interval_join(chance: Chance) -> Query:
+    kind = chance.choice(["", "LEFT ", "FULL OUTER ", "LEFT SEMI ", "LEFT ANTI "])
+    before, after = chance.choice([0, 10, 60]), chance.choice([5, 60, 600])
+    right = "" if "SEMI" in kind or "ANTI" in kind else ", b.id AS j, b.at AS bt, b.x AS y"
+    sql = (
+        f"SELECT a.id AS i, a.at AS t{right} FROM a {kind}JOIN b ON a.k = b.k"
+        f" AND b.at >= a.at - INTERVAL '{before}' SECOND AND b.at <= a.at + INTERVAL '{after}' SECOND"
+    )
+    return Query("interval join", sql, sql, is_changelog=kind not in ("", "LEFT SEMI "))
+
+
+def _updating(chance: Chance) -> Query:
+    table = chance.choice("abc")
+    keys = [each for each in _keys(chance) if table != "c" or "flag" not in each]
+    calls = _calls(chance)
+    if table == "c":
+        known = ("count(*)", "sum(x)", "min(x)", "max(t)", "avg(x)", "count(DISTINCT k)")
+        calls = chance.sample(known, chance.randint(1, 4))
+    groups = f" GROUP BY {', '.join(keys)}" if keys else ""
+    condition = _where(chance) if table != "c" else chance.choice(["", " WHERE x > 0"])
+    sql = f"SELECT {(_named(keys, 'g') + _named(calls, 'v'))[2:]} FROM {table}{condition}{groups}"
+    return Query("updating aggregate", sql, sql, is_changelog=True)
+
+
+def _aggregate_of_aggregate(chance: Chance) -> Query:
+    table = chance.choice("abc")
+    sql = (
+        f"SELECT n, count(*) AS m, sum(v) AS s FROM (SELECT k, count(*) AS n, sum(x) AS v"
+        f" FROM {table} GROUP BY k) GROUP BY n"
+    )
+    return Query("aggregate of aggregate", sql, sql, is_changelog=True)
+
+
+def _updating_join(chance: Chance) -> Query:
+    kind = chance.choice(["", "LEFT ", "RIGHT ", "FULL OUTER "])
+    left, right = chance.choice([("a", "b"), ("a", "c"), ("c", "b")])
+    sql = (
+        f"SELECT o.id AS i, o.x AS x0, p.id AS j, p.t AS t1 FROM {left} o {kind}JOIN {right} p"
+        f" ON o.id = p.id AND o.x > p.x"
+    )
+    return Query("updating join", sql, sql, is_changelog=True)
+
+
+def _newest(chance: Chance) -> Query:
+    order = chance.choice(["at DESC, id DESC", "f, id", "x NULLS LAST, id"])
+    most = chance.choice([1, 1, 2])
+    sql = (
+        f"SELECT k, id, t, r FROM (SELECT k, id, t, row_number() OVER (PARTITION BY k ORDER BY {order})"
+        f" AS r FROM a{_where(chance)}) WHERE r <= {most}"
+    )
+    return Query("newest by key", sql, sql, is_changelog=True)
+
+
+def _set_operation(chance: Chance) -> Query:
+    word = chance.choice(["UNION", "INTERSECT", "EXCEPT", "UNION ALL"])
+    sql = f"SELECT k, t FROM a{_where(chance)} {word} SELECT k, t FROM b{_where(chance)}"
+    return Query("set operation", sql, sql, is_changelog=True)
+
+
+def _distinct(chance: Chance) -> Query:
+    sql = f"SELECT DISTINCT k, t, flag FROM {chance.choice('ab')}{_where(chance)}"
+    return Query("distinct", sql, sql, is_changelog=True)
+
+
+def _lookup(chance: Chance) -> Query:
+    kind = chance.choice(["", "LEFT "])
+    sql = f"SELECT a.id AS i, a.k AS k, l.name AS n FROM a {kind}JOIN l ON a.k = l.k"
+    return Query("lookup join", sql, sql)
+
+
+def _window_of_windows(chance: Chance) -> Query:
+    inner = chance.choice([1, 5])
+    outer = inner * chance.choice([2, 12])
+    source = f"FROM a{_where(chance)}"
+    return Query(
+        "window of windows",
+        f"SELECT window.start AS s, max(n) AS m, count(*) AS c FROM (SELECT"
+        f" tumble(INTERVAL '{inner} minutes') AS w, k, count(*) AS n {source} GROUP BY w, k)"
+        f" GROUP BY tumble(INTERVAL '{outer} minutes')",
+        f"SELECT window.start AS s, max(n) AS m, count(*) AS c FROM (SELECT"
+        f" window(at, '{inner} minutes').start AS at, k, count(*) AS n {source}"
+        f" GROUP BY window(at, '{inner} minutes'), k) GROUP BY window(at, '{outer} minutes')",
+    )
+
+
+_MAKERS: list[Callable[[Chance], Query]] = [
+    _stateless,
+    _windowed,
+    _windowed,
+    _windowed,
+    _python,
+    _ranked,
+    _window_join,
+    _interval_join,
+    _interval_join,
+    _updating,
+    _updating,
+    _aggregate_of_aggregate,
+    _updating_join,
+    _newest,
+    _set_operation,
+    _distinct,
+    _lookup,
+    _window_of_windows,
+]
+
+
+def described(pipeline: RandomPipeline) -> str:
+    """A pipeline as a file that can be read, with what each sink should hold."""
+    case = pipeline.case()
+    rows = {name: len(values) for name, _, _, values in case.header.literals}
+    expected = "\n".join(f"-- expect {sink}\n{sql}" for sink, sql in case.expected.items())
+    return f"-- rows {json.dumps(rows)}\n{case.sql}\n{expected}\n"
