@@ -106,6 +106,8 @@ def test_timestamps_are_written_without_a_zone_at_any_depth(spark: SparkSession)
         (b'\n \t\n{"id": 1}\n\n{"id": 2}', [(1, None, None), (2, None, None)], 5),
         ('{"id": 1, "name": "žluť 🌊", "more": [1]}\n'.encode(), [(1, "žluť 🌊", None)], 1),
         (b'  {"name": "a\\nb", "id": 1}  \n', [(1, "a\nb", None)], 1),
+        (b'\xef\xbb\xbf{"id": 1}\n{"id": 2}', [(1, None, None), (2, None, None)], 2),
+        (b"\xef\xbb\xbf\n", [], 1),
     ],
 )
 def test_lines_are_read_however_they_end(
@@ -181,6 +183,29 @@ BAD_LINES = [
     (b'[{"id": 2}]', "column 1: not a JSON object"),
     (b"2", "column 1: not a JSON object"),
     (b'{"id": 2, "name": "\xff\xfe"}', "column 20: not UTF-8: byte ff"),
+    (b"null", "column 1: not a JSON object"),
+    (b'{"id": 2}{"id": 3}', "column 10: more than one JSON value on the line"),
+    (b'{"id": 2} {"id": 3}', "column 11: more than one JSON value on the line"),
+    (b'{"id": 2},{"id": 3}', "column 10: more than one JSON value on the line"),
+    (b'{"id": 2}\r{"id": 3}\r', "column 11: more than one JSON value on the line"),
+    (b'{"id": 2} trailing', "column 11: more than one JSON value on the line"),
+    (b'{"id": 2},', "column 10: more than one JSON value on the line"),
+    (b'{"id": 2},null', "column 10: more than one JSON value on the line"),
+    (b'{"id": 2}}', "column 10: more than one JSON value on the line"),
+    (b'{"id": 2}]', "column 10: more than one JSON value on the line"),
+    (b'{"id": 2}],"end":0}', "column 10: more than one JSON value on the line"),
+    (b'{"id": 2}, "end": 0', "column 10: more than one JSON value on the line"),
+    (b'{"id": 2}], "more": [{"id": 3}', "column 10: more than one JSON value on the line"),
+    (b"{'id': 2}", "column 2: not JSON"),
+    (b'{"id": 2, "name": \'b\'}', "column 19: not JSON"),
+    (b"{id: 2}", "column 2: not JSON"),
+    (b'{"id": 02}', "column 9: not JSON"),
+    (b'{"id": 2,}', "column 10: not JSON"),
+    (b'{"id": 2 /* two */}', "column 10: not JSON"),
+    (b'{"id": 2, "name": "a\tb"}', "column 21: not JSON"),
+    (b'{"id": 2, "name": "a\\qb"}', "column 21: not JSON"),
+    (b'{"id": 2, "name": ' + b"[" * 2000 + b"]" * 2000 + b"}", "column 1: cannot be parsed"),
+    (b'\xef\xbb\xbf{"id": 2}', "column 1: not JSON"),
 ]
 
 
@@ -236,3 +261,9 @@ def test_bad_lines_that_are_dropped_are_counted_and_take_nothing_with_them(
     ]
     assert not any(count for each in job.reports for count in each.counts.late_rows.values())
     assert [row.n for row in spark.read.parquet(str(out)).collect()] == [2, 2, 2]
+
+
+def test_a_bad_first_line_is_explained_without_its_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "in.json"
+    path.write_bytes(b'\xef\xbb\xbf{"id": x}\n')
+    assert "line 1, column 8: not JSON" in source(path).bad_record(whole(path), 0).message

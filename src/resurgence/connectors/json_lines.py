@@ -1,5 +1,9 @@
 """JSON lines: how Spark parses them into columns, and renders columns as them.
 
+A line is one JSON value and nothing else. Spark's parser stops at the end of the first value it
+finds, so a line is parsed as the first element of an array that we write around it: whatever else
+stands on the line breaks that array, or adds to it.
+
 Timestamps are ISO 8601 in UTC without a zone, with a fraction only when it is not zero. Nulls are
 written.
 """
@@ -28,6 +32,12 @@ from resurgence.connectors.contract import BAD_POSITION
 from resurgence.graph.model import Column
 
 _CORRUPT = "__corrupt"
+_WRAPPED_LINE = """concat('{"record":[', text, ',null],"end":0}')"""
+_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+}
 _INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
 _NONE: Mapping[str, SparkColumn] = MappingProxyType({})
 LINE = "line"
@@ -41,18 +51,41 @@ def parse(
     passed over; a null is a line that is not text. `metadata` is over `position`, by key.
     """
     inside = [each for each in columns if each.metadata is None]
-    schema = ", ".join([*(f"`{each.name}` {each.type}" for each in inside), f"`{_CORRUPT}` STRING"])
-    required = "".join(f" OR parsed.`{each.name}` IS NULL" for each in inside if not each.nullable)
-    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    record = record_in("parsed")
+    required = "".join(
+        f" OR {record}.`{each.name}` IS NULL" for each in inside if not each.nullable
+    )
     parsed = lines.where(_NOT_BLANK).select(
-        "position", F.from_json("text", schema, options).alias("parsed")
+        "position",
+        parsed_line(", ".join(f"`{each.name}`: {each.type}" for each in inside)).alias("parsed"),
     )
     return parsed.select(
-        *_values(columns, metadata, lambda each: f"parsed.`{each.name}`"),
+        *_values(columns, metadata, lambda each: f"{record}.`{each.name}`"),
         F.expr(
-            f"CASE WHEN parsed IS NULL OR parsed.`{_CORRUPT}` IS NOT NULL{required}"
+            f"CASE WHEN {is_malformed('parsed')} OR {record} IS NULL{required}"
             f" THEN position END AS `{BAD_POSITION}`"
         ),
+    )
+
+
+def parsed_line(members: str) -> SparkColumn:
+    """The column `text` parsed as a JSON object with these members, as in the STRUCT type of Spark
+    SQL. `record_in` and `is_malformed` tell what became of it.
+    """
+    schema = f"record ARRAY<STRUCT<{members}>>, end INT, `{_CORRUPT}` STRING"
+    return F.from_json(F.expr(_WRAPPED_LINE), schema, _OPTIONS)
+
+
+def record_in(parsed: str) -> str:
+    """SQL for the object in a parsed line; null where the line is `null`."""
+    return f"{parsed}.record[0]"
+
+
+def is_malformed(parsed: str) -> str:
+    """SQL that is true where a parsed line is not one JSON value that fits the members."""
+    return (
+        f"({parsed} IS NULL OR {parsed}.`{_CORRUPT}` IS NOT NULL OR {parsed}.end IS NULL"
+        f" OR size({parsed}.record) <> 2 OR {parsed}.record[1] IS NOT NULL)"
     )
 
 
@@ -123,7 +156,11 @@ def object_in(text: str) -> dict[str, Any] | tuple[str, int]:
     try:
         tree = json.loads(text)
     except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            return "more than one JSON value on the line", error.colno
         return f"not JSON: {error.msg.lower()}", error.colno
+    except (ValueError, RecursionError) as error:
+        return f"cannot be parsed: {str(error).lower()}", 1
     return tree if isinstance(tree, dict) else ("not a JSON object", 1)
 
 

@@ -10,6 +10,7 @@ anew.
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import time
@@ -119,6 +120,7 @@ class SingleFileSource:
             file.seek(_number(input_range.start, "byte"))
             for number, line in enumerate(file, start=_number(input_range.start, "line")):
                 if number == position:
+                    line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
                     reason, column = self._explain(line.rstrip(b"\r\n"))
                     break
         return BadRecord(
@@ -199,6 +201,8 @@ def _read_span(path: str, span: _Span) -> Iterator[pa.RecordBatch]:
         while left > 0 or carry:
             block = file.read(min(_BLOCK, left)) if left > 0 else b""
             left -= len(block)
+            if span.start == 0 and line == 0 and not carry:
+                block = block.removeprefix(codecs.BOM_UTF8)
             if left > 0 and block:
                 whole, newline, rest = (carry + block).rpartition(b"\n")
                 if not newline:

@@ -21,6 +21,7 @@ _LEXEME = re.compile(
 )
 _OPTION_NAME = re.compile(r"""[(,]\s*["'`]?([\w.-]+)["'`]?\s*=[^(,]*\Z""")
 """The option whose value a text ends in."""
+_BYTE_ORDER_MARK = "\ufeff"
 _KEYWORD_HINT = "check what stands just before; a name that is an SQL keyword needs double quotes"
 
 
@@ -53,9 +54,13 @@ class Script:
 
 
 def parse(text: str) -> Script:
-    """Reads the text; raises SqlError at the first place that cannot be read."""
+    """Reads the text; raises SqlError at the first place that cannot be read. A byte order mark at
+    its start is skipped.
+    """
+    # A space in its place keeps all offsets.
+    readable = f" {text[1:]}" if text.startswith(_BYTE_ORDER_MARK) else text
     try:
-        statements = Resurgence().parse(text, error_level=ErrorLevel.IMMEDIATE)
+        statements = Resurgence().parse(readable, error_level=ErrorLevel.IMMEDIATE)
     except TokenError as error:
         raise _unclosed(text) from error
     except ParseError as error:
@@ -80,8 +85,8 @@ def _replace(node: exp.Expr, by: exp.Expr) -> None:
 
 
 def _position(text: str, offset: int) -> Position:
-    before = text[:offset]
-    return Position(line=before.count("\n") + 1, column=offset - (before.rfind("\n") + 1) + 1)
+    before = text[:offset].removeprefix(_BYTE_ORDER_MARK)
+    return Position(line=before.count("\n") + 1, column=len(before) - before.rfind("\n"))
 
 
 def _error(text: str, offset: int, message: str, hint: str) -> SqlError:

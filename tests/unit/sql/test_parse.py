@@ -98,3 +98,13 @@ def test_a_comma_may_stand_after_the_last_column() -> None:
 
 def test_empty_statements_and_comments_are_skipped() -> None:
     assert len(parse(";; SELECT a FROM t; -- nothing\n;").statements) == 1
+
+
+def test_a_byte_order_mark_is_skipped_and_moves_no_position() -> None:
+    assert round_trip("\ufeffSELECT a FROM t") == "SELECT `a` FROM `t`"
+    with pytest.raises(SqlError) as caught:
+        parse("\ufeffSELCT a FROM t")
+    assert (caught.value.line, caught.value.column) == (1, 1)
+    with pytest.raises(SqlError) as caught:
+        parse("\ufeffSELECT a FROM t;\n  SELCT a")
+    assert (caught.value.line, caught.value.column) == (2, 3)
