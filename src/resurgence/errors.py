@@ -279,6 +279,18 @@ class PythonCrashed(ResurgenceError):
     code = "python.crashed"
 
 
+class SparkGone(ResurgenceError):
+    """The JVM under the driver is gone."""
+
+    code = "spark.gone"
+
+
+class SparkKilled(SparkGone):
+    """The JVM under the driver was killed from outside."""
+
+    code = "spark.killed"
+
+
 class ExecutorLost(ResurgenceError):
     """Spark lost an executor, or output of one, more often than it tries again."""
 

@@ -31,9 +31,9 @@ from resurgence.connectors.registry import CONNECTORS
 from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
 from resurgence.connectors.tasks import ArrowFunction
 from resurgence.engine.session import start_session
-from resurgence.engine.spark_errors import SparkGone, gone, translate
+from resurgence.engine.spark_errors import gone, translate
 from resurgence.engine.user_functions import register_functions
-from resurgence.errors import OutOfMemory, ResurgenceError, SourceError
+from resurgence.errors import OutOfMemory, ResurgenceError, SourceError, SparkGone
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.sql import compile_pipeline
 from resurgence.storage.object_store import ObjectStore
@@ -556,7 +556,7 @@ def test_the_traceback_of_a_function_has_the_users_frames_only(ground: Ground) -
 def test_every_code_is_in_the_docs_with_its_domain_and_retry_hint() -> None:
     told = {row[1]: row[2:4] for row in rows_under("What can happen")}
     told |= {row[0]: row[1:3] for row in rows_under("Other codes")}
-    kinds = [SparkGone] + [
+    kinds = [
         each
         for each in vars(errors).values()
         if isinstance(each, type) and issubclass(each, ResurgenceError)

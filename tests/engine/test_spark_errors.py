@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.engine.epoch import Engine
-from resurgence.engine.spark_errors import SparkGone, failed_subtask, gone, translate
+from resurgence.engine.spark_errors import failed_subtask, gone, translate
 from resurgence.errors import (
     AccessDenied,
     ConnectionLost,
@@ -26,6 +26,8 @@ from resurgence.errors import (
     ResurgenceError,
     RetryHint,
     SinkError,
+    SparkGone,
+    SparkKilled,
     SqlError,
     StorageError,
     TaskFailed,
@@ -198,7 +200,15 @@ def test_an_error_that_is_defined_elsewhere_is_carried_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "kind"), [(None, SparkGone), (1, SparkGone), (-9, SparkGone), (52, OutOfMemory)]
+    ("status", "kind"),
+    [
+        (None, SparkGone),
+        (1, SparkGone),
+        (-6, SparkGone),
+        (-9, SparkKilled),
+        (143, SparkKilled),
+        (52, OutOfMemory),
+    ],
 )
 def test_why_the_jvm_is_gone_is_told_by_its_exit_status(
     status: int | None, kind: type[ResurgenceError]

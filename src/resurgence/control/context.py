@@ -127,8 +127,9 @@ class JobContext:
         self.want(stopped(self.desired, mode))
 
     def define(self, definition: JobDefinition) -> None:
-        """The pipeline was edited: it is compiled anew."""
+        """The pipeline was edited: it is compiled anew, and what failed before does not count."""
         self.definition, self.graph = definition, None
+        self.history = RestartHistory()
         pipeline = definition.settings.pipeline
         self.model.retime(
             heartbeat_timeout=pipeline.heartbeat_timeout, epoch_timeout=pipeline.epoch_timeout
@@ -236,7 +237,9 @@ class JobContext:
         """
         desired = self.desired
         self.take_up_edits()
-        self.parallelism = desired.parallelism
+        if desired.parallelism != self.parallelism:
+            self.parallelism = desired.parallelism
+            self.history = RestartHistory()
         await self.roll_back()
         self.claim = await self._claimed(self.clock.now())
         self.plan = await in_thread(

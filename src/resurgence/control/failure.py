@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from resurgence.control.running_job_model import StalledProgress, WorkerStatus
-from resurgence.errors import DamagedState, ErrorDomain, ResurgenceError, RetryHint, SqlError
+from resurgence.errors import (
+    DamagedState,
+    ErrorDomain,
+    ResurgenceError,
+    RetryHint,
+    SparkKilled,
+    SqlError,
+)
+from resurgence.exit_status import killed_from_outside
 from resurgence.ids import NO_EPOCH, Epoch, OperatorId
 from resurgence.worker.messages import TaskFailedEvent
 
@@ -50,6 +58,8 @@ class Failure:
     """Where in the input."""
     worker_usable: bool = False
     """The worker that reported it can take another generation."""
+    killed: bool = False
+    """The worker or its JVM was killed from outside: no reason to think that the next one will be."""
 
     @property
     def fingerprint(self) -> str:
@@ -77,6 +87,7 @@ def task_failure(event: TaskFailedEvent) -> Failure:
         traceback=event.traceback,
         position=event.position,
         worker_usable=event.worker_usable,
+        killed=event.code == SparkKilled.code,
     )
 
 
@@ -87,9 +98,10 @@ def exit_failure(status: WorkerStatus, epoch: Epoch) -> Failure:
         how = "is gone"
     else:
         how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
-    return _worker_failure(
+    failure = _worker_failure(
         FailureKind.WORKER_EXITED, f"the worker (pid {status.pid}) {how}", status, epoch
     )
+    return replace(failure, killed=killed_from_outside(code))
 
 
 def timeout_failure(status: WorkerStatus, epoch: Epoch) -> Failure:

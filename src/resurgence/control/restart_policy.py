@@ -6,10 +6,16 @@ progress is a crash loop: trying again blindly would go on for ever. So it escal
 the same worker takes the next generation, if it can; the second time a new worker does; the third
 time the job ends with a diagnosis: the first fault, how often it came, what was tried, what to do.
 
-Two limits of that rule. A failure of the world around the job (storage, a source or a sink that is
-away) is never a crash loop: waiting can help there, so only the restart budget bounds it. And a run
-of identical failures is ended by progress or by an idle worker, not by mere time: an epoch that
-stands still for longer than `healthy_duration` before it fails is not healthy.
+Three limits of that rule.
+
+* A worker or a JVM that was killed from outside (SIGKILL, SIGTERM and the like, see `exit_status`) is no
+  crash loop: a kill says nothing about the job, so only the restart budget and its waits bound it. A kill
+  for want of memory cannot be told from others and is bounded the same. A process that crashes by itself
+  (SIGSEGV, SIGABRT) counts like any other failure.
+* Nor is a failure of the world around the job (storage, a source or a sink that is away): waiting can help
+  there.
+* A run of identical failures is ended by progress or by an idle worker, not by mere time: an epoch that
+  stands still for longer than `healthy_duration` before it fails is not healthy.
 """
 
 from __future__ import annotations
@@ -128,7 +134,8 @@ def decide(
         tried=history.tried if same else (),
     )
     first = history.first_fault or failure
-    if history.identical >= CRASH_LOOP and failure.domain is not ErrorDomain.EXTERNAL:
+    may_loop = failure.domain is not ErrorDomain.EXTERNAL and not failure.killed
+    if history.identical >= CRASH_LOOP and may_loop:
         reason = f"the same failure came {history.identical} times without progress: {first.reason}"
         return GiveUp(reason, first, history.identical, history.tried)
     if history.restarts > allowed_restarts:

@@ -33,11 +33,14 @@ from resurgence.errors import (
     QueryRefused,
     ResultTooLarge,
     ResurgenceError,
+    SparkGone,
     SparkJobCancelled,
+    SparkKilled,
     StorageError,
     TaskFailed,
     carried,
 )
+from resurgence.exit_status import killed_from_outside
 
 _DATA_STATES = ("22", "P0001")
 """SQLSTATEs of values that an expression cannot take, and of raise_error()."""
@@ -74,12 +77,6 @@ _BEFORE_JAVA = re.compile(
 )
 
 
-class SparkGone(ResurgenceError):
-    """The JVM under the driver is gone."""
-
-    code = "spark.gone"
-
-
 def translate(error: Exception) -> ResurgenceError:
     """Our error for whatever came out of a Spark call, or of our own work around one."""
     if isinstance(error, ResurgenceError):
@@ -109,14 +106,17 @@ def gone(exit_status: int | None) -> ResurgenceError:
     """Why the JVM is gone, by the exit status of its process; None if that is not known."""
     if exit_status == _OUT_OF_MEMORY_STATUS:
         return OutOfMemory("the JVM that runs Spark ran out of memory", hint=_MORE_MEMORY)
-    if exit_status is not None and exit_status < 0:
-        return SparkGone(
-            f"the JVM that runs Spark was killed by signal {-exit_status}",
+    signal = -exit_status if exit_status is not None and exit_status < 0 else None
+    if killed_from_outside(exit_status):
+        how = f"killed by signal {signal}" if signal else "told to end from outside"
+        return SparkKilled(
+            f"the JVM that runs Spark was {how}",
             hint="the job is recovered with a new worker; the system kills what takes too much"
             " memory: lower spark.driver.memory, or give the machine more",
         )
+    how = f"crashed with signal {signal}" if signal else "is gone"
     return SparkGone(
-        "the JVM that runs Spark is gone", hint="the job is recovered with a new worker"
+        f"the JVM that runs Spark {how}", hint="the job is recovered with a new worker"
     )
 
 

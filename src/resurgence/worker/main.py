@@ -24,7 +24,7 @@ from resurgence.engine.epoch import Engine, EpochReport
 from resurgence.engine.jvm import JvmProcess
 from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.session import attach
-from resurgence.engine.spark_errors import SparkGone, failed_subtask, gone, translate
+from resurgence.engine.spark_errors import failed_subtask, gone, translate
 from resurgence.engine.user_functions import register_functions
 from resurgence.engine.warm_up import warm_up
 from resurgence.errors import (
@@ -33,6 +33,7 @@ from resurgence.errors import (
     ErrorDomain,
     OutOfMemory,
     ResurgenceError,
+    SparkGone,
     SqlError,
 )
 from resurgence.graph.secrets import Concealer, concealer_for

@@ -320,6 +320,17 @@ async def test_a_rescale_while_recovering_is_taken_up_by_the_recovery(service: S
 
 
 @played
+async def test_an_edit_gives_the_restarts_back(service: Service) -> None:
+    service.world.scripts = [fails, works]
+    await service.create()
+    await service.run()
+    assert (await service.controller.job(JOB)).progress["restarts_left"] == 49
+    await service.controller.edit(JOB, SQL + ";", None, {})
+    await service.run()
+    assert (await service.controller.job(JOB)).progress["restarts_left"] == 50
+
+
+@played
 async def test_a_stopped_job_is_rescaled_when_it_starts(service: Service) -> None:
     await service.controller.create(NewJob(JOB, SQL, start=False))
     await service.controller.rescale(JOB, 5)

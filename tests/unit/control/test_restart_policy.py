@@ -27,7 +27,7 @@ NO_TIME = timedelta(0)
 
 FAILURE = Failure(
     FailureKind.WORKER_EXITED,
-    "the worker (pid 17) was killed by signal 9",
+    "the worker (pid 17) exited with status 1",
     ErrorDomain.INTERNAL,
     RetryHint.WITH_BACKOFF,
     epoch=Epoch(4),
@@ -179,6 +179,15 @@ def test_an_outage_of_the_world_around_is_bounded_by_the_restart_budget_only() -
     assert given_up(decisions[-1]).reason.startswith("all 20 restarts are used up")
 
 
+def test_kills_from_outside_are_bounded_by_the_restart_budget_only() -> None:
+    decisions = run_of(100, replace(FAILURE, killed=True))
+    assert len(decisions) == ALLOWED + 1
+    assert given_up(decisions[-1]).reason.startswith("all 20 restarts are used up")
+    waits = [recovered(each).at - NOW for each in decisions[:-1]]
+    assert waits == sorted(waits)
+    assert waits[-1] == MAXIMAL
+
+
 def test_an_epoch_that_stands_still_for_longer_than_healthy_is_still_a_crash_loop() -> None:
     stalled = replace(FAILURE, kind=FailureKind.PROGRESS_STALLED, reason="epoch 5 stood still")
     assert len(run_of(10, stalled, healthy_for=timedelta(minutes=10))) == CRASH_LOOP
@@ -266,6 +275,6 @@ def test_a_diagnosis_says_what_to_do(domain: ErrorDomain) -> None:
 def test_a_diagnosis_is_written_with_its_first_fault() -> None:
     fault = replace(FAILURE, operator=OperatorId("source-1"), subtask=1, code="task")
     facts = given_up(run_of(10, fault)[-1]).facts()
-    assert facts["first_fault"] == "the worker (pid 100) was killed by signal 9"
+    assert facts["first_fault"] == "the worker (pid 100) exited with status 1"
     assert (facts["operator_id"], facts["subtask"], facts["code"]) == ("source-1", 1, "task")
     assert (facts["times"], facts["domain"]) == (3, "internal")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -221,6 +222,35 @@ def test_identical_failures_without_progress_escalate_within_three_tries(job: Su
     assert len(run.workers) == 3
     assert isinstance(run.state, Failed)
     assert "the same failure came 3 times" in run.state.reason
+
+
+@pytest.mark.parametrize("dies", [dies_before_it_connects, dies_in_its_restore])
+def test_many_kills_while_starting_are_no_crash_loop(job: Supervised, dies: Script) -> None:
+    run = job.run(*[dies] * 8, finishes)
+    assert run.visited[-1] == "Finished"
+    assert [each["kind"] for each in run.of("failure")] == ["worker_exited"] * 8
+
+
+def test_a_worker_that_crashes_by_itself_while_starting_is_a_crash_loop(job: Supervised) -> None:
+    async def crashes(_worker: PlayedWorker) -> int:
+        return -signal.SIGSEGV
+
+    run = job.run(crashes)
+    assert isinstance(run.state, Failed)
+    assert len(run.workers) == 3
+
+
+def test_a_rescale_gives_the_restarts_back(job: Supervised) -> None:
+    def rescale_once(ctx: JobContext) -> None:
+        seen.append(ctx.history.restarts)
+        if len(seen) == 1:
+            rescale(ctx)
+
+    seen: list[int] = []
+    job.on_entering[StateName.RUNNING] = rescale_once
+    run = job.run(dies_before_it_connects, stops_when_told, finishes)
+    assert run.visited[-1] == "Finished"
+    assert seen == [1, 0]
 
 
 def test_the_restart_budget_is_kept(job: Supervised) -> None:

@@ -1,0 +1,33 @@
+"""Who ended a process: itself, or someone else."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+
+import pytest
+
+from resurgence.exit_status import killed_from_outside
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_process_that_others_end_was_killed_from_outside(number: signal.Signals) -> None:
+    sleeper = subprocess.Popen(["sleep", "60"])
+    sleeper.send_signal(number)
+    status = sleeper.wait(10)
+    assert status == -number
+    assert killed_from_outside(status)
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL])
+def test_a_process_that_crashes_was_not_killed_from_outside(number: signal.Signals) -> None:
+    assert not killed_from_outside(-number)
+
+
+@pytest.mark.parametrize("status", [None, 0, 1, 3, 52, 127])
+def test_an_exit_is_no_kill(status: int | None) -> None:
+    assert not killed_from_outside(status)
+
+
+def test_a_jvm_that_is_told_to_end_exits_by_itself() -> None:
+    assert killed_from_outside(128 + signal.SIGTERM)
