@@ -300,7 +300,7 @@ def first_plan(engine: Engine) -> str:
     (operator,) = engine._pipeline.graph.lookup_joins()
     (source,) = engine._pipeline.graph.sources()
     rows = engine._pipeline._shapes[source.id]
-    joined = engine._pipeline.derive(operator.id, {source.id: rows})
+    joined = engine._pipeline.derive(operator.id, {source.id: rows}, 0)
     assert joined is not None
     return str(joined._jdf.queryExecution().executedPlan().toString())
 

@@ -260,7 +260,9 @@ class Engine:
         """
         if not self._inputs:
             return ""
-        looked = FailingInput(self._pipeline, self._inputs, self._plan.parallelism, failure)
+        looked = FailingInput(
+            self._pipeline, self._inputs, self._plan.parallelism, self._time, failure
+        )
         return looked.position(self._clock.now(), patience)
 
     def _plan_inputs(self, epoch: Epoch, now: datetime) -> dict[OperatorId, InputRange] | None:

@@ -165,7 +165,7 @@ class Execution:
             return
         with work.profile.measure("planning"):
             work.readings[operator_id] = self._readers[operator_id].read(
-                self._pipeline.spark, input_range, self._plan.parallelism
+                self._pipeline.spark, input_range, self._plan.parallelism, work.time
             )
             work.rows[operator_id] = work.readings[operator_id].rows
 
@@ -234,13 +234,14 @@ class Execution:
         window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
         sources = self._graph.sources_of(operator.id)
         before = self._watermark(operator.id, self._watermarks)
-        rows = self._pipeline.derive(operator.input, work.rows)
+        rows = self._pipeline.derive(operator.input, work.rows, work.time)
         open_from = window.open_from(before)
         timers = self._timers.get(operator.id, ())
         if rows is not None:
             fault = self._faults.claim(FaultPoint.STATE_PARTIAL, work.epoch)
             with work.profile.measure("spark"):
                 spread = self._groups_per_row.get(operator.id, 0.0) > SPREAD_ABOVE
+                rows = self._pipeline.timed(operator.id, rows, work.time)
                 partials = window.partials(rows, before, count_rows=True, spread=spread)
                 written = table.write(
                     table.dealt(partials),
@@ -290,7 +291,7 @@ class Execution:
     def _late(self, work: EpochWork, operator: LateRowsOperator) -> DataFrame | None:
         """The rows that came too late for a window: as it stood before the epoch."""
         watermark = self._watermark(operator.window, self._watermarks)
-        rows = self._pipeline.derive(operator.input, work.rows)
+        rows = self._pipeline.derive(operator.input, work.rows, work.time)
         if rows is None or watermark is None:
             return None
         late_before = self._pipeline.windows[operator.window].late_before(watermark)
@@ -301,7 +302,13 @@ class Execution:
         result.
         """
         query = self._pipeline.updating[operator.id]
-        inputs = [self._pipeline.derive(each.operator, work.rows) for each in operator.inputs]
+        given = [
+            self._pipeline.derive(each.operator, work.rows, work.time) for each in operator.inputs
+        ]
+        inputs = [
+            None if each is None else self._pipeline.timed(operator.id, each, work.time)
+            for each in given
+        ]
         work.rows[operator.id] = None
         watermark = self._watermark(operator.id, self._watermarks)
         query.forget(watermark)
@@ -320,7 +327,7 @@ class Execution:
 
     def _stage(self, work: EpochWork, operator: SinkOperator) -> None:
         self._entered(work.epoch, operator.id)
-        rows = self._pipeline.derive(operator.id, work.rows)
+        rows = self._pipeline.derive(operator.id, work.rows, work.time)
         if rows is None:
             work.staged[operator.id] = StagedOutput()
             return

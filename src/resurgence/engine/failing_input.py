@@ -36,6 +36,8 @@ class FailingInput:
     pipeline: Pipeline
     inputs: Mapping[OperatorId, InputRange]
     parallelism: int
+    time: int
+    """When the epoch was planned, in microseconds."""
     failure: ResurgenceError
 
     def position(self, now: datetime, patience: timedelta) -> str:
@@ -110,18 +112,25 @@ class FailingInput:
         given: dict[OperatorId, DataFrame | None] = dict.fromkeys(others)
         try:
             reader = SourceReader(source, self.pipeline.sources[source.id])
-            given[source.id] = reader.read(spark, piece, self.parallelism).rows
+            given[source.id] = reader.read(spark, piece, self.parallelism, self.time).rows
             for window in graph.window_aggregates():
-                rows = self.pipeline.derive(window.input, given)
+                rows = self.pipeline.derive(window.input, given, self.time)
                 if rows is not None:
+                    rows = self.pipeline.timed(window.id, rows, self.time)
                     _run(self.pipeline.windows[window.id].partials(rows))
             for query in graph.updating_queries():
-                inputs = [self.pipeline.derive(each.operator, given) for each in query.inputs]
+                found = [
+                    self.pipeline.derive(each.operator, given, self.time) for each in query.inputs
+                ]
+                inputs = [
+                    None if each is None else self.pipeline.timed(query.id, each, self.time)
+                    for each in found
+                ]
                 delta = self.pipeline.updating[query.id].delta(inputs, 0)
                 if delta is not None:
                     _run(delta)
             for sink in graph.sinks():
-                rows = self.pipeline.derive(sink.id, given)
+                rows = self.pipeline.derive(sink.id, given, self.time)
                 if rows is not None:
                     _run(rows)
         except Exception as error:

@@ -14,12 +14,14 @@ from pyspark.sql import functions as F
 
 from resurgence.connectors.contract import Sink, Source
 from resurgence.connectors.registry import make_lookup, make_sink, make_source
+from resurgence.engine.clock_reads import refuse_clock_reads, without_clock_reads
 from resurgence.engine.kept_lookup import KeptLookup
 from resurgence.engine.key_table import KeyTable
 from resurgence.engine.operators.updating_query import ROWS_TABLE, UpdatingQuery
 from resurgence.engine.operators.window_aggregate import PARTIALS, WindowAggregate
 from resurgence.engine.operators.windows import compile_window
-from resurgence.engine.source_reader import source_shape
+from resurgence.engine.planning_time import reads_planning_time, with_planning_time
+from resurgence.engine.source_reader import read_shape, source_shape
 from resurgence.engine.spark_errors import translate
 from resurgence.engine.time_table import TimeTable
 from resurgence.errors import ResurgenceError, SqlError
@@ -30,6 +32,7 @@ from resurgence.graph.model import (
     Graph,
     LateRowsOperator,
     LookupJoinOperator,
+    Operator,
     QueryOperator,
     SinkOperator,
     SourceOperator,
@@ -55,7 +58,6 @@ class Pipeline:
         # What a failed epoch of another generation had kept.
         spark.catalog.clearCache()
         self.spark = spark
-        self.graph = graph
         self.sources: dict[OperatorId, Source] = {}
         self.sinks: dict[OperatorId, Sink] = {}
         self.windows: dict[OperatorId, WindowAggregate] = {}
@@ -67,16 +69,20 @@ class Pipeline:
         """The lookup tables, by name."""
         self._shapes: dict[OperatorId, DataFrame] = {}
         """No rows of each operator, with its columns."""
+        self._reads_time = {each.id for each in graph.operators if reads_planning_time(each)}
         shapes = self._shapes
-        for operator in graph.operators:
+        operators: list[Operator] = []
+        for declared in graph.operators:
+            operator = without_clock_reads(declared, self._inputs(declared))
+            operators.append(operator)
             if isinstance(operator, SourceOperator):
                 self.sources[operator.id] = make_source(operator)
                 shapes[operator.id] = source_shape(spark, operator)
             elif isinstance(operator, QueryOperator):
-                shapes[operator.id] = _checked_query(shapes[operator.input], operator)
+                shapes[operator.id] = _checked_query(self._inputs(operator)[0], operator)
             elif isinstance(operator, WindowAggregateOperator):
                 window = _checked_window(
-                    shapes[operator.input], operator, shuffle_partitions(parallelism)
+                    self._inputs(operator)[0], operator, shuffle_partitions(parallelism)
                 )
                 self.windows[operator.id] = window
                 self.tables[operator.id] = TimeTable(
@@ -90,14 +96,14 @@ class Pipeline:
             elif isinstance(operator, LateRowsOperator):
                 shapes[operator.id] = shapes[operator.input]
             elif isinstance(operator, UnionOperator):
-                shapes[operator.id] = _united([shapes[each] for each in operator.inputs])
+                shapes[operator.id] = _united(self._inputs(operator))
+                refuse_clock_reads(shapes[operator.id], None)
             elif isinstance(operator, ClosedQueryOperator):
-                inputs = [shapes[each] for each in operator.inputs]
-                shapes[operator.id] = _checked_closed_query(spark, operator, inputs)
+                shapes[operator.id] = _checked_closed_query(spark, operator, self._inputs(operator))
             elif isinstance(operator, UpdatingQueryOperator):
                 query = _checked_updating_query(
                     operator,
-                    [shapes[each.operator] for each in operator.inputs],
+                    self._inputs(operator),
                     url=state_url,
                     folder=paths.table(operator.id, ROWS_TABLE),
                     parallelism=parallelism,
@@ -110,6 +116,13 @@ class Pipeline:
                 )
             elif isinstance(operator, SinkOperator):
                 self.sinks[operator.id] = make_sink(operator, state_url, paths.job)
+        self.graph = Graph(operators=tuple(operators))
+
+    def _inputs(self, operator: Operator) -> list[DataFrame]:
+        """No rows of what an operator reads, with their columns."""
+        if isinstance(operator, SourceOperator):
+            return [read_shape(self.spark, operator)]
+        return [self.timed(operator.id, self._shapes[each], 0) for each in inputs_of(operator)]
 
     def state_tables(self) -> dict[OperatorId, TimeTable | KeyTable]:
         """The tables of all operators that keep rows."""
@@ -123,11 +136,15 @@ class Pipeline:
             tables.setdefault(operator.table, []).append(operator.id)
         return [tuple(each) for each in tables.values()]
 
+    def timed(self, operator_id: OperatorId, rows: DataFrame, time: int) -> DataFrame:
+        """An operator's input, with the planning time of the epoch if its expressions read it."""
+        return with_planning_time(rows, time) if operator_id in self._reads_time else rows
+
     def derive(
-        self, operator_id: OperatorId, given: Mapping[OperatorId, DataFrame | None]
+        self, operator_id: OperatorId, given: Mapping[OperatorId, DataFrame | None], time: int
     ) -> DataFrame | None:
         """The rows of a stateless operator, from those of the operators that the epoch has already
-        run.
+        run. `time` is when the epoch was planned, in microseconds.
 
         None: there are none, and it is known without asking Spark.
         """
@@ -138,11 +155,11 @@ class Pipeline:
             f"{operator_id} has not run yet"
         )
         inputs = inputs_of(operator)
-        found = [self.derive(each, given) for each in inputs]
+        found = [self.derive(each, given, time) for each in inputs]
         if all(each is None for each in found):
             return None
         rows = [
-            self._shapes[name] if each is None else each
+            self.timed(operator_id, self._shapes[name] if each is None else each, time)
             for name, each in zip(inputs, found, strict=True)
         ]
         match operator:
@@ -167,7 +184,9 @@ def apply_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:
 
 
 def apply_closed_query(
-    spark: SparkSession, inputs: Sequence[DataFrame], operator: ClosedQueryOperator
+    spark: SparkSession,
+    inputs: Sequence[DataFrame],
+    operator: ClosedQueryOperator | UpdatingQueryOperator,
 ) -> DataFrame:
     """The batch query over all rows that there are."""
     named: dict[str, Any] = {f"input_{number}": rows for number, rows in enumerate(inputs)}
@@ -178,7 +197,9 @@ def _checked_closed_query(
     spark: SparkSession, operator: ClosedQueryOperator, inputs: Sequence[DataFrame]
 ) -> DataFrame:
     try:
-        return apply_closed_query(spark, inputs, operator)
+        rows = apply_closed_query(spark, inputs, operator)
+        refuse_clock_reads(rows, operator.position)
+        return rows
     except (AnalysisException, ParseException) as error:
         failure = translate(error)
         if operator.position is None:
@@ -197,7 +218,9 @@ def _checked_lookup_join(
     rows: DataFrame, table: KeptLookup, operator: LookupJoinOperator
 ) -> DataFrame:
     try:
-        return apply_lookup_join(rows, table.rows, operator)
+        joined = apply_lookup_join(rows, table.rows, operator)
+        refuse_clock_reads(joined, operator.on.position)
+        return joined
     except (AnalysisException, ParseException) as error:
         failure = translate(error)
         place = operator.on.position
@@ -215,7 +238,15 @@ def _checked_updating_query(
     parallelism: int,
 ) -> UpdatingQuery:
     try:
-        return UpdatingQuery(operator, inputs, url=url, folder=folder, parallelism=parallelism)
+        query = UpdatingQuery(operator, inputs, url=url, folder=folder, parallelism=parallelism)
+        kept = [
+            rows.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in given.columns))
+            for given, rows in zip(operator.inputs, inputs, strict=True)
+        ]
+        refuse_clock_reads(
+            apply_closed_query(inputs[0].sparkSession, kept, operator), operator.position
+        )
+        return query
     except (AnalysisException, ParseException) as error:
         for given, rows in zip(operator.inputs, inputs, strict=True):
             for each in given.columns:

@@ -18,6 +18,7 @@ from pyspark.sql.types import TimestampType
 
 from resurgence.connectors.contract import BAD_POSITION, Source
 from resurgence.engine.observed import observed
+from resurgence.engine.planning_time import reads_planning_time, with_planning_time
 from resurgence.engine.spark_errors import translate
 from resurgence.errors import SqlError
 from resurgence.graph.model import CHANGE, EVENT_TIME, Column, SourceOperator, WatermarkSpec
@@ -67,10 +68,16 @@ class SourceReader:
         self.source = source
         self._columns = operator.columns
         self._watermark = operator.watermark
+        self._reads_time = reads_planning_time(operator)
 
-    def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> Reading:
+    def read(
+        self, spark: SparkSession, input_range: InputRange, parallelism: int, time: int
+    ) -> Reading:
+        """`time` is when the epoch was planned, in microseconds."""
         rows = self.source.read(spark, input_range, parallelism)
         may_be_bad = BAD_POSITION in rows.columns
+        if self._reads_time:
+            rows = with_planning_time(rows, time)
         rows = with_generated(rows, self._columns)
         measures = []
         if self._watermark is not None:
@@ -94,14 +101,20 @@ def event_time(watermark: WatermarkSpec) -> str:
     return f"`{watermark.event_time}` AS `{EVENT_TIME}`"
 
 
+def read_shape(spark: SparkSession, operator: SourceOperator) -> DataFrame:
+    """No rows of what a source's computed columns are computed over."""
+    columns = [f"`{each.name}` {each.type}" for each in operator.read_columns]
+    if operator.is_updating:
+        columns.append(f"`{CHANGE}` INT")
+    rows = spark.createDataFrame([], ", ".join(columns))
+    return with_planning_time(rows, 0) if reads_planning_time(operator) else rows
+
+
 def source_shape(spark: SparkSession, operator: SourceOperator) -> DataFrame:
     """No rows of a source, with its columns and event time. Raises an SqlError at the place of a
     computed column that Spark refuses, or that is event time and no TIMESTAMP.
     """
-    columns = [f"`{each.name}` {each.type}" for each in operator.read_columns]
-    if operator.is_updating:
-        columns.append(f"`{CHANGE}` INT")
-    shape = with_generated(spark.createDataFrame([], ", ".join(columns)), operator.columns)
+    shape = with_generated(read_shape(spark, operator), operator.columns)
     if operator.watermark is None:
         return shape
     column = next(each for each in operator.columns if each.name == operator.watermark.event_time)

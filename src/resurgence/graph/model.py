@@ -21,6 +21,11 @@ EVENT_TIME = "__event_time"
 a window it is the window's last microsecond.
 """
 
+PLANNED_AT = "__planned_at"
+"""The hidden column that expressions read the planning time of the epoch from. The engine adds it to
+the input of every operator whose expressions name it.
+"""
+
 CHANGE = "__change"
 """The hidden column of an updating result: 1 for a row that came, -1 for one that went. Over any
 number of epochs, the rows that came less those that went are the batch answer so far.

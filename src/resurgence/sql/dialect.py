@@ -89,6 +89,10 @@ class MetadataColumnConstraint(exp.Expression, exp.ColumnConstraintKind):
     """`METADATA FROM 'key'`: the column is not in the record, but beside it."""
 
 
+class PlanningTime(exp.Expression, exp.Func):
+    """The planning time of the epoch that evaluates it; `this` is the function that asks for it."""
+
+
 class ResurgenceParser(FlinkSyntax):
     """Spark's parser with the differences that the module's text gives."""
 
@@ -97,6 +101,10 @@ class ResurgenceParser(FlinkSyntax):
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
         **{name: SparkParser.FUNCTION_PARSERS[name] for name in _KEPT_FUNCTION_PARSERS},
         **FlinkSyntax.FLINK_FUNCTION_PARSERS,
+    }
+    NO_PAREN_FUNCTIONS: ClassVar = {
+        **SparkParser.NO_PAREN_FUNCTIONS,
+        TokenType.LOCALTIMESTAMP: exp.Localtimestamp,
     }
     NO_PAREN_FUNCTION_PARSERS: ClassVar = {
         name: parse

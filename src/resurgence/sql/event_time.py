@@ -12,6 +12,7 @@ from sqlglot import exp
 from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.model import Column, WatermarkSpec
 from resurgence.ids import OperatorId
+from resurgence.sql.dialect import PlanningTime
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.intervals import interval_micros
 from resurgence.sql.parse import Script
@@ -69,6 +70,9 @@ class EventTime:
                 f"event time is '{column.name}' by the WATERMARK clause and '{named.name}' here",
                 "leave one of them out",
             )
+        for each in clause.expression.find_all(PlanningTime):
+            hint = "leave WATERMARK out: windows then use processing time"
+            raise self.script.error(each, f"a watermark cannot be made of {each.name}()", hint)
         expression = _with_interval(clause.expression)
         row = Relation(OperatorId(""), attributes(self.columns), has_event_time=False)
         return WatermarkSpec(

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import EVENT_TIME
-from resurgence.sql.dialect import to_spark
+from resurgence.graph.model import EVENT_TIME, PLANNED_AT
+from resurgence.sql.dialect import PlanningTime, to_spark
 from resurgence.sql.functions import REFUSED_AGGREGATES, Call, FunctionCatalog
 from resurgence.sql.intervals import spark_interval
 from resurgence.sql.parse import Script
-from resurgence.sql.relation import Relation, reference
+from resurgence.sql.relation import Relation, RowKind, reference
 from resurgence.sql.types import spark_type
 
 _REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
@@ -73,6 +73,9 @@ class Expressions:
         def step(each: exp.Expr) -> exp.Expr:
             if not belongs_to_over(each):
                 self.check(each)
+            if isinstance(each, PlanningTime):
+                self.require_append_only(each, relation)
+                return exp.column(PLANNED_AT, quoted=True)
             if isinstance(each, exp.Column):
                 attribute, path = relation.resolve(each, self.script)
                 return reference(attribute, path)
@@ -86,6 +89,13 @@ class Expressions:
             return each
 
         return node.transform(step, copy=True)
+
+    def require_append_only(self, node: PlanningTime, relation: Relation) -> None:
+        """Refuse the planning time over a changelog."""
+        if relation.kind is RowKind.UPDATING:
+            message = f"{node.name}() is not supported over a changelog: a retraction would get another value"
+            hint = "call it over an append-only stream, before rows are aggregated or joined"
+            raise self.script.error(node, message, hint)
 
     def binds(self, node: exp.Expr, relation: Relation) -> bool:
         """Whether all names of the expression are those of the relation."""

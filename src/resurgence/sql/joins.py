@@ -17,7 +17,7 @@ from sqlglot import exp
 
 from resurgence.errors import SqlError
 from resurgence.graph.model import EVENT_TIME, Expression, UpdatingInput
-from resurgence.sql.dialect import to_spark
+from resurgence.sql.dialect import PlanningTime, to_spark
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.intervals import offset_micros
 from resurgence.sql.operators import Operators
@@ -193,6 +193,9 @@ class Joins:
         if on is None:
             hint = "add ON a.key = b.key; for windows, a.window = b.window"
             raise self._error(node, "a join needs a condition", hint)
+        for each in on.find_all(PlanningTime):
+            message = f"{each.name}() is not supported in the condition of a join"
+            raise self._error(each, message, "compute it as a column in a subquery of FROM")
         return self.expressions.bound(on, both)
 
     def equality(self, part: exp.Expr, left: Relation, right: Relation) -> Iterator[Equality]:

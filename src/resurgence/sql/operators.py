@@ -14,7 +14,9 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from resurgence.errors import SqlError
 from resurgence.graph.model import (
+    PLANNED_AT,
     AggregateCall,
     ClosedQueryOperator,
     Column,
@@ -147,6 +149,14 @@ class Operators:
         aggregates: tuple[AggregateCall, ...] | None = None,
     ) -> OperatorId:
         """Rows that are kept by event time are not kept by the time of their epochs as well."""
+        if f"`{PLANNED_AT}`" in sql:
+            # The query is answered again whenever one of its rows changes.
+            raise SqlError(
+                "the planning time, as in now(), is not supported in a query whose result changes",
+                line=position.line,
+                column=position.column,
+                hint="compute it as a column in a subquery of FROM",
+            )
         operator = UpdatingQueryOperator(
             id=_PENDING,
             inputs=inputs,

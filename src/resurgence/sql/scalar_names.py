@@ -4,8 +4,8 @@ A name that Spark has keeps Spark's meaning; the exceptions are arguments that S
 cannot mean (`regexp_like` with flags, `date_part('epoch', ...)`, `encode(x, 'hex')`). A function of
 the user's comes before all of them.
 
-What gives another answer when an epoch is run again (a clock, a die, the way in which rows were
-dealt to tasks) is refused here, too: the output of a replay must be the same.
+`determinism` has the functions of the clock and the calls that are refused because a replay would
+give other rows.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 
 from sqlglot import exp
 
+from resurgence.sql.determinism import bare_word, check_cast, reproducible_call
 from resurgence.sql.json_functions import (
     JSON_FUNCTIONS,
     arrow_of_lambda,
@@ -109,36 +110,6 @@ _FROM_1 = "counts_from_1"
 right behind the call counts as it does where the function comes from.
 """
 
-_REPLAY = "an epoch that is run again would give other rows"
-_CLOCK = (f"reads the clock: {_REPLAY}", "use event time, a column of the table")
-_DICE = (f"gives a random value: {_REPLAY}", "derive it from columns, as in md5(column)")
-_DEALING = (
-    f"depends on how rows are dealt to tasks: {_REPLAY}",
-    "number rows where they are made",
-)
-_REFUSED_CALLS = {
-    **dict.fromkeys(
-        _names("""
-            clock_timestamp curdate current_date current_time current_timestamp localtime
-            localtimestamp now statement_timestamp today transaction_timestamp wallclock
-        """),
-        _CLOCK,
-    ),
-    **dict.fromkeys(
-        _names("""
-            gen_random_uuid rand randn random randstr shuffle uniform uuid uuidv4 uuidv7
-        """),
-        _DICE,
-    ),
-    **dict.fromkeys(
-        _names("""
-            input_file_block_length input_file_block_start input_file_name
-            monotonically_increasing_id spark_partition_id
-        """),
-        _DEALING,
-    ),
-}
-_CLOCK_NODES = (exp.CurrentDate, exp.CurrentTimestamp, exp.CurrentTime, exp.CurrentDatetime)
 _REFUSED_NODES: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (
         exp.AtTimeZone,
@@ -163,14 +134,21 @@ def spark_names(statement: exp.Expr, script: Script, is_own: Callable[[str], boo
         meant = _meant(node, script, is_own)
         if meant is node:
             continue
-        if isinstance(node, exp.Anonymous | exp.JSONValue) and isinstance(node.parent, exp.Select):
-            name = node.name.lower() if isinstance(node, exp.Anonymous) else "json_value"
+        name = _called(node)
+        if name and isinstance(node.parent, exp.Select):
             meant = placed(exp.alias_(meant, name, quoted=True), node)
         if node is tree:
             tree = meant
         else:
             node.replace(meant)
     return tree
+
+
+def _called(node: exp.Expr) -> str | None:
+    """The name of the function that a node calls, if it calls one by name."""
+    if isinstance(node, exp.JSONValue):
+        return "json_value"
+    return node.name.lower() if isinstance(node, exp.Anonymous) else bare_word(node)
 
 
 def _innermost_first(tree: exp.Expr) -> Iterator[exp.Expr]:
@@ -181,8 +159,10 @@ def _meant(node: exp.Expr, script: Script, is_own: Callable[[str], bool]) -> exp
     for kind, message, hint in _REFUSED_NODES:
         if isinstance(node, kind):
             raise script.error(node, message, hint)
-    if isinstance(node, _CLOCK_NODES):
-        raise script.error(node, f"{node.sql_name().lower()} {_CLOCK[0]}", _CLOCK[1])
+    if isinstance(node, exp.Cast | exp.TryCast):
+        check_cast(node, script)
+    if word := bare_word(node):
+        return reproducible_call(word, [], node, script) or node
     if isinstance(node, exp.JSONExtract | exp.JSONExtractScalar):
         return json_arrow(node, script)
     if isinstance(node, exp.JSONValue):
@@ -210,9 +190,8 @@ def _meant(node: exp.Expr, script: Script, is_own: Callable[[str], bool]) -> exp
 
 def _meant_call(node: exp.Anonymous, script: Script) -> exp.Expr:
     name, arguments = node.name.lower(), node.expressions
-    if name in _REFUSED_CALLS or (name == "unix_timestamp" and not arguments):
-        reason, hint = _REFUSED_CALLS.get(name, _CLOCK)
-        raise script.error(node, f"{name}() {reason}", hint)
+    if (clock := reproducible_call(name, arguments, node, script)) is not None:
+        return clock
     if name in _RENAMED:
         return call(_RENAMED[name], node, *arguments)
     if name in TEXT_FUNCTIONS:

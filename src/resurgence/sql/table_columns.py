@@ -14,7 +14,7 @@ from resurgence.ids import OperatorId
 from resurgence.sql.dialect import MetadataColumnConstraint
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.parse import Script
-from resurgence.sql.relation import Attribute, Relation
+from resurgence.sql.relation import Attribute, Relation, RowKind
 from resurgence.sql.types import spark_type
 
 K = TypeVar("K", bound=exp.Expr)
@@ -28,6 +28,7 @@ class TableColumns:
     connector: ConnectorSpec
     role: Role
     expressions: Expressions
+    is_changelog: bool = False
 
     @property
     def script(self) -> Script:
@@ -176,7 +177,8 @@ class TableColumns:
                     " are read",
                     "write its expression here",
                 )
-        row = Relation(OperatorId(""), attributes(read), has_event_time=False)
+        kind = RowKind.UPDATING if self.is_changelog else RowKind.APPENDED
+        row = Relation(OperatorId(""), attributes(read), has_event_time=False, kind=kind)
         generated = Expression(
             name=column.name,
             sql=self.expressions.sql(node.unnest(), row),

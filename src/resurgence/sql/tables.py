@@ -100,7 +100,8 @@ class Declarations:
             else self._role(create, connector, options)
         )
         nodes = tuple(schema.expressions) if schema else ()
-        written = TableColumns(nodes, connector, role, self.expressions)
+        is_changelog = "format" in options and options["format"].value == "debezium_json"
+        written = TableColumns(nodes, connector, role, self.expressions, is_changelog)
         columns = written.columns(named)
         watermark = self._watermark(written, columns, self._time_fields(options))
         ttl_micros = self._ttl_micros(options) if role is Role.LOOKUP else 0

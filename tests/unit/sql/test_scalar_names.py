@@ -53,21 +53,6 @@ def test_a_lambda_stays_one_where_one_is_taken(compiled: Compile) -> None:
 @pytest.mark.parametrize(
     ("query", "column", "message", "hint"),
     [
-        ("SELECT now() FROM plain", 8, "now() reads the clock", "event time"),
-        ("SELECT a, current_timestamp FROM plain", 11, "reads the clock", "event time"),
-        ("SELECT current_timestamp() FROM plain", 8, "reads the clock", "event time"),
-        ("SELECT a FROM plain WHERE current_date > b", 27, "reads the clock", "event time"),
-        ("SELECT unix_timestamp() FROM plain", 8, "unix_timestamp() reads the clock", ""),
-        ("SELECT 1 + random() FROM plain", 12, "random() gives a random value", "md5(column)"),
-        ("SELECT rand(1) FROM plain", 8, "rand() gives a random value", "md5(column)"),
-        ("SELECT upper(uuid()) FROM plain", 14, "uuid() gives a random value", "md5(column)"),
-        ("SELECT gen_random_uuid() FROM plain", 8, "gives a random value", "md5(column)"),
-        (
-            "SELECT monotonically_increasing_id() FROM plain",
-            8,
-            "how rows are dealt to tasks",
-            "number rows",
-        ),
         ("SELECT array_element(tags) FROM rides", 8, "takes 2 arguments, not 1", "(a, i)"),
         ("SELECT array_length(tags, 2) FROM rides", 8, "no dimension but 1", "element_at"),
         ("SELECT b AT TIME ZONE 'UTC' FROM plain", 8, "AT TIME ZONE", "from_utc_timestamp"),
