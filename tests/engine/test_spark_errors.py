@@ -111,6 +111,27 @@ def test_a_value_that_an_expression_cannot_take_is_the_users_to_mend(
     assert error.retry_hint is RetryHint.NO_RETRY
 
 
+PER_NAME = "SELECT tumble(INTERVAL '1 minute') AS w, id, count(*) AS n FROM events GROUP BY w, id"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "(SELECT n FROM b WHERE b.w = a.w)",
+        "(SELECT b.n + 1 FROM b WHERE b.w = a.w AND b.id >= a.id)",
+    ],
+)
+def test_a_scalar_subquery_with_several_rows_is_the_users_to_fix(
+    spark: SparkSession, tmp_path: Path, value: str
+) -> None:
+    query = f"WITH a AS ({PER_NAME}), b AS ({PER_NAME}) SELECT a.id, {value} AS n FROM a"
+    failed = translate(failure(job_of(spark, tmp_path, query).open()))
+    assert isinstance(failed, ExpressionFailed)
+    assert failed.domain is ErrorDomain.USER
+    assert failed.message == "a scalar subquery returned more than one row"
+    assert "max()" in failed.hint
+
+
 @pytest.mark.parametrize("damage", ["missing", "shorter", "flipped"])
 def test_a_damaged_state_file_is_named_when_its_window_closes(
     spark: SparkSession, tmp_path: Path, damage: str

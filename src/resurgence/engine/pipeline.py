@@ -211,7 +211,13 @@ def _checked_closed_query(
 def apply_lookup_join(rows: DataFrame, table: DataFrame, operator: LookupJoinOperator) -> DataFrame:
     """Each row with what it meets in the table. Spark decides how, by the table's size."""
     found = table.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in operator.found))
-    return rows.join(found, F.expr(operator.on.sql), operator.join)
+    if operator.scalar is None:
+        return rows.join(found, F.expr(operator.on.sql), operator.join)
+    given: dict[str, Any] = {"rows": rows, "found": found}
+    scalar = f"(SELECT {operator.scalar.sql} FROM {{found}} WHERE {operator.on.sql})"
+    return rows.sparkSession.sql(
+        f"SELECT *, {scalar} AS `{operator.scalar.name}` FROM {{rows}}", **given
+    )
 
 
 def _checked_lookup_join(

@@ -241,6 +241,13 @@ def _python_crashed(text: str) -> ResurgenceError:
 
 _JAVA: tuple[tuple[re.Pattern[str], Callable[[str], ResurgenceError]], ...] = (
     (
+        re.compile(r"\[SCALAR_SUBQUERY_TOO_MANY_ROWS\]"),
+        lambda _: ExpressionFailed(
+            "a scalar subquery returned more than one row",
+            hint="add a condition that leaves one row, or select an aggregate such as max()",
+        ),
+    ),
+    (
         re.compile(
             r"java\.lang\.OutOfMemoryError|UNABLE_TO_ACQUIRE_MEMORY|SparkOutOfMemoryError"
             r"|exited with code 52\b"

@@ -227,7 +227,7 @@ class LookupSpec(Value):
     ttl_micros: int
 
 
-LookupJoinKind = Literal["inner", "left", "left_semi", "left_anti"]
+LookupJoinKind = Literal["inner", "left", "left_semi", "left_anti", "scalar"]
 
 
 class LookupJoinOperator(Value):
@@ -244,10 +244,12 @@ class LookupJoinOperator(Value):
     table: LookupSpec
     join: LookupJoinKind
     """Left: a row that meets none stays, with nulls. Left semi and left anti: rows that meet one, or
-    none, stay as they are.
+    none, stay as they are. Scalar: every row stays, with the value that `scalar` gives for it.
     """
     on: Expression
     found: tuple[Expression, ...]
+    scalar: Expression | None = None
+    """Over the columns that are found: a value of the one row, or an aggregate of all."""
 
 
 class SinkOperator(Value):

@@ -57,15 +57,20 @@ class Correlation:
         """
         inner, values, parts = _opened(select)
         relation = self.rows(inner)
-        is_lookup = isinstance(relation, LookupRelation)
-        own = [each for each in parts if not is_lookup and self._is_own(each, relation)]
-        if (
-            not is_lookup
-            and len(own) == len(parts)
-            and all(self._is_own(each, relation) for each in values)
+        if not isinstance(relation, LookupRelation) and all(
+            self._is_own(each, relation) for each in (*parts, *values)
         ):
             return None
         refuse_unread(select, _READ, self.expressions.script, place)
+        return self.parts(select)
+
+    def parts(self, select: exp.Select) -> Correlated:
+        """The parts of a subquery, whether or not it refers to the query around it."""
+        inner, values, parts = _opened(select)
+        relation = self.rows(inner)
+        own: list[exp.Expr] = []
+        if not isinstance(relation, LookupRelation):
+            own = [each for each in parts if self._is_own(each, relation)]
         if own:
             inner.set("where", exp.Where(this=exp.and_(*own)))
             relation = self.rows(inner)

@@ -22,8 +22,9 @@ from resurgence.sql.types import spark_type
 _REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     (
         (exp.Query, exp.Exists, exp.SubqueryPredicate),
-        "subqueries inside expressions are not supported yet",
-        "compute it in a subquery of FROM",
+        "a subquery cannot stand here",
+        "scalar subqueries stand in the select list and in WHERE; IN, EXISTS and their negations in"
+        " WHERE, joined to the rest by AND",
     ),
     (
         (exp.Window,),
@@ -53,7 +54,7 @@ _REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
 
 
 _OVER = "over"
-"""Marks the nodes that belong to a function with OVER where it may stand."""
+"""Marks the nodes that belong to a function with OVER, or to an aggregate, where it may stand."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,17 @@ class Expressions:
             for star in function.expressions if isinstance(function, exp.Anonymous) else []:
                 if isinstance(star, exp.Star):
                     star.meta[_OVER] = True
+        return copy
+
+    def with_aggregates(self, node: exp.Expr) -> exp.Expr:
+        """A copy of an expression in which aggregates may stand: what belongs to them is marked."""
+        copy = node.copy()
+        for each in copy.find_all(exp.Anonymous):
+            if self.call_kind(each) is Call.AGGREGATE:
+                each.meta[_OVER] = True
+                for part in (each.parent, *each.expressions):
+                    if isinstance(part, exp.Filter | exp.Distinct | exp.Star):
+                        part.meta[_OVER] = True
         return copy
 
     def _check_frame(self, window: exp.Window) -> None:

@@ -53,7 +53,7 @@ class Joins:
         """The relation of all columns of both that are read: others would be kept for nobody."""
         kind = self._kind(node)
         read = None if self.read is None else self.read | names_in(node)
-        left, right = _apart(left.only(read), "l"), _apart(right.only(read), "r")
+        left, right = apart(left.only(read), "l"), apart(right.only(read), "r")
         both = Relation(
             operator=left.operator,
             attributes=(*left.attributes, *right.attributes),
@@ -66,7 +66,7 @@ class Joins:
         ]
         shown = _shown(left, right, kind, [each.name for each in node.args.get("using") or []])
         closed = left.kind is RowKind.CLOSED and right.kind is RowKind.CLOSED
-        if closed and any(_same_window(each, left, right) for each in equalities):
+        if closed and any(is_same_window(each, left, right) for each in equalities):
             joined = self._closed(left, right, kind, condition, node, shown)
             return replace(joined, unread=both.unread)
         keep_micros = self._keep_micros(condition, left, right)
@@ -92,8 +92,8 @@ class Joins:
         time = "`l_time`" if one_sided else "coalesce(`l_time`, `r_time`)"
         sql = (
             f"SELECT {', '.join(columns)}, {time} AS `{EVENT_TIME}` "
-            f"FROM (SELECT {_renamed(left, 'l')} FROM {{input_0}}) "
-            f"{kind} JOIN (SELECT {_renamed(right, 'r')} FROM {{input_1}}) ON {to_spark(condition)}"
+            f"FROM (SELECT {renamed(left, 'l')} FROM {{input_0}}) "
+            f"{kind} JOIN (SELECT {renamed(right, 'r')} FROM {{input_1}}) ON {to_spark(condition)}"
         )
         operator = self.operators.closed_query(
             (left.operator, right.operator), sql, self.expressions.script.position(node)
@@ -327,7 +327,7 @@ def _either(left: Relation, right: Relation, kind: str) -> tuple[Told, ...]:
     )
 
 
-def _apart(relation: Relation, letter: str) -> Relation:
+def apart(relation: Relation, letter: str) -> Relation:
     """The same relation, with columns that cannot be taken for those of the other side."""
     attributes = tuple(
         _Renamed(
@@ -338,6 +338,7 @@ def _apart(relation: Relation, letter: str) -> Relation:
             window=each.window,
             outer_window=each.outer_window,
             is_event_time=each.is_event_time,
+            is_hidden=each.is_hidden,
             original=column_sql(each),
         )
         for number, each in enumerate(relation.attributes)
@@ -357,7 +358,7 @@ def _original(attribute: Attribute) -> str:
     return attribute.original
 
 
-def _renamed(side: Relation, letter: str) -> str:
+def renamed(side: Relation, letter: str) -> str:
     """A side's columns under their new names, and its event time."""
     columns = [f"{_original(each)} AS `{each.column}`" for each in side.attributes]
     return ", ".join([*columns, f"`{EVENT_TIME}` AS `{letter}_time`"])
@@ -386,7 +387,7 @@ def _is_over(node: exp.Expr, side: Relation) -> bool:
     return bool(names) and names <= columns
 
 
-def _same_window(equality: Equality, left: Relation, right: Relation) -> bool:
+def is_same_window(equality: Equality, left: Relation, right: Relation) -> bool:
     """Whether two rows that fit this belong to the same window."""
     one = left.told(to_spark(equality.left.unnest()), or_null=True)
     # Were both missing, null would be null whatever windows the two rows are of.

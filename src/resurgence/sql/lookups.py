@@ -8,6 +8,7 @@ another table than when it came; such rows are refused.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from sqlglot import exp
@@ -79,14 +80,7 @@ class LookupJoins:
         version = node.this.args.get("version")
         if version is not None and not _is_processing_time(version.expression):
             self.expressions.bound(version.expression, left)
-        if left.kind is RowKind.UPDATING:
-            raise self._error(
-                node,
-                "rows that may be taken back cannot be looked up: the table may have changed when"
-                " a row is taken back",
-                f"join '{right.spec.name}' before rows are aggregated or joined, or do that in a"
-                " window",
-            )
+        self._refuse_changes(left, right, node)
         found = _apart(right, left)
         both = replace(left, attributes=(*left.attributes, *found.attributes))
         joins = Joins(self.expressions, self.operators)
@@ -108,15 +102,41 @@ class LookupJoins:
                 sql=to_spark(condition),
                 position=self.expressions.script.position(node),
             ),
-            tuple(
-                Expression(name=made.column, sql=column_sql(each))
-                for made, each in zip(found.attributes, right.attributes, strict=True)
-            ),
+            self._found(found, right),
         )
         if join in ("left_semi", "left_anti"):
             return replace(left, operator=operator)
         joined = replace(both, operator=operator)
         return self._without_doubles(joined, found, node) if node.args.get("using") else joined
+
+    def scalar(
+        self,
+        left: Relation,
+        right: LookupRelation,
+        value: exp.Expr,
+        conditions: Sequence[exp.Expr],
+        name: str,
+        node: exp.Expr,
+    ) -> Relation:
+        """The rows of the left, each with the one value that a subquery over the table gives for it."""
+        self._refuse_changes(left, right, node)
+        found = _apart(right, left)
+        both = replace(left, attributes=(*left.attributes, *found.attributes))
+        position = self.expressions.script.position(node)
+        operator = self.operators.lookup_join(
+            left.operator,
+            right.spec,
+            "scalar",
+            Expression(
+                name="on",
+                sql=self.expressions.sql(exp.and_(*conditions, exp.true()), both),
+                position=position,
+            ),
+            self._found(found, right),
+            Expression(name=name, sql=self.expressions.sql(value, both), position=position),
+        )
+        hidden = Attribute(name, name, is_hidden=True)
+        return replace(left, operator=operator, attributes=(*left.attributes, hidden))
 
     def refused(self, relation: LookupRelation, node: exp.Expr) -> SqlError:
         """For a lookup table that stands where rows come from."""
@@ -125,6 +145,23 @@ class LookupJoins:
             node,
             f"table '{name}' is looked up: no rows come from it by themselves",
             f"put the stream first, {_EXAMPLE.format(table=name)}",
+        )
+
+    def _refuse_changes(self, left: Relation, right: LookupRelation, node: exp.Expr) -> None:
+        if left.kind is RowKind.UPDATING:
+            raise self._error(
+                node,
+                "rows that may be taken back cannot be looked up: the table may have changed when"
+                " a row is taken back",
+                f"join '{right.spec.name}' before rows are aggregated or joined, or do that in a"
+                " window",
+            )
+
+    def _found(self, found: Relation, right: LookupRelation) -> tuple[Expression, ...]:
+        """The table's columns under the names that they have in a join."""
+        return tuple(
+            Expression(name=made.column, sql=column_sql(each))
+            for made, each in zip(found.attributes, right.attributes, strict=True)
         )
 
     def _join(self, node: exp.Join, right: LookupRelation) -> LookupJoinKind:

@@ -175,9 +175,10 @@ class Operators:
         join: LookupJoinKind,
         on: Expression,
         found: tuple[Expression, ...],
+        scalar: Expression | None = None,
     ) -> OperatorId:
         operator = LookupJoinOperator(
-            id=_PENDING, input=source, table=table, join=join, on=on, found=found
+            id=_PENDING, input=source, table=table, join=join, on=on, found=found, scalar=scalar
         )
         return self._add_by_digest("lookup", operator)
 
@@ -303,7 +304,7 @@ class Operators:
             read = None
         elif isinstance(operator, LookupJoinOperator):
             # Columns of the input go through as they are.
-            read = None if needed is None else needed | _names(operator.on.sql)
+            read = None if needed is None else needed | _names(_lookup_conditions(operator))
         for fed in inputs_of(operator):
             definition = [*definition, *self._lineage(self._operators[fed], read)]
         return definition
@@ -312,13 +313,19 @@ class Operators:
 def _lookup_definition(operator: LookupJoinOperator, needed: set[str] | None) -> list[Any]:
     """What is found depends on the name of the table, and not on where it is."""
     types = {f"`{each.name}`": each.type for each in operator.table.columns}
-    in_condition = _names(operator.on.sql)
+    in_condition = _names(_lookup_conditions(operator))
     found = [
         [each.name, each.sql, types[each.sql]]
         for each in operator.found
         if needed is None or each.name in needed | in_condition
     ]
-    return ["lookup", slug(operator.table.name), operator.join, operator.on.sql, *found]
+    name = slug(operator.table.name)
+    return ["lookup", name, operator.join, *_lookup_conditions(operator), *found]
+
+
+def _lookup_conditions(operator: LookupJoinOperator) -> list[str]:
+    """The expressions over columns of both sides."""
+    return [operator.on.sql, *([operator.scalar.sql] if operator.scalar else [])]
 
 
 def _names(definition: object) -> set[str]:

@@ -43,6 +43,8 @@ class Attribute:
     """What it tells where it is not null: its side of an outer join may be missing."""
     is_event_time: bool = False
     """It is the event time of its row."""
+    is_hidden: bool = False
+    """The planner made it; `*` does not show it."""
 
 
 class RowKind(Enum):
@@ -180,7 +182,7 @@ class Relation:
         names = [
             each.name
             for each in (*self.attributes, *self.unread)
-            if table is None or (each.table or "").lower() == table.lower()
+            if not each.is_hidden and (table is None or (each.table or "").lower() == table.lower())
         ]
         if len(parts) > 1:
             message = f"'{parts[0]}' is neither a table of this query nor a column"

@@ -20,6 +20,7 @@ from resurgence.sql.lookups import LookupJoins, LookupRelation, check_version
 from resurgence.sql.operators import Operators
 from resurgence.sql.projection import Item, carried, filtered, named_items, star_items, told_by
 from resurgence.sql.relation import WINDOW_TYPE, Attribute, Relation, WindowPart, column_sql
+from resurgence.sql.scalar_subqueries import ScalarSubqueries
 from resurgence.sql.set_operations import SetOperations
 from resurgence.sql.spelling import with_aliases, with_condition, with_windows
 from resurgence.sql.subqueries import Subqueries
@@ -79,6 +80,9 @@ class Selects:
             hint = "as in QUALIFY row_number() OVER (PARTITION BY key ORDER BY at DESC) = 1"
             raise self._error(distinct, "DISTINCT ON is not supported", hint)
         source = self._subqueries(select, lookup).applied(select, self._from(select, lookup))
+        select, source = ScalarSubqueries(
+            self.expressions, self.operators, lambda query: self._rows(query, lookup)
+        ).applied(select, source)
         select = with_aliases(select, source, self.expressions)
         if is_aggregated(select, self.expressions):
             groups = Aggregation(
@@ -245,7 +249,7 @@ class Selects:
         listed = tuple(
             each
             for each in source.attributes
-            if table is None or (each.table or "").lower() == table.lower()
+            if not each.is_hidden and (table is None or (each.table or "").lower() == table.lower())
         )
         for each in star.args.get("except_") or []:
             attribute, path = replace(source, attributes=listed).resolve(each, script)

@@ -187,7 +187,43 @@ def test_unknown_names_are_refused_with_a_suggestion(
             28,
             "WITH TOTALS is not supported",
         ),
-        ("SELECT (SELECT 1) FROM rides", 8, "subqueries inside expressions"),
+        ("SELECT (SELECT 1) FROM rides", 8, "a scalar subquery is a SELECT with FROM"),
+        (
+            "SELECT (SELECT a, b FROM plain) FROM rides",
+            8,
+            "a scalar subquery selects one column",
+        ),
+        (
+            "SELECT (SELECT max(a) FROM plain) FROM rides",
+            8,
+            "a scalar subquery must be over rows of the same window, or over a lookup table",
+        ),
+        (
+            f"SELECT (SELECT max(n) FROM (SELECT count(*) AS n {HOURLY})) FROM (SELECT window {HOURLY})",
+            8,
+            "a scalar subquery must be over rows of the same window, or over a lookup table",
+        ),
+        (
+            f"SELECT (SELECT first(n) FROM (SELECT window, count(*) AS n {HOURLY}) i"
+            f" WHERE i.window = o.window) FROM (SELECT window {HOURLY}) o",
+            16,
+            "first() cannot stand in a scalar subquery",
+        ),
+        (
+            "SELECT (SELECT a FROM plain ORDER BY a) FROM rides",
+            29,
+            "ORDER BY is not supported in a scalar subquery",
+        ),
+        (
+            "SELECT kind FROM rides WHERE driver = 1 OR driver IN (SELECT a FROM plain)",
+            55,
+            "a subquery cannot stand here",
+        ),
+        (
+            "SELECT EXISTS (SELECT 1 FROM plain) FROM rides",
+            8,
+            "a subquery cannot stand here",
+        ),
         (
             "INSERT INTO anything SELECT a FROM plain WHERE NOT EXISTS"
             " (SELECT 1 FROM rides WHERE driver = a)",
@@ -351,7 +387,7 @@ def test_missing_event_time_comes_with_the_way_out(refusal: Refusal) -> None:
         (
             "SELECT tumble('1 hour') AS w, (SELECT max(a) FROM plain) AS m FROM rides GROUP BY w",
             31,
-            "subqueries inside expressions",
+            "a scalar subquery cannot stand in the select list of a grouped query",
         ),
         ("SELECT at::time FROM rides", 12, "there is no type 'TIME'"),
         (
