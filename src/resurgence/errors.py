@@ -175,6 +175,12 @@ class SinkError(ResurgenceError):
     domain = ErrorDomain.EXTERNAL
 
 
+class SinkConflict(UserError):
+    """A sink holds epochs that the state does not know, or knows over other input."""
+
+    code = "sink.conflict"
+
+
 class DamagedState(ResurgenceError):
     """A state file, or a record of a checkpoint, is not what its digest says."""
 

@@ -27,6 +27,7 @@ from pyspark.sql import SparkSession
 
 from resurgence import errors
 from resurgence.config import settings_from
+from resurgence.connectors.contract import CoveredInput, SourceSpan, StagedOutput
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
 from resurgence.connectors.tasks import ArrowFunction
@@ -34,7 +35,7 @@ from resurgence.engine.session import start_session
 from resurgence.engine.spark_errors import gone, translate
 from resurgence.engine.user_functions import register_functions
 from resurgence.errors import OutOfMemory, ResurgenceError, SourceError, SparkGone
-from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 from resurgence.sql import compile_pipeline
 from resurgence.storage.object_store import ObjectStore
 from resurgence.storage.parquet import read_bins
@@ -278,7 +279,16 @@ def _(ground: Ground) -> None:
     job, rows = JobIdentity("j" * 8), ground.spark.range(1)
     staged = sink.stage(rows, job, Epoch(1), Generation(1))
     sink.discard(staged)
-    sink.commit(job, Epoch(1), staged)
+    sink.commit(job, Epoch(1), staged, CoveredInput(sources={}))
+
+
+@case("a sink holds an epoch over other input", "sink.json holds epoch 1 over other input")
+def _(ground: Ground) -> None:
+    sink = SingleFileSink({"path": str(ground.folder / "sink.json"), "format": "json"})
+    for end in (1000, 1500):
+        span = SourceSpan(start={"line": 0}, end={"line": end})
+        covered = CoveredInput(sources={OperatorId("source-in"): span})
+        sink.commit(JobIdentity("k" * 8), Epoch(1), StagedOutput(), covered)
 
 
 @case("a system around us does not answer", "^ConnectionRefusedError: .*Connection refused$")

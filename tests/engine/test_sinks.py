@@ -3,20 +3,34 @@
 from __future__ import annotations
 
 import fcntl
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
-from resurgence.connectors.contract import Sink, StagedFile, StagedOutput
+from resurgence.connectors.contract import (
+    CoveredInput,
+    Sink,
+    SinkMemory,
+    SourceSpan,
+    StagedFile,
+    StagedOutput,
+)
 from resurgence.connectors.filesystem import FilesystemSink
 from resurgence.connectors.single_file import SingleFileSink
-from resurgence.errors import SinkError
-from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.errors import SinkConflict, SinkError
+from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 from resurgence.storage.object_store import ObjectStore
 
 JOB, OTHER = JobIdentity("a1b2c3d4e5f6"), JobIdentity("f6e5d4c3b2a1")
+
+
+def covering(epoch: int, rows: int = 1000) -> CoveredInput:
+    """The input of an epoch, if each has so many rows."""
+    span = SourceSpan(start={"line": (epoch - 1) * rows}, end={"line": epoch * rows})
+    return CoveredInput(sources={OperatorId("source-in"): span})
 
 
 class Target:
@@ -63,7 +77,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
 def test_what_is_staged_is_seen_only_after_commit(target: Target) -> None:
     staged = target.stage(1, "a\n", "b\n")
     assert not target.is_file or not (target.hidden.parent / "out.json").exists()
-    target.open().commit(JOB, Epoch(1), staged)
+    target.open().commit(JOB, Epoch(1), staged, covering(1))
     assert target.visible() == ["a", "b"]
     assert target.staged() == []
 
@@ -71,23 +85,23 @@ def test_what_is_staged_is_seen_only_after_commit(target: Target) -> None:
 def test_a_commit_that_is_done_twice_is_done_once(target: Target) -> None:
     first, second = target.stage(1, "a\n"), target.stage(2, "b\n", "c\n")
     for epoch, staged in ((1, first), (1, first), (2, second), (2, second)):
-        target.open().commit(JOB, Epoch(epoch), staged)
+        target.open().commit(JOB, Epoch(epoch), staged, covering(epoch))
     assert target.visible() == ["a", "b", "c"]
 
 
 def test_a_zombie_that_commits_an_old_epoch_again_changes_nothing(target: Target) -> None:
     first = target.stage(1, "a\n")
-    target.open().commit(JOB, Epoch(1), first)
-    target.open().commit(JOB, Epoch(2), target.stage(2, "b\n"))
-    target.open().commit(JOB, Epoch(1), first)
-    target.open().commit(JOB, Epoch(1), target.stage(1, "other\n", generation=2))
+    target.open().commit(JOB, Epoch(1), first, covering(1))
+    target.open().commit(JOB, Epoch(2), target.stage(2, "b\n"), covering(2))
+    target.open().commit(JOB, Epoch(1), first, covering(1))
+    target.open().commit(JOB, Epoch(1), target.stage(1, "other\n", generation=2), covering(1))
     assert target.visible() == ["a", "b"]
     assert target.staged() == []
 
 
 def test_a_replay_with_other_files_leaves_what_was_committed(target: Target) -> None:
-    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n", "b\n"))
-    target.open().commit(JOB, Epoch(1), target.stage(1, "b\na\n", generation=2))
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n", "b\n"), covering(1))
+    target.open().commit(JOB, Epoch(1), target.stage(1, "b\na\n", generation=2), covering(1))
     assert target.visible() == ["a", "b"]
     assert target.staged() == []
 
@@ -106,16 +120,16 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, target: Target, staged: StagedOut
         patched.setattr(FilesystemSink, "_publish", stop)
         patched.setattr(SingleFileSink, "_write", stop)
         with pytest.raises(Stop):
-            target.open().commit(JOB, Epoch(2), staged)
+            target.open().commit(JOB, Epoch(2), staged, covering(2))
 
 
 def test_a_replay_completes_the_commit_that_was_begun_and_not_its_own(
     monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
-    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"), covering(1))
     interrupt(monkeypatch, target, target.stage(2, "b\n", "c\n"))
     assert target.visible() == ["a"]
-    target.open().commit(JOB, Epoch(2), target.stage(2, "c\nb\n", generation=2))
+    target.open().commit(JOB, Epoch(2), target.stage(2, "c\nb\n", generation=2), covering(2))
     assert target.visible() == ["a", "b", "c"]
     assert target.staged() == []
 
@@ -124,18 +138,18 @@ def test_a_sweep_keeps_what_a_commit_that_was_begun_still_needs(
     monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
     """The checkpoint of the epoch may be lost meanwhile: then it is replayed, after a sweep."""
-    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"), covering(1))
     interrupt(monkeypatch, target, target.stage(2, "b\n", "c\n"))
     target.stage(3, "never sealed\n")
     target.open().sweep(JOB, Epoch(9))
     assert target.staged() == ["0000000002-1-0", "0000000002-1-1"]
-    target.open().commit(JOB, Epoch(2), target.stage(2, "c\nb\n", generation=2))
+    target.open().commit(JOB, Epoch(2), target.stage(2, "c\nb\n", generation=2), covering(2))
     assert target.visible() == ["a", "b", "c"]
     assert target.staged() == []
 
 
 def test_discard_and_sweep_remove_what_will_never_be_seen(target: Target) -> None:
-    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"), covering(1))
     kept = target.stage(2, "other job\n", job=OTHER)
     discarded = target.stage(2, "b\n")
     target.open().discard(discarded)
@@ -147,18 +161,18 @@ def test_discard_and_sweep_remove_what_will_never_be_seen(target: Target) -> Non
 
 
 def test_an_epoch_without_output_leaves_what_is_there(target: Target) -> None:
-    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
-    target.open().commit(JOB, Epoch(2), StagedOutput())
-    target.open().commit(JOB, Epoch(3), target.stage(3, "c\n"))
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"), covering(1))
+    target.open().commit(JOB, Epoch(2), StagedOutput(), covering(2))
+    target.open().commit(JOB, Epoch(3), target.stage(3, "c\n"), covering(3))
     assert target.visible() == ["a", "c"]
 
 
 def test_commits_of_one_epoch_at_the_same_time_agree(target: Target) -> None:
-    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"), covering(1))
     attempts = [target.stage(2, "b\n", "c\n", generation=each) for each in range(8)]
     with ThreadPoolExecutor(8) as threads:
         committed = [
-            threads.submit(target.open().commit, JOB, Epoch(2), each)
+            threads.submit(target.open().commit, JOB, Epoch(2), each, covering(2))
             for each in (*attempts, *attempts)
         ]
         for each in committed:
@@ -168,9 +182,11 @@ def test_commits_of_one_epoch_at_the_same_time_agree(target: Target) -> None:
 
 
 def test_a_new_job_begins_a_single_file_anew_and_adds_to_a_folder(target: Target) -> None:
-    target.open().commit(JOB, Epoch(1), target.stage(1, "a long line of the old job\n"))
-    target.open().commit(OTHER, Epoch(1), target.stage(1, "new\n", job=OTHER))
-    target.open().commit(OTHER, Epoch(2), target.stage(2, "newer\n", job=OTHER))
+    target.open().commit(
+        JOB, Epoch(1), target.stage(1, "a long line of the old job\n"), covering(1)
+    )
+    target.open().commit(OTHER, Epoch(1), target.stage(1, "new\n", job=OTHER), covering(1))
+    target.open().commit(OTHER, Epoch(2), target.stage(2, "newer\n", job=OTHER), covering(2))
     new = ["new", "newer"]
     assert sorted(target.visible()) == (
         new if target.is_file else ["a long line of the old job", *new]
@@ -181,9 +197,9 @@ def test_a_commit_that_comes_after_a_newer_epoch_adds_nothing_to_a_single_file(
     tmp_path: Path,
 ) -> None:
     target = Target(tmp_path, "single_file")
-    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"))
-    target.open().commit(JOB, Epoch(3), target.stage(3, "c\n"))
-    target.open().commit(JOB, Epoch(2), target.stage(2, "b\n"))
+    target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"), covering(1))
+    target.open().commit(JOB, Epoch(3), target.stage(3, "c\n"), covering(3))
+    target.open().commit(JOB, Epoch(2), target.stage(2, "b\n"), covering(2))
     assert target.visible() == ["a", "c"]
     assert target.staged() == []
 
@@ -194,7 +210,7 @@ def test_a_single_file_is_written_by_one_committer_at_a_time(tmp_path: Path) -> 
     with ThreadPoolExecutor(1) as threads:
         with (target.hidden / "lock").open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            committed = threads.submit(target.open().commit, JOB, Epoch(1), staged)
+            committed = threads.submit(target.open().commit, JOB, Epoch(1), staged, covering(1))
             with pytest.raises(TimeoutError):
                 committed.result(timeout=0.2)
             assert not (tmp_path / "out.json").exists()
@@ -204,8 +220,8 @@ def test_a_single_file_is_written_by_one_committer_at_a_time(tmp_path: Path) -> 
 
 def test_a_new_job_without_output_empties_a_single_file(tmp_path: Path) -> None:
     target = Target(tmp_path, "single_file")
-    target.open().commit(JOB, Epoch(1), target.stage(1, "old\n"))
-    target.open().commit(OTHER, Epoch(1), StagedOutput())
+    target.open().commit(JOB, Epoch(1), target.stage(1, "old\n"), covering(1))
+    target.open().commit(OTHER, Epoch(1), StagedOutput(), covering(1))
     assert target.visible() == []
 
 
@@ -213,12 +229,14 @@ def test_staged_output_that_someone_removed_is_missed(target: Target) -> None:
     staged = target.stage(1, "a\n", "b\n")
     target.open().discard(staged)
     with pytest.raises(SinkError, match=r"was staged for .* and is gone"):
-        target.open().commit(JOB, Epoch(1), staged)
+        target.open().commit(JOB, Epoch(1), staged, covering(1))
 
 
 def committed(target: Target, *epochs: int) -> None:
     for epoch in epochs:
-        target.open().commit(JOB, Epoch(epoch), target.stage(epoch, f"{epoch}\n", f"and {epoch}\n"))
+        target.open().commit(
+            JOB, Epoch(epoch), target.stage(epoch, f"{epoch}\n", f"and {epoch}\n"), covering(epoch)
+        )
 
 
 def lines(*epochs: int) -> list[str]:
@@ -275,11 +293,70 @@ def test_a_zombie_commits_nothing_of_a_retracted_epoch(target: Target) -> None:
     target.open().retract(JOB, Epoch(1), Epoch(3))
     assert target.staged() == []
     staged = target.stage(2, "zombie\n", generation=7)
-    target.open().commit(JOB, Epoch(2), staged)
+    target.open().commit(JOB, Epoch(2), staged, covering(2))
     assert target.visible() == lines(1)
     committed(target, 4)
-    target.open().commit(JOB, Epoch(2), target.stage(2, "zombie\n", generation=8))
+    target.open().commit(JOB, Epoch(2), target.stage(2, "zombie\n", generation=8), covering(2))
     assert target.visible() == lines(1, 4)
+
+
+def test_a_sink_recalls_its_newest_epoch_and_the_input_of_those_asked_for(target: Target) -> None:
+    assert target.open().recall(JOB, {Epoch(1)}) == SinkMemory()
+    committed(target, 1, 2, 3)
+    target.open().commit(JOB, Epoch(4), StagedOutput(), covering(4))
+    recalled = target.open().recall(JOB, {Epoch(2), Epoch(4)})
+    assert recalled == SinkMemory(newest=Epoch(3), inputs={Epoch(2): covering(2)})
+    assert target.open().recall(OTHER, {Epoch(2)}) == SinkMemory()
+
+
+@pytest.mark.parametrize("sink", [SingleFileSink, FilesystemSink])
+def test_to_recall_makes_no_folder(
+    tmp_path: Path, sink: type[SingleFileSink | FilesystemSink]
+) -> None:
+    opened = sink({"path": str(tmp_path / "absent" / "out"), "format": "json"})
+    assert opened.recall(JOB, ()) == SinkMemory()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_retraction_is_recalled_and_its_numbers_stay_spent(target: Target) -> None:
+    committed(target, 1, 2, 3)
+    target.open().retract(JOB, Epoch(1), Epoch(5))
+    recalled = target.open().recall(JOB, ())
+    assert recalled == SinkMemory(newest=Epoch(5), retracted=((Epoch(2), Epoch(5)),))
+
+
+def test_an_epoch_over_other_input_is_refused_and_what_is_there_stays(target: Target) -> None:
+    committed(target, 1, 2)
+    for epoch in (1, 2):
+        staged = target.stage(epoch, "other\n", generation=2)
+        with pytest.raises(SinkConflict, match=f"holds epoch {epoch} over other input") as raised:
+            target.open().commit(JOB, Epoch(epoch), staged, covering(epoch, 1500))
+        assert "line 1500" in raised.value.message
+        assert "resurgence rollback" in raised.value.hint
+    assert target.visible() == lines(1, 2)
+
+
+def test_a_record_without_input_is_known_by_its_number_alone(target: Target) -> None:
+    """Older releases wrote no input."""
+    committed(target, 1, 2)
+    for record in target.hidden.rglob("epochs/*.json"):
+        content = json.loads(record.read_text())
+        del content["input"]
+        record.write_text(json.dumps(content))
+    assert target.open().recall(JOB, {Epoch(2)}) == SinkMemory(newest=Epoch(2))
+    staged = target.stage(2, "other\n", generation=2)
+    target.open().commit(JOB, Epoch(2), staged, covering(2, 1500))
+    assert target.visible() == lines(1, 2)
+
+
+def test_the_newest_epoch_is_never_forgotten(target: Target) -> None:
+    committed(target, 1, 2, 3)
+    target.open().forget(JOB, Epoch(3))
+    assert target.open().recall(JOB, {Epoch(2), Epoch(3)}).inputs == {Epoch(3): covering(3)}
+    target.open().forget(JOB, Epoch(1000))
+    assert target.open().recall(JOB, ()).newest == 3
+    committed(target, 1001)
+    assert target.visible() == lines(1, 2, 3, 1001)
 
 
 def test_rows_staged_by_spark_are_hidden_from_readers_until_committed(
@@ -288,11 +365,11 @@ def test_rows_staged_by_spark_are_hidden_from_readers_until_committed(
     folder = tmp_path / "out"
     sink = FilesystemSink({"path": str(folder), "format": "parquet"})
     first, second = spark.range(0, 10, 1, 2), spark.range(10, 15, 1, 1)
-    sink.commit(JOB, Epoch(1), sink.stage(first, JOB, Epoch(1), Generation(1)))
+    sink.commit(JOB, Epoch(1), sink.stage(first, JOB, Epoch(1), Generation(1)), covering(1))
     staged = sink.stage(second, JOB, Epoch(2), Generation(1))
     assert (staged.rows, len(staged.files)) == (5, 1)
     assert spark.read.parquet(str(folder)).count() == 10
     assert len(list(folder.glob("**/*.parquet"))) == 2
-    sink.commit(JOB, Epoch(2), staged)
+    sink.commit(JOB, Epoch(2), staged, covering(2))
     assert sorted(row.id for row in spark.read.parquet(str(folder)).collect()) == list(range(15))
     assert sink.stage(spark.range(0), JOB, Epoch(3), Generation(1)) == StagedOutput()

@@ -24,7 +24,7 @@ from resurgence.cli.service_client import DEFAULT_SERVER, ServiceClient
 from resurgence.cli.service_flags import KeyFile, Server, ask
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, Name, answer, open_job
 from resurgence.clock import SystemClock
-from resurgence.connectors.registry import make_sink
+from resurgence.connectors.registry import make_sink, newest_held
 from resurgence.control.metadata import stored_sql
 from resurgence.control.rollback_preview import preview_rollback
 from resurgence.errors import ConfigError, UserError
@@ -33,6 +33,7 @@ from resurgence.graph.secrets import concealer_for, is_masked
 from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.state.backend import StateBackend
 from resurgence.state.ownership import owner_here
+from resurgence.state.protocol import dead_ranges, is_dead
 from resurgence.state.records import OwnerKind, RollbackRecord
 
 
@@ -135,31 +136,46 @@ def roll_back(
     _show(rollback_answer(preview))
     if not accept_duplicates:
         preview.require_no_duplicates()
+    before = backend.newest_claim()
+    directory = before.directory if before is not None else None
+    is_here = directory is None or Path(directory).is_dir()
+    held = _newest_held(backend, graph, directory) if is_here else NO_EPOCH
+    known = preview.undone[1] if preview.undone else to_epoch
+    if held > known and not is_dead(held, dead_ranges(backend.rollbacks())):
+        print(f"epochs up to {held}, which only the sinks have a record of, are retracted, too")
     if dry_run:
         print("nothing was changed")
         return 0
     now = SystemClock().now()
-    before = backend.newest_claim()
-    directory = before.directory if before is not None else None
     claim = backend.claim_generation(
         now, permit=lambda newest: _require_free(backend, newest), directory=directory
     )
-    record = backend.record_rollback(claim, to_epoch, now)
+    record = backend.record_rollback(claim, to_epoch, now, held)
     if to_epoch != NO_EPOCH and not backend.is_committed(to_epoch):
         print(
             f"epoch {to_epoch} is not committed yet: the next run commits it, and retracts the rest"
         )
-    elif directory is not None and not Path(directory).is_dir():
+    elif not is_here:
         print(f"the job ran in {directory}, which is not here: the next run retracts the output")
     else:
-        with contextlib.chdir(directory) if directory else contextlib.nullcontext():
-            _retract(backend, graph, record)
+        _retract(backend, graph, record, directory)
     print(f"rolled back: the next run goes on with epoch {record.highest_epoch + 1}")
     return 0
 
 
-def _retract(backend: StateBackend, graph: Graph, record: RollbackRecord) -> None:
-    with concealer_for(each.options for each in graph.sinks()).over_errors():
+def _newest_held(backend: StateBackend, graph: Graph, directory: str | None) -> Epoch:
+    identity, _ = backend.identity()
+    with contextlib.chdir(directory) if directory else contextlib.nullcontext():
+        return newest_held(graph, backend.store.url, backend.paths.job, identity)
+
+
+def _retract(
+    backend: StateBackend, graph: Graph, record: RollbackRecord, directory: str | None
+) -> None:
+    with (
+        contextlib.chdir(directory) if directory else contextlib.nullcontext(),
+        concealer_for(each.options for each in graph.sinks()).over_errors(),
+    ):
         for each in graph.sinks():
             sink = make_sink(each, backend.store.url, backend.paths.job)
             sink.retract(record.job, record.to_epoch, record.highest_epoch)

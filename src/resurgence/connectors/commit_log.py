@@ -4,23 +4,29 @@ The first to create an epoch's record fixes what that epoch's output is; everyon
 whoever restores the job, completes that record instead of their own. So an epoch that is replayed
 after a fallback, perhaps with its rows dealt to other files, can never become visible twice or in
 two mixed versions. A retraction after a rollback is a record, too.
+
+A record names the input that the epoch covers. Records written by older releases do not; those
+epochs are known by their numbers alone.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
+from resurgence.connectors.contract import CoveredInput, SinkMemory
 from resurgence.errors import ObjectMissing, SinkError
-from resurgence.ids import Epoch, JobIdentity
+from resurgence.ids import NO_EPOCH, Epoch, JobIdentity
 from resurgence.storage.object_store import ObjectStore
 
-_PRUNE_EVERY = 50
-
-RECORDS_KEPT = 101
-"""One more than the most checkpoints that can be kept: whatever can be replayed has its record."""
+CLOSED_EPOCHS = 101
+"""Of the epochs that a rollback declared dead, so many are closed. A fenced process can only hold
+one that no later epoch was begun after, so the newest ones are enough.
+"""
+_INPUT = "input"
 
 
 @dataclass(frozen=True)
@@ -59,41 +65,63 @@ class CommitLog:
         self._store.delete(path for path in past if path not in needed)
 
     def _fixed_files(self, job: JobIdentity, epoch: Epoch) -> list[JsonValue]:
-        try:
-            files = self._read(self._path(job, epoch)).get("files")
-        except ObjectMissing:
-            return []
+        files = (self.fixed(job, epoch) or {}).get("files")
         return files if isinstance(files, list) else []
 
     def fix(
-        self, job: JobIdentity, epoch: Epoch, content: dict[str, JsonValue]
+        self,
+        job: JobIdentity,
+        epoch: Epoch,
+        content: dict[str, JsonValue],
+        covered: CoveredInput,
     ) -> dict[str, JsonValue]:
         """The content of an epoch: this one if it is the first, else the one that was fixed
         before.
         """
         path = self._path(job, epoch)
-        content = {"version": 1, **content}
-        if not self._store.create(path, json.dumps(content).encode()):
-            return self._read(path)
-        if epoch % _PRUNE_EVERY == 0:
-            self._prune(job)
-        return content
+        content = {"version": 1, **content, _INPUT: covered.model_dump(mode="json")}
+        if self._store.create(path, json.dumps(content).encode()):
+            return content
+        return self._read(path)
 
-    def _prune(self, job: JobIdentity) -> None:
-        """Delete what is older than all that can be replayed or retracted. Epochs that were
-        retracted do not count, their numbers are spent.
-        """
+    def fixed(self, job: JobIdentity, epoch: Epoch) -> dict[str, JsonValue] | None:
+        """The content of an epoch, if it was fixed."""
+        try:
+            return self._read(self._path(job, epoch))
+        except ObjectMissing:
+            return None
+
+    def covered(self, content: Mapping[str, JsonValue]) -> CoveredInput | None:
+        """The input that an epoch's content covers; None if it does not say."""
+        try:
+            return CoveredInput.model_validate(content[_INPUT]) if _INPUT in content else None
+        except ValidationError as error:
+            raise SinkError(
+                f"a commit record in {self._store.url}/{self._folder} is damaged: its input cannot be read",
+                hint="Restore the records of the sink from a backup.",
+            ) from error
+
+    def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
+        """The newest epoch on record, all retractions, and the input of some epochs."""
         records = self._records(job)
-        marks = [each for each in records if each.after is not None]
-        living = [
-            each.epoch
-            for each in records
-            if each.after is None
-            and not any((mark.after or 0) < each.epoch <= mark.epoch for mark in marks)
-        ]
-        if len(living) > RECORDS_KEPT:
-            oldest = living[-RECORDS_KEPT]
-            self._store.delete(each.path for each in records if each.epoch < oldest)
+        asked = [each.epoch for each in records if each.after is None and each.epoch in epochs]
+        return SinkMemory(
+            newest=records[-1].epoch if records else NO_EPOCH,
+            inputs={
+                epoch: covered
+                for epoch in asked
+                if (covered := self.covered(self.fixed(job, epoch) or {})) is not None
+            },
+            retracted=tuple(
+                (Epoch(each.after + 1), each.epoch) for each in records if each.after is not None
+            ),
+        )
+
+    def forget(self, job: JobIdentity, before: Epoch) -> None:
+        """Delete the records of epochs before one. The newest record stays: it says which numbers
+        are spent, and where the output ends.
+        """
+        self._store.delete(each.path for each in self._records(job)[:-1] if each.epoch < before)
 
     def latest(self, job: JobIdentity) -> tuple[Epoch, dict[str, JsonValue]] | None:
         """The newest epoch that was fixed, or up to which was retracted, and its content."""
@@ -114,9 +142,9 @@ class CommitLog:
         self, job: JobIdentity, after: Epoch, up_to: Epoch, content: dict[str, JsonValue]
     ) -> None:
         """Close the epochs after one up to another: a zombie that still comes to commit one of them
-        finds that it has no output. None is further behind than what can be replayed.
+        finds that it has no output.
         """
-        dead = range(max(after, up_to - RECORDS_KEPT) + 1, up_to + 1)
+        dead = range(max(after, up_to - CLOSED_EPOCHS) + 1, up_to + 1)
         for epoch in dead:
             self._store.create(self._path(job, Epoch(epoch)), _closed(content))
         staged = self._staged(job).items()

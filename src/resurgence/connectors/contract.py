@@ -7,20 +7,28 @@ A sink takes an epoch's rows in two steps. `stage` makes them durable and invisi
 their own. `commit` makes them visible and may be called again, by anyone, for the same (job,
 epoch): what was committed first stays. `discard` and `sweep` remove what was staged and will never
 be committed. `retract` takes back what a rollback has declared dead.
+
+An epoch's number alone does not say what was committed: a state dir that was restored from a backup
+counts the same numbers again, over other input. So a sink records with each commit the input that
+it covers, and `recall` returns what it recorded. The engine compares that with the state before it
+runs the first epoch, and `commit` compares it once more. A sink that keeps nothing of its own, such
+as a terminal, recalls nothing and cannot be compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
 from pydantic import BaseModel, ConfigDict
 from pyspark.sql import DataFrame, SparkSession
 
-from resurgence.errors import BadRecord
-from resurgence.ids import Epoch, Generation, JobIdentity
-from resurgence.state.records import InputRange, Offset
+from resurgence.errors import BadRecord, SinkConflict
+from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, OperatorId
+from resurgence.state.protocol import EpochRange
+from resurgence.state.records import InputRange, Offset, Part
 
 BAD_POSITION = "__bad_position"
 """A source that can meet bad records marks them here, with their position; good rows have null."""
@@ -82,6 +90,69 @@ def merged_output(parts: Iterable[StagedOutput]) -> StagedOutput:
     )
 
 
+class SourceSpan(Part):
+    """What an epoch read of one source."""
+
+    start: Offset
+    end: Offset
+
+
+class CoveredInput(Part):
+    """The input that an epoch's output was computed from.
+
+    Offsets identify it. The planning time and the flags of a range do not belong to it: they say
+    when and why the epoch was cut there.
+    """
+
+    sources: dict[OperatorId, SourceSpan]
+
+    @classmethod
+    def of(cls, inputs: Mapping[OperatorId, InputRange]) -> CoveredInput:
+        """The part of an epoch's recorded input that identifies it."""
+        return cls(
+            sources={
+                operator: SourceSpan(start=each.start, end=each.end)
+                for operator, each in inputs.items()
+            }
+        )
+
+    def __str__(self) -> str:
+        return "; ".join(
+            f"{operator} from {_brief(each.start)} to {_brief(each.end)}"
+            for operator, each in sorted(self.sources.items())
+        )
+
+
+def _brief(offset: Offset) -> str:
+    return ", ".join(f"{name} {value}" for name, value in offset.items())
+
+
+@dataclass(frozen=True)
+class SinkMemory:
+    """What a sink recorded of a job."""
+
+    newest: Epoch = NO_EPOCH
+    """The highest epoch that was ever committed or retracted. It is never forgotten."""
+    inputs: dict[Epoch, CoveredInput] = field(default_factory=dict)
+    """Of the epochs that were asked for: the input that their output covers. An epoch without
+    output, or of an older release, is missing.
+    """
+    retracted: tuple[EpochRange, ...] = ()
+
+
+def require_same_input(
+    place: str, epoch: Epoch, held: CoveredInput | None, covered: CoveredInput
+) -> None:
+    """Refuse to commit an epoch that the sink holds over other input. None: it is not known."""
+    if held not in (None, covered):
+        raise SinkConflict(
+            f"{place} holds epoch {epoch} over other input than the epoch to commit: it covers "
+            f"{held}, not {covered}",
+            hint="Check whether another copy of this state dir is running. Retract the epoch with "
+            f"`resurgence rollback` to an epoch before {epoch}, or choose another --name and another path.",
+        )
+
+
 class Sink(Protocol):
     """Where rows go."""
 
@@ -98,8 +169,18 @@ class Sink(Protocol):
         """Make an epoch's rows durable, and invisible."""
         ...
 
-    def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
-        """Make them visible, once, however often this is called."""
+    def commit(
+        self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
+    ) -> None:
+        """Make them visible, once, however often this is called, and record the input that they
+        cover. Raises SinkConflict if the epoch was committed over other input.
+        """
+        ...
+
+    def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
+        """What was recorded of a job's commits, with the input of some epochs. A sink without a
+        memory returns an empty one.
+        """
         ...
 
     def discard(self, staged: StagedOutput) -> None:
@@ -108,6 +189,12 @@ class Sink(Protocol):
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
         """Remove what the job staged for epochs up to this one, which are all committed."""
+        ...
+
+    def forget(self, job: JobIdentity, before: Epoch) -> None:
+        """Drop the records of epochs before one, which can neither be replayed nor retracted any
+        more. The newest record stays, however old it is.
+        """
         ...
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:

@@ -7,12 +7,18 @@ holds the job and the epoch. A file appears whole or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from pydantic import JsonValue
 from pyspark.sql import DataFrame
 
 from resurgence.connectors.commit_log import CommitLog
-from resurgence.connectors.contract import StagedOutput
+from resurgence.connectors.contract import (
+    CoveredInput,
+    SinkMemory,
+    StagedOutput,
+    require_same_input,
+)
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.errors import ObjectMissing, SinkError
 from resurgence.ids import Epoch, Generation, JobIdentity
@@ -52,10 +58,14 @@ class FilesystemSink:
         prefix = self._log.staged_prefix(job, epoch, generation)
         return stage_files(rows, self._format, self._url, prefix, self._keys)
 
-    def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
+    def commit(
+        self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
+    ) -> None:
         if not staged.files:
             return
-        content = self._log.fix(job, epoch, {"files": [each.path for each in staged.files]})
+        files: list[JsonValue] = [each.path for each in staged.files]
+        content = self._log.fix(job, epoch, {"files": files}, covered)
+        require_same_input(self._url, epoch, self._log.covered(content), covered)
         fixed = content["files"]
         if not isinstance(fixed, list):
             raise SinkError(
@@ -67,11 +77,17 @@ class FilesystemSink:
             StagedOutput(files=tuple(each for each in staged.files if each.path not in fixed))
         )
 
+    def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
+        return SinkMemory() if is_missing_folder(self._url) else self._log.recall(job, epochs)
+
     def discard(self, staged: StagedOutput) -> None:
         self._store.delete(each.path for each in staged.files)
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
         self._log.sweep(job, epoch)
+
+    def forget(self, job: JobIdentity, before: Epoch) -> None:
+        self._log.forget(job, before)
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
         if is_missing_folder(self._url):

@@ -17,8 +17,8 @@ from resurgence.connectors.terminal import BlackholeSink, StdoutSink
 from resurgence.errors import ConfigError, UserError
 from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
 from resurgence.graph.model import Graph, LookupSpec, SinkOperator, SourceOperator
-from resurgence.graph.secrets import open_options, shown_value
-from resurgence.ids import JobName
+from resurgence.graph.secrets import concealer_for, open_options, shown_value
+from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName
 from resurgence.storage.object_store import storage_url
 
 _JSON = OptionSpec(choices=("json", "debezium_json"), default="json")
@@ -170,6 +170,17 @@ def _sink(operator: SinkOperator, given: Mapping[str, str], state_url: str, job:
     if operator.connector == "blackhole":
         return BlackholeSink()
     raise ConfigError(f"'{operator.connector}' is not a sink")
+
+
+def newest_held(graph: Graph, state_url: str, job: JobName, identity: JobIdentity) -> Epoch:
+    """The highest epoch that any sink has committed or retracted for a job. A rollback must
+    declare all up to it dead, also if the state has no record of it.
+    """
+    newest = NO_EPOCH
+    for sink in graph.sinks():
+        with concealer_for([sink.options]).over_errors():
+            newest = max(newest, make_sink(sink, state_url, job).recall(identity, ()).newest)
+    return newest
 
 
 def make_lookup(spec: LookupSpec) -> LookupTable:

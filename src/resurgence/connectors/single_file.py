@@ -14,7 +14,7 @@ import codecs
 import fcntl
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,7 +28,12 @@ from pyspark.sql import functions as F
 
 from resurgence.connectors import debezium_json, json_lines
 from resurgence.connectors.commit_log import CommitLog
-from resurgence.connectors.contract import StagedOutput
+from resurgence.connectors.contract import (
+    CoveredInput,
+    SinkMemory,
+    StagedOutput,
+    require_same_input,
+)
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.connectors.tasks import ArrowFunction
 from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGone, UserError
@@ -264,7 +269,9 @@ class SingleFileSink:
         prefix = self._log.staged_prefix(job, epoch, generation)
         return stage_files(rows, self._format, self._url, prefix, self._keys)
 
-    def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
+    def commit(
+        self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
+    ) -> None:
         with self._locked():
             latest = self._log.latest(job)
             if latest is None or (latest[0] < epoch and staged.files):
@@ -273,18 +280,27 @@ class SingleFileSink:
                     "length": sum(each.bytes for each in staged.files),
                     "files": [each.path for each in staged.files],
                 }
-                latest = epoch, self._log.fix(job, epoch, content)
+                latest = epoch, self._log.fix(job, epoch, content, covered)
+            fixed = latest[1] if latest[0] == epoch else self._log.fixed(job, epoch)
+            held = None if fixed is None else self._log.covered(fixed)
+            require_same_input(str(self._path), epoch, held, covered)
             if latest[0] == epoch:
                 files = [str(each) for each in _list(latest[1], "files")]
                 self._write(_number(latest[1], "offset"), _number(latest[1], "length"), files)
                 self._store.delete(files)
         self.discard(staged)
 
+    def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
+        return SinkMemory() if is_missing_folder(self._url) else self._log.recall(job, epochs)
+
     def discard(self, staged: StagedOutput) -> None:
         self._store.delete(each.path for each in staged.files)
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
         self._log.sweep(job, epoch)
+
+    def forget(self, job: JobIdentity, before: Epoch) -> None:
+        self._log.forget(job, before)
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
         if is_missing_folder(self._url):

@@ -7,12 +7,12 @@ showing an epoch and the record of it shows it again. `blackhole` computes every
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
-from resurgence.connectors.contract import StagedOutput
+from resurgence.connectors.contract import CoveredInput, SinkMemory, StagedOutput
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.storage.object_store import shared_store
@@ -40,13 +40,19 @@ class StdoutSink:
         prefix = f"{self._folder}/{epoch:010}-{generation}"
         return stage_files(rows, self._format, self._url, prefix, self._keys)
 
-    def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
+    def commit(
+        self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
+    ) -> None:
         store = shared_store(self._url)
         for each in staged.files:
             if store.size(each.path) is not None:
                 sys.stdout.buffer.write(store.read(each.path))
         sys.stdout.flush()
         self.discard(staged)
+
+    def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
+        """It has no memory: a terminal cannot be asked what it has shown."""
+        return SinkMemory()
 
     def discard(self, staged: StagedOutput) -> None:
         shared_store(self._url).delete(each.path for each in staged.files)
@@ -55,6 +61,9 @@ class StdoutSink:
         store = shared_store(self._url)
         listed = [each.path for each in store.list(self._folder)]
         store.delete(path for path in listed if int(path.rsplit("/", 1)[1][:10]) <= epoch)
+
+    def forget(self, job: JobIdentity, before: Epoch) -> None:
+        """Nothing was recorded."""
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
         """What was printed stays printed."""
@@ -77,14 +86,23 @@ class BlackholeSink:
         ).save()
         return StagedOutput(rows=int(counted.get["rows"]))
 
-    def commit(self, job: JobIdentity, epoch: Epoch, staged: StagedOutput) -> None:
+    def commit(
+        self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
+    ) -> None:
         """Nothing was kept."""
+
+    def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
+        """It has no memory."""
+        return SinkMemory()
 
     def discard(self, staged: StagedOutput) -> None:
         """Nothing was kept."""
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
         """Nothing was kept."""
+
+    def forget(self, job: JobIdentity, before: Epoch) -> None:
+        """Nothing was recorded."""
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
         """Nothing was kept."""

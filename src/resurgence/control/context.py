@@ -18,6 +18,7 @@ from pydantic import JsonValue
 
 from resurgence.clock import Clock
 from resurgence.config import Settings
+from resurgence.connectors.registry import newest_held
 from resurgence.control.background import in_thread
 from resurgence.control.events import EventLog
 from resurgence.control.failure import (
@@ -34,7 +35,7 @@ from resurgence.control.running_job_model import RunningJobModel
 from resurgence.control.workforce import Hand, Origin, Workforce
 from resurgence.errors import JobHeld, UserError
 from resurgence.graph.model import Graph
-from resurgence.ids import NO_GENERATION, Generation, JobName, WorkerId
+from resurgence.ids import NO_GENERATION, Epoch, Generation, JobIdentity, JobName, WorkerId
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.ownership import LEASE, Sighting
@@ -264,8 +265,9 @@ class JobContext:
         self.claim = await self._claimed(now)
         event: dict[str, JsonValue] = {"run": desired.run}
         try:
+            held = await in_thread(self._newest_held, self.claim.job)
             record = await in_thread(
-                self.backend.record_rollback, self.claim, desired.reset_epoch, now
+                self.backend.record_rollback, self.claim, desired.reset_epoch, now, held
             )
         except UserError as error:
             # The request was checked, but retention may have removed the checkpoint since. The job
@@ -279,6 +281,12 @@ class JobContext:
         self.damaged = frozenset()
         await self.save()
         self.events.emit(kind, **event)
+
+    def _newest_held(self, job: JobIdentity) -> Epoch:
+        """The newest epoch of the job's sinks, which the state may have no record of."""
+        definition = self.definition
+        graph = self.graph or definition.compile(definition.sql)
+        return newest_held(graph, definition.state_url, definition.name, job)
 
     async def _claimed(self, now: datetime) -> GenerationRecord:
         abandoned = threading.Event()

@@ -14,12 +14,13 @@ from datetime import UTC, datetime, timedelta
 
 from resurgence.clock import Clock
 from resurgence.config import Settings
-from resurgence.connectors.contract import Source, StagedOutput, merged_output
+from resurgence.connectors.contract import CoveredInput, Source, StagedOutput, merged_output
 from resurgence.engine.compaction import TableCompaction
 from resurgence.engine.execution import EpochWork, Execution
 from resurgence.engine.failing_input import FailingInput
 from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.profile import EpochProfile
+from resurgence.engine.sink_agreement import recorded_inputs, require_agreement
 from resurgence.errors import IncompatibleState, ResurgenceError
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.backend import StateBackend
@@ -126,6 +127,7 @@ class Engine:
         """
         self._enter("restore")
         kept = self._judge_edits()
+        self._compare_sinks()
         now = self._clock.now()
         for operator_id, source in self._pipeline.sources.items():
             if operator_id not in kept:
@@ -153,6 +155,15 @@ class Engine:
         self.finished = self._plan.finished and kept.issuperset(self._offsets)
         self._enter("idle")
 
+    def _compare_sinks(self) -> None:
+        """Raise SinkConflict if a sink holds what the state has no record of: before anything is
+        run, so that nothing is skipped or written twice.
+        """
+        known = recorded_inputs(self._plan)
+        for operator in self._graph.sinks():
+            held = self._pipeline.sinks[operator.id].recall(self._plan.job, known.keys())
+            require_agreement(operator.table, self._plan, held)
+
     def _retract(self) -> None:
         """Take back the output of epochs that were rolled back, as long as nothing follows on
         them.
@@ -168,6 +179,11 @@ class Engine:
         """
         for sink in self._pipeline.sinks.values():
             sink.sweep(self._plan.job, epoch)
+
+    def forget(self, before: Epoch) -> None:
+        """Have the sinks drop the records of epochs that no kept checkpoint leads to."""
+        for sink in self._pipeline.sinks.values():
+            sink.forget(self._plan.job, before)
 
     def _first_offset(self, operator_id: OperatorId, source: Source, now: datetime) -> Offset:
         """Where a source begins of which the checkpoint knows nothing: where it began before, if
@@ -381,7 +397,7 @@ class Engine:
                 if recorded is not None and recorded.committed:
                     sink.discard(together)
                 else:
-                    sink.commit(self._plan.job, epoch, together)
+                    sink.commit(self._plan.job, epoch, together, CoveredInput.of(inputs))
         self._faults.hit(FaultPoint.SINK_COMMITTED, epoch)
         with profile.measure("storage"):
             self._backend.record_committed(

@@ -384,9 +384,14 @@ class StateBackend:
         return record if claim.rollback == number else None
 
     def record_rollback(
-        self, claim: GenerationRecord, to_epoch: Epoch, now: datetime
+        self,
+        claim: GenerationRecord,
+        to_epoch: Epoch,
+        now: datetime,
+        held: Epoch = NO_EPOCH,
     ) -> RollbackRecord:
-        """Declare dead all that came after a checkpoint, or everything (epoch 0).
+        """Declare dead all that came after a checkpoint, or everything (epoch 0). `held` is the
+        newest epoch of the job's sinks: it is above all others if the state is an older copy.
 
         Nothing may run under `claim`. It is spent: the rollback counts by claiming the generation
         after it, so whoever goes on claims again. Raises Retired, with no effect, if someone else
@@ -415,7 +420,7 @@ class StateBackend:
             number=self._last_rollback() + 1,
             to_epoch=to_epoch,
             highest_epoch=max(
-                (*epochs, *written, *(each.highest_epoch for each in rollbacks)), default=NO_EPOCH
+                (held, *epochs, *written, *(each.highest_epoch for each in rollbacks))
             ),
             generation=Generation(claim.generation + 1),
             recorded_at=now,

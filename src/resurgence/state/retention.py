@@ -30,6 +30,8 @@ class Deletions:
     epochs: tuple[tuple[str, ...], ...]
     """The records of each epoch."""
     files: tuple[str, ...]
+    oldest: Epoch = NO_EPOCH
+    """The oldest checkpoint that is kept: no epoch before it can be replayed or rolled back to."""
 
     @property
     def records(self) -> tuple[str, ...]:
@@ -67,7 +69,7 @@ def classify(
         and unreadable < epoch <= newest
         and (in_flight is None or epoch < in_flight)
     ]
-    return Deletions(tuple(records), tuple(path for _, path in sorted(files)))
+    return Deletions(tuple(records), tuple(path for _, path in sorted(files)), oldest)
 
 
 class Retention:

@@ -15,7 +15,7 @@ from datetime import timedelta
 from resurgence.config import CheckpointSettings
 from resurgence.engine.epoch import Engine
 from resurgence.errors import StorageError
-from resurgence.ids import Epoch, Generation
+from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.state.backend import StateBackend
 from resurgence.state.protocol import dead_ranges, epochs_seen, living
 from resurgence.state.retention import Retention
@@ -25,6 +25,8 @@ from resurgence.testing.faults import FaultInjector, FaultPoint
 log = logging.getLogger(__name__)
 
 _LAST_ROUND = timedelta(seconds=5)
+_FORGET_EVERY = 50
+"""Epochs between two looks at the sinks' records: each look is a listing."""
 
 
 class Upkeep:
@@ -45,6 +47,7 @@ class Upkeep:
         self._retention = Retention(backend, settings.keep, generation)
         self._faults = faults
         self._found_damage = found_damage
+        self._forgotten = NO_EPOCH
         self._verified = time.monotonic()
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
@@ -72,10 +75,13 @@ class Upkeep:
             # committed.
             in_flight = self._engine.compaction.in_flight or Epoch(epoch + 1)
             in_use = self._engine.compaction.files_in_use()
-            self._retention.run(
+            deletions = self._retention.run(
                 lambda: self._faults.hit(FaultPoint.RETENTION_MID, epoch), in_flight, in_use
             )
             self._engine.sweep(epoch)
+            if deletions.oldest >= self._forgotten + _FORGET_EVERY:
+                self._engine.forget(deletions.oldest)
+                self._forgotten = deletions.oldest
             self._verify()
         except StorageError as error:
             log.warning("upkeep: %s; the next epoch tries again", error.message)

@@ -9,6 +9,7 @@ import pytest
 from tests.unit.state.real_state import NOW, RealJob
 
 from resurgence.cli import pipeline_file
+from resurgence.connectors import registry
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.connectors.terminal import BlackholeSink
 from resurgence.control import rollback_preview
@@ -35,7 +36,8 @@ def recorded(
 ) -> Callable[[str, str], Path]:
     """Puts a pipeline on record, as `run` does; its file."""
     monkeypatch.setattr(pipeline_file, "CONNECTORS", {**CONNECTORS, "vault": VAULT})
-    monkeypatch.setattr(rollback_preview, "make_sink", lambda *_: BlackholeSink())
+    for module in (rollback_preview, registry):
+        monkeypatch.setattr(module, "make_sink", lambda *_: BlackholeSink())
 
     def record(source: str, sink: str) -> Path:
         sql = (

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
-from resurgence.connectors.commit_log import RECORDS_KEPT, CommitLog
-from resurgence.ids import Epoch, JobIdentity
+from resurgence.connectors.commit_log import CLOSED_EPOCHS, CommitLog
+from resurgence.connectors.contract import CoveredInput, SourceSpan
+from resurgence.ids import Epoch, JobIdentity, OperatorId
 from resurgence.storage.object_store import ObjectStore
 
 JOB = JobIdentity("a1b2c3d4e5f6")
+INPUT = CoveredInput(
+    sources={OperatorId("source-in"): SourceSpan(start={"line": 0}, end={"line": 9})}
+)
 
 
 @pytest.fixture
@@ -30,19 +34,19 @@ def files(*names: str) -> dict[str, JsonValue]:
 
 
 def test_the_first_content_of_an_epoch_wins(log: CommitLog) -> None:
-    assert log.fix(JOB, Epoch(1), files("a"))["files"] == ["a"]
-    assert log.fix(JOB, Epoch(1), files("b"))["files"] == ["a"]
+    assert log.fix(JOB, Epoch(1), files("a"), INPUT)["files"] == ["a"]
+    assert log.fix(JOB, Epoch(1), files("b"), INPUT)["files"] == ["a"]
 
 
 def test_epochs_and_jobs_are_kept_apart(log: CommitLog) -> None:
-    log.fix(JOB, Epoch(1), files("a"))
-    assert log.fix(JOB, Epoch(2), files("b"))["files"] == ["b"]
-    assert log.fix(JobIdentity("other"), Epoch(1), files("c"))["files"] == ["c"]
+    log.fix(JOB, Epoch(1), files("a"), INPUT)
+    assert log.fix(JOB, Epoch(2), files("b"), INPUT)["files"] == ["b"]
+    assert log.fix(JobIdentity("other"), Epoch(1), files("c"), INPUT)["files"] == ["c"]
 
 
 def test_of_many_who_fix_an_epoch_at_once_all_get_the_same_content(log: CommitLog) -> None:
     def fix(number: int) -> JsonValue:
-        return log.fix(JOB, Epoch(7), files(str(number)))["files"]
+        return log.fix(JOB, Epoch(7), files(str(number)), INPUT)["files"]
 
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(fix, range(32)))
@@ -52,39 +56,45 @@ def test_of_many_who_fix_an_epoch_at_once_all_get_the_same_content(log: CommitLo
 def test_the_latest_epoch_is_found(log: CommitLog) -> None:
     assert log.latest(JOB) is None
     for epoch in (2, 10, 9):
-        log.fix(JOB, Epoch(epoch), files(str(epoch)))
+        log.fix(JOB, Epoch(epoch), files(str(epoch)), INPUT)
     latest = log.latest(JOB)
     assert latest is not None
     epoch, content = latest
     assert (epoch, content["files"]) == (10, ["10"])
 
 
-def test_old_records_are_let_go(log: CommitLog, store: ObjectStore) -> None:
+def test_records_before_the_oldest_checkpoint_are_let_go(
+    log: CommitLog, store: ObjectStore
+) -> None:
     for epoch in range(1, 401):
-        log.fix(JOB, Epoch(epoch), files(str(epoch)))
+        log.fix(JOB, Epoch(epoch), files(str(epoch)), INPUT)
+    log.forget(JOB, Epoch(391))
     listed = [each.path for each in store.list(f"out/_resurgence/{JOB}/epochs")]
-    assert len(listed) == RECORDS_KEPT
+    assert len(listed) == 10
+    assert log.fix(JOB, Epoch(391), files("other"), INPUT)["files"] == ["391"]
 
 
-def test_records_of_retracted_epochs_do_not_count(log: CommitLog) -> None:
-    """Numbers jump over what was rolled back; what can still be replayed keeps its record."""
-    for epoch in range(1, 101):
-        log.fix(JOB, Epoch(epoch), files(str(epoch)))
-    log.close(JOB, Epoch(50), Epoch(100), {})
-    log.mark_retracted(JOB, Epoch(50), Epoch(100), {})
-    for epoch in range(101, 151):
-        log.fix(JOB, Epoch(epoch), files(str(epoch)))
-    assert log.fix(JOB, Epoch(3), files("other"))["files"] == ["3"]
+@pytest.mark.parametrize("retracted", [False, True])
+def test_the_newest_record_stays_however_old_it_is(log: CommitLog, retracted: bool) -> None:
+    """A windowed query may have written nothing for long."""
+    for epoch in (1, 2, 3):
+        log.fix(JOB, Epoch(epoch), files(str(epoch)), INPUT)
+    if retracted:
+        log.mark_retracted(JOB, Epoch(1), Epoch(7), {})
+    before = log.latest(JOB)
+    log.forget(JOB, Epoch(500))
+    assert log.latest(JOB) == before
+    assert log.recall(JOB, ()).newest == (7 if retracted else 3)
 
 
 def test_closing_many_epochs_takes_few_records(log: CommitLog, store: ObjectStore) -> None:
     log.close(JOB, Epoch(0), Epoch(20_000), {})
-    assert len(store.list(f"out/_resurgence/{JOB}/epochs")) == RECORDS_KEPT
-    assert log.fix(JOB, Epoch(20_000), files("zombie"))["files"] == []
+    assert len(store.list(f"out/_resurgence/{JOB}/epochs")) == CLOSED_EPOCHS
+    assert log.fix(JOB, Epoch(20_000), files("zombie"), INPUT)["files"] == []
 
 
 def test_a_sweep_removes_what_is_staged_and_no_record(log: CommitLog, store: ObjectStore) -> None:
-    log.fix(JOB, Epoch(1), files("a"))
+    log.fix(JOB, Epoch(1), files("a"), INPUT)
     store.create(log.staged_prefix(JOB, Epoch(2), 3) + "-x", b"rows")
     other = log.staged_prefix(JobIdentity("other"), Epoch(2), 3) + "-x"
     store.create(other, b"rows")

@@ -7,7 +7,9 @@ from tests.unit.control.living_workers import fails_for_good, finishes, is_deaf,
 from tests.unit.control.service_harness import JOB, SQL, Service, played
 from tests.unit.state.sealed import seal
 
+from resurgence.connectors.contract import SinkMemory
 from resurgence.connectors.registry import CONNECTORS
+from resurgence.connectors.terminal import BlackholeSink
 from resurgence.control.job_record import StopMode
 from resurgence.control.rollback_preview import RollbackRefused
 from resurgence.control.transitions import StateName
@@ -49,6 +51,22 @@ async def test_a_running_job_is_rolled_back_and_goes_on_from_there(service: Serv
     (event,) = service.of("rollback")
     assert (event["to_epoch"], event["highest_epoch"], event["run"]) == (2, 4, 2)
     assert not service.world.workers[0].stop_asked.is_set(), "its epoch would be undone anyway"
+
+
+@played
+async def test_epochs_that_only_a_sink_has_a_record_of_are_undone_with_the_others(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state was restored from an older copy."""
+    memory = SinkMemory(newest=Epoch(9))
+    monkeypatch.setattr(BlackholeSink, "recall", lambda *_: memory)
+    await service.create()
+    await service.run()
+    seal_epochs(service, 1, 2)
+    await roll_back(service, 2)
+    await service.run()
+    assert rollbacks(service) == [(2, 9)]
+    assert service.world.workers[-1].started[-1].plan.next_epoch == 10
 
 
 @played

@@ -25,6 +25,7 @@ class PlayedEngine:
     in_flight: Epoch | None = None
     in_use: frozenset[str] = frozenset()
     swept: list[int] = field(default_factory=list)
+    forgotten: list[int] = field(default_factory=list)
 
     @property
     def compaction(self) -> PlayedEngine:
@@ -35,6 +36,9 @@ class PlayedEngine:
 
     def sweep(self, epoch: Epoch) -> None:
         self.swept.append(epoch)
+
+    def forget(self, before: Epoch) -> None:
+        self.forgotten.append(before)
 
 
 @dataclass
@@ -69,6 +73,16 @@ def test_a_round_deletes_what_is_old_and_sweeps_what_is_committed(scene: Scene) 
     assert not scene.job.path(scene.job.manifest_path(1)).exists()
     assert scene.job.path(scene.job.manifest_path(2)).exists()
     assert scene.engine.swept == [3]
+
+
+def test_sinks_forget_epochs_that_no_kept_checkpoint_leads_to(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene.after(3, keep=2)
+    assert scene.engine.forgotten == [], "one listing for every few epochs"
+    monkeypatch.setattr("resurgence.worker.upkeep._FORGET_EVERY", 2)
+    scene.after(3, keep=2)
+    assert scene.engine.forgotten == [2]
 
 
 def test_files_of_a_compaction_under_way_are_spared(scene: Scene) -> None:
