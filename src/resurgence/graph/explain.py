@@ -129,6 +129,9 @@ def _window_lines(operator: WindowAggregateOperator, parallelism: int) -> Iterat
     elif operator.window == "hop":
         yield "  state        TimeTable 'partials': a row per pane, group and epoch, in one bin per pane"
         yield "  dropped      a pane, when the watermark passes the end of its last window"
+    elif operator.window == "cumulate":
+        yield "  state        TimeTable 'partials': a row per step, group and epoch, in one bin per step"
+        yield "  dropped      a bin, when the watermark passes its end and a later one has its rows"
     else:
         yield "  state        TimeTable 'partials': a row per window, group and epoch, in one bin per window"
         yield (
@@ -142,6 +145,12 @@ def _window(operator: WindowAggregateOperator) -> str:
     if operator.lateness_micros:
         wait = duration_text(operator.lateness_micros)
         return f"{_window(operator.model_copy(update={'lateness_micros': 0}))}, closed {wait} later"
+    if operator.offset_micros:
+        later = duration_text(operator.offset_micros)
+        return f"{_window(operator.model_copy(update={'offset_micros': 0}))}, shifted by {later}"
+    if operator.window == "cumulate":
+        step = duration_text(operator.slide_micros or 0)
+        return f"cumulating, up to {width} of event time in steps of {step}"
     if operator.window == "hop":
         slide = duration_text(operator.slide_micros or 0)
         return f"hopping, {width} of event time every {slide}"

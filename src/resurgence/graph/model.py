@@ -32,6 +32,9 @@ number of epochs, the rows that came less those that went are the batch answer s
 """
 
 
+WindowKind = Literal["tumble", "hop", "cumulate", "session"]
+
+
 class Value(BaseModel):
     """An immutable value that can be written as JSON."""
 
@@ -145,11 +148,15 @@ class WindowAggregateOperator(Value):
     kind: Literal["window_aggregate"] = "window_aggregate"
     id: OperatorId
     input: OperatorId
-    window: Literal["tumble", "hop", "session"] = "tumble"
+    window: WindowKind = "tumble"
     width_micros: int
-    """Of a session: the gap that ends it."""
+    """Of a session: the gap that ends it. Of cumulating windows: the width of the last one."""
     slide_micros: int | None = None
-    """Of a hop: from the start of a window to the start of the next."""
+    """Of a hop: from the start of a window to the start of the next. Of cumulating windows: from the
+    end of a window to the end of the next, which has the same start.
+    """
+    offset_micros: int = 0
+    """How much later than 1970-01-01 00:00 UTC a window starts to which the others are aligned."""
     lateness_micros: int = 0
     """How far the watermark must be beyond the end of a window that closes."""
     keys: tuple[Expression, ...]

@@ -20,14 +20,11 @@ from resurgence.sql.dialect import to_spark
 from resurgence.sql.expressions import Expressions, belongs_to_over
 from resurgence.sql.functions import Call
 from resurgence.sql.grouping import (
-    WINDOW,
     Grouping,
     calls,
     grouping_value,
     is_grouping_call,
-    is_window_call,
     read_grouping,
-    window_call,
 )
 from resurgence.sql.operators import Operators
 from resurgence.sql.projection import Item, carried, filtered, named_items, told_by
@@ -38,6 +35,13 @@ from resurgence.sql.relation import (
     RowKind,
     WindowPart,
     reference,
+)
+from resurgence.sql.window_call import (
+    WINDOW,
+    check_input,
+    is_window_call,
+    window_call,
+    window_name,
 )
 from resurgence.sql.window_functions import WindowFunctions, has_window_functions
 
@@ -117,17 +121,8 @@ class Aggregation:
     ) -> Relation:
         made = grouping.window
         assert made is not None
-        script = self.expressions.script
         place = self.select.args.get("group") or self.select
-        if self.source.kind is RowKind.UPDATING:
-            message = f"{made.kind}() takes rows that stay, and those read here may be taken back"
-            raise script.error(
-                place, message, "window the rows before they are aggregated or joined"
-            )
-        if not self.source.has_event_time:
-            message = f"{made.kind}() needs event time, and the table read here has none"
-            hint = "add WATERMARK FOR column AS column - INTERVAL '5 seconds' to its CREATE TABLE"
-            raise script.error(place, message, hint)
+        check_input(self.source, made.kind, place, self.expressions.script)
         operator = self.operators.window_aggregate(
             self.source.operator, made, grouping.keys, self._kept_calls(grouping)
         )
@@ -141,7 +136,7 @@ class Aggregation:
             attributes=(window, *plain, *results),
             has_event_time=True,
             kind=RowKind.CLOSED,
-            width_micros=None if made.kind == "session" else made.width_micros,
+            width_micros=made.common_width_micros,
         )
 
     def _kept_calls(self, grouping: Grouping) -> tuple[AggregateCall, ...]:
@@ -207,7 +202,7 @@ class Aggregation:
             if belongs_to_over(each):
                 return each
             if is_window_call(each, self.expressions):
-                if window_call(each, self.expressions) != grouping.window:
+                if window_call(each, self._given, self.expressions) != grouping.window:
                     raise script.error(
                         each, "this is not the window of GROUP BY", "write the same call in both"
                     )
@@ -327,7 +322,7 @@ class Aggregation:
             return path[-1] if path else attribute.name
         call = node.this if isinstance(node, exp.Filter) else node
         if is_window_call(call, self.expressions):
-            return WINDOW
+            return window_name(call)
         return (
             self.expressions.functions.spelling(call.name)
             if isinstance(call, exp.Anonymous)

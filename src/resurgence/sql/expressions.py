@@ -202,7 +202,7 @@ class Expressions:
         return self.functions.classify(node.name) if isinstance(node, exp.Anonymous) else None
 
     def _refused_call(self, node: exp.Anonymous, kind: Call) -> SqlError:
-        name = node.name.lower()
+        name = node.meta.get("window_name", node.name.lower())
         match kind:
             case Call.UNKNOWN:
                 message, hint = (
@@ -212,9 +212,6 @@ class Expressions:
             case Call.WINDOW:
                 message = f"{name}() may stand in GROUP BY, or in the select list of a query grouped by it"
                 hint = "add GROUP BY with the window, as in GROUP BY tumble(INTERVAL '1 hour')"
-            case Call.OTHER_WINDOW:
-                message = f"{name}() windows are not supported"
-                hint = "use tumble(), hop() or session(), and window.end for the time of a window"
             case Call.WINDOW_FUNCTION:
                 message = f"'{name}' needs OVER, and may stand in the select list and in QUALIFY"
                 hint = "as in row_number() OVER (PARTITION BY window ORDER BY n DESC)"

@@ -7,7 +7,7 @@ What has an equivalent becomes that at once: `FLOOR(at TO HOUR)` is date_trunc()
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from sqlglot import exp
@@ -15,9 +15,30 @@ from sqlglot.errors import ParseError
 from sqlglot.parsers.spark import SparkParser
 from sqlglot.tokenizer_core import Token, TokenType
 
+WINDOW_PARAMETERS = {
+    "TUMBLE": ("DATA", "TIMECOL", "SIZE", "OFFSET"),
+    "HOP": ("DATA", "TIMECOL", "SLIDE", "SIZE", "OFFSET"),
+    "CUMULATE": ("DATA", "TIMECOL", "STEP", "SIZE", "OFFSET"),
+    "SESSION": ("DATA", "TIMECOL", "GAP"),
+}
+"""The windowing table functions, with the names of their arguments in order."""
 _UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND")
 _SET_OPENINGS = (("EXECUTE", "STATEMENT", "SET", "BEGIN"), ("STATEMENT", "SET", "BEGIN"))
 _SET_EXAMPLE = "as in EXECUTE STATEMENT SET BEGIN INSERT INTO a ...; INSERT INTO b ...; END;"
+
+
+class WindowTable(exp.Expression):
+    """`TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), ...))`: a function's name and its arguments, each a
+    Kwarg. What is more than there are parameters has no name.
+    """
+
+    arg_types: ClassVar = {"this": True, "expressions": True, "alias": False}
+
+
+class PartitionedTable(exp.Expression):
+    """`TABLE t PARTITION BY key` as an argument of a table function."""
+
+    arg_types: ClassVar = {"this": True, "partition_by": False}
 
 
 class FlinkSyntax(SparkParser):
@@ -69,6 +90,51 @@ class FlinkSyntax(SparkParser):
         if opening is not None:
             self.refuse("this statement set is never closed", _SET_EXAMPLE, opening)
         return kept
+
+    def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
+        return self._parse_window_table() or super()._parse_table(*args, **kwargs)
+
+    def _parse_window_table(self) -> WindowTable | None:
+        """A windowing table function, with TABLE(...) around it or without."""
+        index = self._index
+        is_wrapped = bool(self._match_pair(TokenType.TABLE, TokenType.L_PAREN))
+        function = self._curr.text.upper() if self._curr else ""
+        is_call = self._next and self._next.token_type == TokenType.L_PAREN
+        if function not in WINDOW_PARAMETERS or not is_call:
+            self._retreat(index)
+            return None
+        self._advance()
+        positional = iter(WINDOW_PARAMETERS[function])
+        arguments = self._parse_wrapped_csv(lambda: self._parse_window_argument(positional))
+        if is_wrapped:
+            self._match_r_paren()
+        alias = self._parse_table_alias(alias_tokens=self.TABLE_ALIAS_TOKENS)
+        return WindowTable(this=function, expressions=arguments, alias=alias)
+
+    def _parse_window_argument(self, positional: Iterator[str]) -> exp.Kwarg:
+        start = self._curr.start
+        if self._next and self._next.token_type == TokenType.FARROW:
+            name = self._curr.text.upper()
+            self._advance(2)
+        else:
+            name = next(positional, "")
+        value: exp.Expr | None
+        if self._match(TokenType.TABLE):
+            value = PartitionedTable(this=self._parse_table_parts())
+            value.this.meta["start"] = self._prev.start
+            if self._match(TokenType.PARTITION_BY):
+                is_list = self._match(TokenType.L_PAREN, advance=False)
+                keys = (
+                    self._parse_wrapped_csv(self._parse_column)
+                    if is_list
+                    else [self._parse_column()]
+                )
+                value.set("partition_by", keys)
+        else:
+            value = self._parse_disjunction()
+        argument = exp.Kwarg(this=exp.to_identifier(name), expression=value)
+        argument.meta["start"] = start
+        return argument
 
     def _parse_column_def(
         self, this: exp.Expr | None, computed_column: bool = True

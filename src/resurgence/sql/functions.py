@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
+from typing import get_args
 
 from resurgence.errors import did_you_mean
+from resurgence.graph.model import WindowKind
 from resurgence.sql import spark_functions
 from resurgence.udf import FunctionKind, registered_name
 
@@ -32,8 +34,7 @@ REFUSED_AGGREGATES = {
 SUPPORTED_AGGREGATES = tuple(
     sorted({*spark_functions.AGGREGATES, *OTHER_NAMES} - REFUSED_AGGREGATES.keys())
 )
-WINDOWS = ("tumble", "hop", "session")
-_OTHER_WINDOWS = frozenset({"window", "session_window", "window_time"})
+WINDOWS = get_args(WindowKind)
 EXPLODES = frozenset({"explode", "explode_outer", "unnest"})
 """A row for every element of an array."""
 
@@ -48,7 +49,6 @@ class Call(Enum):
     AGGREGATE = auto()
     UNSUPPORTED_AGGREGATE = auto()
     WINDOW = auto()
-    OTHER_WINDOW = auto()
     WINDOW_FUNCTION = auto()
     EXPLODE = auto()
     TABLE_GENERATOR = auto()
@@ -69,8 +69,6 @@ class FunctionCatalog:
             return Call.AGGREGATE if self._user[lower][1] is FunctionKind.AGGREGATE else Call.SCALAR
         if lower in WINDOWS:
             return Call.WINDOW
-        if lower in _OTHER_WINDOWS:
-            return Call.OTHER_WINDOW
         if lower in SUPPORTED_AGGREGATES:
             return Call.AGGREGATE
         if lower in spark_functions.AGGREGATES:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from sqlglot import exp
 
@@ -22,28 +21,10 @@ from resurgence.sql.grouping_sets import (
     written_items,
     written_sets,
 )
-from resurgence.sql.intervals import interval_micros
 from resurgence.sql.relation import Relation
-
-WINDOW = "window"
-"""The column of a window aggregate that holds the window."""
+from resurgence.sql.window_call import WINDOW, WindowCall, is_window_call, window_call, window_name
 
 _GROUPING_CALLS = frozenset({"grouping", "grouping_id"})
-_EXAMPLES = {
-    "tumble": "tumble(INTERVAL '1 hour'): the width",
-    "hop": "hop(INTERVAL '10 minutes', INTERVAL '1 hour'): the slide and the width",
-    "session": "session(INTERVAL '30 minutes'): the gap",
-}
-
-
-@dataclass(frozen=True)
-class WindowCall:
-    """A call of tumble(), hop() or session()."""
-
-    kind: Literal["tumble", "hop", "session"]
-    width_micros: int
-    """Of a session: the gap."""
-    slide_micros: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +57,7 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
     else:
         items = [_target(each, select, source, expressions) for each in written_items(group)]
     windows = [node for node in items if is_window_call(node, expressions)]
-    made = {window_call(node, expressions) for node in windows}
+    made = {window_call(node, source, expressions) for node in windows}
     if len(made) > 1:
         raise script.error(windows[1], "a query has one window", "write one query for each window")
     beside = [node for node in items if node not in windows]
@@ -95,12 +76,10 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
         for each in select.expressions
         if is_window_call(each.unalias(), expressions) and each.alias
     ]
-    for each in [] if aliases else beside:
-        if isinstance(each, exp.Column) and each.parts[0].name.lower() == WINDOW:
-            message = f"'{WINDOW}' may mean this column, or the window that is made here"
-            hint = f"name the window in the select list, as in {windows[0].name}(...) AS w"
-            raise script.error(each, message, hint)
-    return Grouping(made.pop(), keys, frozenset(aliases or [WINDOW]), names, sets)
+    # A column that the query groups by comes before the name that a window has by itself.
+    columns = {each.parts[0].name.lower() for each in beside if isinstance(each, exp.Column)}
+    implicit = frozenset({window_name(windows[0])}) - columns
+    return Grouping(made.pop(), keys, frozenset(aliases) or implicit, names, sets)
 
 
 def _all(select: exp.Select, expressions: Expressions) -> list[exp.Expr]:
@@ -165,35 +144,6 @@ def calls(node: exp.Expr, expressions: Expressions) -> list[exp.Expr]:
         and (expressions.call_kind(each) in kinds or is_window_call(each, expressions))
         and not _is_over(each)
     ]
-
-
-def is_window_call(node: exp.Expr, expressions: Expressions) -> bool:
-    """Whether this is a call of tumble(), hop() or session()."""
-    return (
-        isinstance(node, exp.Anonymous)
-        and node.name.lower() in _EXAMPLES
-        and not expressions.functions.is_user_defined(node.name)
-    )
-
-
-def window_call(node: exp.Expr, expressions: Expressions) -> WindowCall:
-    """The window that a call makes."""
-    kind = node.name.lower()
-    script, arguments = expressions.script, node.expressions
-    count = 2 if kind == "hop" else 1
-    if len(arguments) != count:
-        takes = "two intervals" if count == 2 else "one interval"
-        raise script.error(node, f"{kind}() takes {takes}", f"as in {_EXAMPLES[kind]}")
-    spans = [interval_micros(each, script) for each in arguments]
-    if kind == "tumble":
-        return WindowCall("tumble", spans[0])
-    if kind == "session":
-        return WindowCall("session", spans[0])
-    slide, width = spans
-    if slide > width:
-        message = "a hop whose slide is longer than its width leaves rows out"
-        raise script.error(node, message, f"the slide comes first: {_EXAMPLES[kind]}")
-    return WindowCall("tumble", width) if slide == width else WindowCall("hop", width, slide)
 
 
 def _sets(

@@ -51,6 +51,14 @@ def interval_micros(node: exp.Expr, script: Script) -> int:
     return int(micros)
 
 
+def any_interval_micros(node: exp.Expr, script: Script) -> int:
+    """The same of an interval that may be negative, or of no length."""
+    micros = _total(node, script)
+    if micros != int(micros):
+        raise script.error(node, "the interval must be a number of whole microseconds", _EXAMPLE)
+    return int(micros)
+
+
 def spark_interval(node: exp.Interval, script: Script) -> exp.Interval:
     """An INTERVAL literal in a spelling that Spark reads; raises SqlError if it has no meaning."""
     unit = node.args.get("unit")

@@ -19,6 +19,7 @@ from resurgence.errors import SqlError
 from resurgence.graph.model import EVENT_TIME, Expression, UpdatingInput
 from resurgence.sql.dialect import PlanningTime, to_spark
 from resurgence.sql.expressions import Expressions
+from resurgence.sql.flink_syntax import WindowTable
 from resurgence.sql.intervals import offset_micros
 from resurgence.sql.operators import Operators
 from resurgence.sql.projection import carried
@@ -439,7 +440,8 @@ def names_in(node: exp.Expr) -> frozenset[str]:
 
 def _has_names_of_its_own(node: exp.Expr) -> bool:
     """A query in FROM or WITH speaks of its own input; one in a condition, also of this."""
-    is_input = isinstance(node, exp.Subquery) and isinstance(node.parent, exp.From | exp.Join)
+    inputs = exp.Subquery | WindowTable
+    is_input = isinstance(node, inputs) and isinstance(node.parent, exp.From | exp.Join)
     return is_input or isinstance(node, exp.With)
 
 

@@ -42,8 +42,8 @@ from resurgence.graph.model import (
 from resurgence.ids import OperatorId
 
 if TYPE_CHECKING:
-    from resurgence.sql.grouping import WindowCall
     from resurgence.sql.relation import Relation
+    from resurgence.sql.window_call import WindowCall
 
 _PENDING = OperatorId("")
 _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|`([^`]+)`", re.S)
@@ -120,6 +120,7 @@ class Operators:
             window=window.kind,
             width_micros=window.width_micros,
             slide_micros=window.slide_micros,
+            offset_micros=window.offset_micros,
             lateness_micros=self.lateness_micros,
             keys=keys,
             aggregates=aggregates,
@@ -285,6 +286,8 @@ class Operators:
             shape: list[Any] = []
             if operator.window != "tumble":
                 shape = [operator.window, operator.slide_micros]
+            if operator.offset_micros:
+                shape.append(f"offset {operator.offset_micros}")
             if operator.lateness_micros:
                 shape.append(f"lateness {operator.lateness_micros}")
             definition = [

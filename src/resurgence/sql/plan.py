@@ -19,6 +19,7 @@ from resurgence.graph.model import Column, Expression, Graph, Position
 from resurgence.ids import OperatorId
 from resurgence.sql.clauses import drop_comments, refuse_unread, unsupported
 from resurgence.sql.expressions import Expressions
+from resurgence.sql.foreign_windows import own_windows
 from resurgence.sql.functions import FunctionCatalog
 from resurgence.sql.intervals import interval_micros
 from resurgence.sql.lookups import looked_up
@@ -67,7 +68,8 @@ def compile_pipeline(
     is_own = FunctionCatalog(functions).is_user_defined
     for statement in script.statements:
         try:
-            pipeline.read(spark_names(statement, script, is_own))
+            own = own_windows(spark_names(statement, script, is_own), script, is_own)
+            pipeline.read(own)
         except UnsupportedError as error:
             message = f"there is something in it that Spark does not have: {error}"
             raise script.error(statement, message, "write it otherwise") from error

@@ -18,12 +18,18 @@ from resurgence.sql.parse import Script
 WINDOW_TYPE = "STRUCT<`start`: TIMESTAMP, `end`: TIMESTAMP>"
 
 
+_LAST = ("INTERVAL '1' MILLISECOND", "INTERVAL '1' MICROSECOND")
+"""What a window's end is less to be its last instant: in Flink, and in Spark."""
+
+
 class WindowPart(Enum):
     """What a column tells of the window that its row belongs to."""
 
     WHOLE = "window"
     START = "start"
     END = "end"
+    TIME = "time"
+    """Its last instant: the event time of its rows."""
 
 
 @dataclass(frozen=True)
@@ -147,9 +153,12 @@ class Relation:
             part = each.window or (each.outer_window if or_null else None)
             if part is not None:
                 found.append(((column_sql(each),), part))
+            ends = [to_spark(reference(each))] if part is WindowPart.END else []
             if part is WindowPart.WHOLE:
                 for field in (WindowPart.START, WindowPart.END):
                     found.append(((to_spark(reference(each, (field.value,))),), field))
+                ends = [found[-1][0][0]]
+            found += [((f"{end} - {last}",), WindowPart.TIME) for end in ends for last in _LAST]
         return found
 
     def resolve(self, node: exp.Column, script: Script) -> tuple[Attribute, tuple[str, ...]]:

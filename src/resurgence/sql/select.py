@@ -12,6 +12,7 @@ from resurgence.graph.model import Expression
 from resurgence.sql.aggregate import Aggregation
 from resurgence.sql.clauses import refuse_unread
 from resurgence.sql.expressions import Expressions
+from resurgence.sql.flink_syntax import WindowTable
 from resurgence.sql.functions import EXPLODES
 from resurgence.sql.grouping import is_aggregated
 from resurgence.sql.hints import check_hints
@@ -26,6 +27,7 @@ from resurgence.sql.spelling import with_aliases, with_condition, with_windows
 from resurgence.sql.subqueries import Subqueries
 from resurgence.sql.unnest import Unnests
 from resurgence.sql.window_functions import WindowFunctions, has_window_functions
+from resurgence.sql.window_tables import WindowTables
 
 Lookup = Callable[[exp.Table], Relation]
 
@@ -67,6 +69,8 @@ class Selects:
 
     def _select(self, select: exp.Select, lookup: Lookup) -> Relation:
         select = with_windows(select, self.expressions.script)
+        if self._keeps_event_time(select, lookup):
+            select = self._window_tables.grouped(select)
         where = select.args.get("where")
         if where is not None and where.find(exp.Query):
             # Its subqueries are taken out, and the text may be compiled again.
@@ -130,7 +134,7 @@ class Selects:
         """FROM and WHERE of a subquery, without its select list. Of a lookup table, the table."""
         item = select.args["from_"].this
         if isinstance(item, exp.Table) and not select.args.get("joins"):
-            table = self._from_item(item, lookup)
+            table = self._from_item(item, lookup, select)
             if isinstance(table, LookupRelation):
                 return table
         source = self._subqueries(select, lookup).applied(select, self._from(select, lookup))
@@ -266,7 +270,7 @@ class Selects:
             raise self._error(
                 select, "SELECT needs FROM: a stream must have a source", "add FROM and a table"
             )
-        relation = self._from_item(clause.this, lookup)
+        relation = self._from_item(clause.this, lookup, select)
         joins, lookups = self._joins(select), LookupJoins(self.expressions, self.operators)
         unnests = Unnests(self.expressions, self.operators)
         if isinstance(relation, LookupRelation):
@@ -276,7 +280,7 @@ class Selects:
             if isinstance(join.this, exp.Unnest | exp.Lateral):
                 relation = unnests.join(relation, join)
                 continue
-            right = self._from_item(join.this, lookup)
+            right = self._from_item(join.this, lookup, select)
             stated = with_condition(join, relation, right, select, self.expressions)
             if isinstance(right, LookupRelation):
                 relation = lookups.compile(relation, right, stated)
@@ -288,11 +292,30 @@ class Selects:
 
     def _joins(self, select: exp.Select) -> Joins:
         """For the joins of a query: what no name in it can mean is not joined."""
-        everything = select.is_star or self.operators.diverts_late_rows
-        read = None if everything else names_in(select)
+        read = None if self.operators.diverts_late_rows else self._names_read(select)
         return Joins(self.expressions, self.operators, read)
 
-    def _from_item(self, source: exp.Expr, lookup: Lookup) -> Relation:
+    def _names_read(self, select: exp.Select) -> frozenset[str] | None:
+        """The columns that a query names; None: whatever there is."""
+        return None if select.is_star else names_in(select)
+
+    @property
+    def _window_tables(self) -> WindowTables:
+        return WindowTables(self.expressions, self.operators)
+
+    def _keeps_event_time(self, select: exp.Select, lookup: Lookup) -> bool:
+        """Whether its joins leave rows of the first table with the event time that they have."""
+        return all(
+            isinstance(join.this, exp.Unnest | exp.Lateral)
+            or (
+                isinstance(join.this, exp.Table)
+                and isinstance(join.this.this, exp.Identifier)
+                and isinstance(lookup(join.this), LookupRelation)
+            )
+            for join in select.args.get("joins") or []
+        )
+
+    def _from_item(self, source: exp.Expr, lookup: Lookup, select: exp.Select) -> Relation:
         if isinstance(source, exp.Subquery):
             self._refuse_clauses(source, frozenset({"this", "alias", "with_"}))
             relation = self.compile(source.this, self._with_ctes(source, lookup))
@@ -300,6 +323,12 @@ class Selects:
             self._refuse_clauses(source, frozenset({"this", "alias", "version"}))
             relation = lookup(source)
             check_version(source, relation, self.expressions.script)
+        elif isinstance(source, WindowTable):
+            tables = self._window_tables
+            given = self._from_item(tables.data(source), lookup, select)
+            if isinstance(given, LookupRelation):
+                raise LookupJoins(self.expressions, self.operators).refused(given, source)
+            relation = tables.rows(source, given, self._names_read(select))
         else:
             raise self._error(
                 source, "FROM takes a table, a view or a subquery", "name one of them"

@@ -10,10 +10,10 @@ from sqlglot import exp
 
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.functions import EXPLODES
-from resurgence.sql.grouping import is_window_call
 from resurgence.sql.joins import conjuncts
 from resurgence.sql.parse import Script
 from resurgence.sql.relation import Relation
+from resurgence.sql.window_call import is_window_call
 
 _COMPARISONS = (exp.EQ, exp.NullSafeEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Between)
 

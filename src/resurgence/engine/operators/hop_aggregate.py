@@ -57,8 +57,8 @@ class HopAggregate(WindowAggregate):
         self, subtasks: Sequence[SubtaskRows], open_from: int, still_open_from: int
     ) -> DataFrame:
         since = f"{BIN} - {self.width}L"
-        first = f"{since} - pmod({since}, {self._slide}L) + {self._slide}L"
-        last = f"{BIN} - pmod({BIN}, {self._slide}L)"
+        first = f"{self._aligned(since, self._slide)} + {self._slide}L"
+        last = self._aligned(BIN, self._slide)
         starts = (
             f"explode(sequence(greatest({first}, {open_from}L),"
             f" least({last}, {still_open_from - self._slide}L), {self._slide}L)) AS {BIN}"
@@ -74,4 +74,5 @@ class HopAggregate(WindowAggregate):
 
     def _first_open(self, watermark: int) -> int:
         """The start of the first window that ends after an instant."""
-        return ((watermark - self.width) // self._slide + 1) * self._slide
+        since = watermark - self.width
+        return since - (since - self.offset) % self._slide + self._slide

@@ -42,6 +42,7 @@ class WindowAggregate:
     ) -> None:
         self._shuffle_partitions = shuffle_partitions
         self.width = operator.width_micros
+        self.offset = operator.offset_micros
         self.keys = tuple(f"k{index}" for index in range(len(operator.keys)))
         plans = [
             plan_aggregate(call, f"a{index}", rows)
@@ -123,9 +124,13 @@ class WindowAggregate:
 
     def _binned(self, rows: DataFrame, width: int) -> DataFrame:
         """The columns of the input that are needed, in bins of a width."""
-        micros = f"unix_micros(`{EVENT_TIME}`)"
-        bins = f"{micros} - pmod({micros}, {width}L) AS {BIN}"
+        bins = f"{self._aligned(f'unix_micros(`{EVENT_TIME}`)', width)} AS {BIN}"
         return rows.selectExpr(bins, *self._input).where(f"{BIN} IS NOT NULL")
+
+    def _aligned(self, micros: str, width: int) -> str:
+        """The last instant at or before another one at which a span of a width begins."""
+        shifted = f"{micros} - {self.offset}L" if self.offset else micros
+        return f"{micros} - pmod({shifted}, {width}L)"
 
     def _made(self, binned: DataFrame, count_rows: bool) -> DataFrame:
         counted = [self._count_rows] if count_rows else []
@@ -190,7 +195,7 @@ class WindowAggregate:
         return self.open_from(watermark)
 
     def _first_open(self, watermark: int) -> int:
-        return watermark - watermark % self.width
+        return watermark - (watermark - self.offset) % self.width
 
 
 def together(parts: Sequence[DataFrame]) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from resurgence.engine.operators.cumulate_aggregate import CumulateAggregate
 from resurgence.engine.operators.hop_aggregate import HopAggregate
 from resurgence.engine.operators.session_aggregate import SessionAggregate
 from resurgence.engine.operators.window_aggregate import WindowAggregate
@@ -12,6 +13,7 @@ from resurgence.graph.model import WindowAggregateOperator
 _KINDS: dict[str, type[WindowAggregate]] = {
     "tumble": WindowAggregate,
     "hop": HopAggregate,
+    "cumulate": CumulateAggregate,
     "session": SessionAggregate,
 }
 

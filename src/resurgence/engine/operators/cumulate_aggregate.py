@@ -1,0 +1,100 @@
+"""Cumulating windows: windows with the same start, each a step longer than the one before, up to a
+width.
+
+Bins are steps. When the watermark passes the end of a step, the window that ends there closes, and
+what it had is carried: written again, merged, in the bin of the step that is open then. So the
+windows that close next read one partial of each key for all steps before, and whatever is in a bin
+that was passed may be dropped, as with all windows. A late row of a step that was passed is added to
+the open step: the windows that still include it have the same start. All bins of a key are in one
+subtask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import DataFrame
+
+from resurgence.engine.operators.window_aggregate import WindowAggregate, together
+from resurgence.engine.time_table import BIN, SubtaskRows
+from resurgence.graph.model import WindowAggregateOperator
+from resurgence.state.records import END_OF_TIME, StateFile
+
+
+class CumulateAggregate(WindowAggregate):
+    """Windows of up to a width, one every step. In results, the bin is the end of a window."""
+
+    def __init__(
+        self, operator: WindowAggregateOperator, rows: DataFrame, shuffle_partitions: int
+    ) -> None:
+        assert operator.slide_micros is not None
+        self._step = operator.slide_micros
+        self.offset, self.width = operator.offset_micros, operator.width_micros
+        self.start = self._aligned(f"({BIN} - 1L)", self.width)
+        super().__init__(operator, rows, shuffle_partitions)
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        return self.keys
+
+    @property
+    def end(self) -> str:
+        return BIN
+
+    def partials(
+        self,
+        rows: DataFrame,
+        watermark: int | None = None,
+        *,
+        count_rows: bool = False,
+        spread: bool = False,
+    ) -> DataFrame:
+        steps = self._binned(rows, self._step)
+        if watermark is not None and watermark != END_OF_TIME:
+            since, open_from = self.late_before(watermark), self._first_open(watermark)
+            is_passed = f"{BIN} >= {since}L AND {BIN} < {open_from}L"
+            others = [each for each in steps.columns if each != BIN]
+            steps = steps.selectExpr(
+                f"IF({is_passed}, {open_from}L, {BIN}) AS {BIN}", *(f"`{each}`" for each in others)
+            )
+        if spread:
+            return self._made(self._by_keys(steps), count_rows)
+        # Few groups: what is shuffled again is little.
+        return self._by_keys(self._made(steps, count_rows))
+
+    def closed(
+        self, subtasks: Sequence[SubtaskRows], open_from: int, still_open_from: int
+    ) -> DataFrame:
+        last = f"least({self._last_end}, {still_open_from}L)"
+        ends = f"explode(sequence({BIN} + {self._step}L, {last}, {self._step}L)) AS {BIN}"
+        windows = [each.rows.selectExpr(ends, *self.keys, *self.partial_names) for each in subtasks]
+        return together([self.results(self._merged_by(each, self._group)) for each in windows])
+
+    def carried(self, subtasks: Sequence[SubtaskRows], still_open_from: int) -> DataFrame | None:
+        if still_open_from == END_OF_TIME:
+            return None
+        carried = [
+            self._merged_by(
+                each.rows.where(f"{self._last_end} > {still_open_from}L").selectExpr(
+                    f"{still_open_from}L AS {BIN}", *self.keys, *self.partial_names
+                ),
+                self._group,
+            )
+            for each in subtasks
+        ]
+        return together(carried)
+
+    def timers(self, files: Iterable[StateFile], open_from: int) -> tuple[int, ...]:
+        return tuple(sorted({max(each.time_start, open_from) + self._step for each in files}))
+
+    def late_before(self, watermark: int) -> int:
+        """The start of the windows that are open."""
+        return watermark - (watermark - self.offset) % self.width
+
+    @property
+    def _last_end(self) -> str:
+        """The end of the last window that includes a step."""
+        return f"{self._aligned(BIN, self.width)} + {self.width}L"
+
+    def _first_open(self, watermark: int) -> int:
+        return watermark - (watermark - self.offset) % self._step

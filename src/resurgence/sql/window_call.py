@@ -1,0 +1,135 @@
+"""A call that makes a window of event time: tumble(), hop(), cumulate() or session().
+
+Each may begin with the column that is event time, as Flink and Spark write it, and all but session()
+may end with an offset: windows are aligned to 1970-01-01 00:00 UTC and so much later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+from sqlglot import exp
+
+from resurgence.graph.model import WindowKind
+from resurgence.sql.dialect import to_spark
+from resurgence.sql.expressions import Expressions
+from resurgence.sql.intervals import any_interval_micros, interval_micros
+from resurgence.sql.parse import Script
+from resurgence.sql.relation import Relation, RowKind, WindowPart, column_sql
+
+WINDOW = "window"
+"""The column of a window aggregate that holds the window."""
+
+NAMED = "window_name"
+"""Where a call keeps the name of its window, if a query without an alias for it says another one
+than `window`.
+"""
+
+_EXAMPLES: dict[str, str] = {
+    "tumble": "tumble(INTERVAL '1 hour'): the width",
+    "hop": "hop(INTERVAL '10 minutes', INTERVAL '1 hour'): the slide and the width",
+    "cumulate": "cumulate(INTERVAL '10 minutes', INTERVAL '1 hour'): the step and the width",
+    "session": "session(INTERVAL '30 minutes'): the gap",
+}
+_OF_TWO = frozenset({"hop", "cumulate"})
+
+
+@dataclass(frozen=True)
+class WindowCall:
+    """The window that a call makes."""
+
+    kind: WindowKind
+    width_micros: int
+    """Of a session: the gap. Of cumulating windows: the longest."""
+    slide_micros: int | None = None
+    """Of cumulating windows: the step."""
+    offset_micros: int = 0
+
+    @property
+    def common_width_micros(self) -> int | None:
+        """The width of all windows, if they are all as wide."""
+        return self.width_micros if self.kind in ("tumble", "hop") else None
+
+
+def is_window_call(node: exp.Expr, expressions: Expressions) -> bool:
+    """Whether this is a call that makes a window."""
+    return (
+        isinstance(node, exp.Anonymous)
+        and node.name.lower() in get_args(WindowKind)
+        and not expressions.functions.is_user_defined(node.name)
+    )
+
+
+def window_name(node: exp.Expr) -> str:
+    """The name of the window that a call makes, where the query gives it none."""
+    name: str = node.meta.get(NAMED, WINDOW)
+    return name
+
+
+def window_call(node: exp.Expr, source: Relation, expressions: Expressions) -> WindowCall:
+    """The window that a call makes over the rows of a relation."""
+    script, arguments = expressions.script, list(node.expressions)
+    kind: WindowKind = node.name.lower()  # type: ignore[assignment]
+    if arguments and not _is_interval(arguments[0]):
+        _check_time(arguments.pop(0), source, expressions)
+    count = 2 if kind in _OF_TWO else 1
+    most = count if kind == "session" else count + 1
+    if not count <= len(arguments) <= most:
+        takes = "two intervals" if count == 2 else "one interval"
+        more = ", and an offset" if most > count else ""
+        raise script.error(node, f"{kind}() takes {takes}{more}", f"as in {_EXAMPLES[kind]}")
+    spans = [interval_micros(each, script) for each in arguments[:count]]
+    offset = any_interval_micros(arguments[count], script) if len(arguments) > count else 0
+    if kind == "session":
+        return WindowCall("session", spans[0])
+    slide, width = spans if count == 2 else (spans[0], spans[0])
+    if slide > width:
+        message, what = "a hop whose slide is longer than its width leaves rows out", "slide"
+        if kind == "cumulate":
+            message, what = "a step is no longer than the width of its windows", "step"
+        raise script.error(node, message, f"the {what} comes first: {_EXAMPLES[kind]}")
+    if slide == width:
+        return WindowCall("tumble", width, offset_micros=offset % width)
+    if kind == "hop":
+        return WindowCall("hop", width, slide, offset % slide)
+    if width % slide:
+        message = "the width of a cumulate window is a multiple of its step"
+        raise script.error(node, message, f"as in {_EXAMPLES[kind]}")
+    return WindowCall("cumulate", width, slide, offset % width)
+
+
+def check_input(source: Relation, kind: WindowKind, place: exp.Expr, script: Script) -> None:
+    """Raises SqlError unless rows of a relation can be windowed."""
+    if source.kind is RowKind.UPDATING:
+        message = f"{kind}() takes rows that stay, and those read here may be taken back"
+        raise script.error(place, message, "window the rows before they are aggregated or joined")
+    if not source.has_event_time:
+        message = f"{kind}() needs event time, and the table read here has none"
+        hint = "add WATERMARK FOR column AS column - INTERVAL '5 seconds' to its CREATE TABLE"
+        raise script.error(place, message, hint)
+
+
+def _is_interval(node: exp.Expr) -> bool:
+    node = node.unnest()
+    if isinstance(node, exp.Add):
+        return _is_interval(node.this)
+    return isinstance(node, exp.Interval | exp.Literal)
+
+
+def _check_time(node: exp.Expr, source: Relation, expressions: Expressions) -> None:
+    """Raises SqlError unless an expression is the event time of the rows of a relation."""
+    bound = to_spark(expressions.bound(node, source).unnest())
+    if source.kind is RowKind.CLOSED and source.told(bound) in (WindowPart.TIME, WindowPart.WHOLE):
+        return
+    times = [each for each in source.attributes if each.is_event_time]
+    if bound in map(column_sql, times):
+        return
+    hint = f"declare it with WATERMARK FOR {node.name} AS {node.name} - INTERVAL '5 seconds'"
+    if times:
+        hint = f"use '{times[0].name}'"
+    elif source.kind is RowKind.CLOSED:
+        hint = "the time of rows of a window is window_time, or window.end less a millisecond"
+    raise expressions.script.error(
+        node, f"'{node.sql(comments=False)}' is not the event time of the rows read here", hint
+    )
