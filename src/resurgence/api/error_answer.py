@@ -21,6 +21,7 @@ STATUS_OF_CODE = {
     "job.being_deleted": 409,
     "state.incompatible": 409,
     "rollback.refused": 409,
+    "sink.path_taken": 409,
 }
 """Errors of users that are not simply 422."""
 

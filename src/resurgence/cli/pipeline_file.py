@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from resurgence.config import Settings, load_settings, setting_values
+from resurgence.connectors.path_overlap import require_separate_paths
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.graph.model import Graph
 from resurgence.sql import compile_pipeline
@@ -19,7 +20,9 @@ DEFAULT_CONFIG = Path("resurgence.toml")
 def compile_file(sql: str, udfs: Path | None) -> Graph:
     """The graph of a pipeline's text."""
     functions = {name: each.kind for name, each in load_functions(udfs).items()}
-    return compile_pipeline(sql, CONNECTORS, functions)
+    graph = compile_pipeline(sql, CONNECTORS, functions)
+    require_separate_paths(graph)
+    return graph
 
 
 def local_folder(state_url: str, job: str) -> Path:

@@ -11,15 +11,15 @@ from resurgence.connectors.lookup import LookupTable
 from resurgence.connectors.lookup_delta import DeltaLookup
 from resurgence.connectors.lookup_files import FilesystemLookup
 from resurgence.connectors.lookup_postgres import PostgresLookup
+from resurgence.connectors.path_overlap import require_separate_paths
 from resurgence.connectors.single_file import METADATA as SINGLE_FILE_METADATA
 from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
 from resurgence.connectors.terminal import BlackholeSink, StdoutSink
-from resurgence.errors import ConfigError, UserError
+from resurgence.errors import ConfigError
 from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
 from resurgence.graph.model import Graph, LookupSpec, SinkOperator, SourceOperator
-from resurgence.graph.secrets import concealer_for, open_options, shown_value
+from resurgence.graph.secrets import concealer_for, open_options
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName
-from resurgence.storage.object_store import storage_url
 
 _JSON = OptionSpec(choices=("json", "debezium_json"), default="json")
 
@@ -204,21 +204,13 @@ def check_connectors(graph: Graph, state_url: str, job: JobName) -> None:
     """Raise a UserError for what can be seen to be wrong before Spark starts: a missing file
     or secret, say.
     """
+    require_separate_paths(graph)
     for source in graph.sources():
         with open_options(source.table, source.options).concealer.over_errors():
             make_source(source).check()
     for table in graph.lookup_tables():
         with open_options(table.name, table.options).concealer.over_errors():
             make_lookup(table).check()
-    written: dict[str, str] = {}
     for sink in graph.sinks():
-        opened = open_options(sink.table, sink.options)
-        with opened.concealer.over_errors():
+        with open_options(sink.table, sink.options).concealer.over_errors():
             make_sink(sink, state_url, job).check()
-        path = opened.values.get("path")
-        if path is not None and written.setdefault(storage_url(path), sink.table) != sink.table:
-            shown = shown_value("path", sink.options["path"])
-            raise UserError(
-                f"the tables {written[storage_url(path)]} and {sink.table} both write to {shown}",
-                hint="give each its own path, or INSERT into one table twice",
-            )

@@ -237,6 +237,11 @@ def _text_or_null(line: pa.BinaryScalar) -> pa.Array:
         return pa.nulls(1, pa.string())
 
 
+def hidden_folder(path: Path) -> Path:
+    """Where a sink keeps what is staged, and its records: beside its file."""
+    return path.parent / f".{path.name}.resurgence"
+
+
 class SingleFileSink:
     """One file of JSON lines, which only ever grows by whole epochs."""
 
@@ -246,7 +251,7 @@ class SingleFileSink:
         self._path = Path(options["path"]).expanduser().absolute()
         self._format = FileFormat(options["format"])
         self._keys = tuple(keys)
-        self._url = storage_url(str(self._path.parent / f".{self._path.name}.resurgence"))
+        self._url = storage_url(str(hidden_folder(self._path)))
 
     @property
     def _store(self) -> ObjectStore:
@@ -347,7 +352,7 @@ class SingleFileSink:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """One committer at a time on this machine; the lock dies with its holder."""
-        folder = self._path.parent / f".{self._path.name}.resurgence"
+        folder = hidden_folder(self._path)
         folder.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + _LOCK_DEADLINE_SECONDS
         with (folder / "lock").open("a") as lock:

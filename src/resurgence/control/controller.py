@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import ParamSpec, TypeVar
 from pydantic import JsonValue
 
 from resurgence.clock import Clock
+from resurgence.connectors.path_overlap import Place, files_written, require_not_taken
 from resurgence.control.background import in_thread
 from resurgence.control.context import JobDefinition
 from resurgence.control.edit_check import require_state_kept
@@ -120,6 +121,8 @@ class Controller:
         self._beside: list[asyncio.Task[None]] = []
         self._hurried = False
         self._service_id = ""
+        self._files: dict[JobName, tuple[Place, ...]] = {}
+        """What the `single_file` sinks of jobs write, of those jobs that were looked at."""
 
     # ---------------------------------------------------------------- life
 
@@ -192,6 +195,7 @@ class Controller:
         # The name may have been given to another job already.
         if self._keepers.get(keeper.name) is keeper:
             del self._keepers[keeper.name]
+            self._files.pop(keeper.name, None)
 
     def _note(self, job: JobName, event: Event) -> None:
         self._recorder.note(job, event)
@@ -208,7 +212,7 @@ class Controller:
             functions=new.functions,
             settings=new.settings,
         )
-        definition, _ = await self._compiled(new.name, pipeline)
+        definition, graph = await self._compiled(new.name, pipeline)
         now = self._clock.now()
         status = JobStatus(changed_at=now)
         if not new.start:
@@ -223,8 +227,9 @@ class Controller:
             status=status,
             created_at=now,
         )
-        await in_thread(self._metadata.create_job, record)
-        keeper = self._keep(record)
+        async with self._claimed_files(new.name, graph):
+            await in_thread(self._metadata.create_job, record)
+            keeper = self._keep(record)
         keeper.begin()
         return _view(keeper)
 
@@ -252,7 +257,8 @@ class Controller:
                 return desired
             return restarted(desired, force=False, without_state=False)
 
-        return await self._change(name, change, pipeline)
+        async with self._claimed_files(name, graph):
+            return await self._change(name, change, pipeline)
 
     async def stop(self, name: JobName, mode: StopMode) -> JobView:
         return await self._change(name, lambda record: stopped(record.desired, mode))
@@ -314,6 +320,33 @@ class Controller:
         """Refuse what cannot run."""
         definition = self._surroundings.define(name, pipeline)
         return definition, await in_thread(definition.compile, pipeline.sql)
+
+    @contextlib.asynccontextmanager
+    async def _claimed_files(self, name: JobName, graph: Graph) -> AsyncIterator[None]:
+        """Refuse a pipeline that writes a file which another job writes. While it is stored, its
+        own files count as taken: of two requests at the same time, one is refused.
+        """
+        written = files_written(graph)
+        if written:
+            for each in [each for each in self._keepers.values() if each.name not in self._files]:
+                found: tuple[Place, ...] = ()
+                # A pipeline that does not compile any more writes nothing.
+                with contextlib.suppress(UserError):
+                    _, other = await self._compiled(each.name, each.record.pipeline)
+                    found = files_written(other)
+                self._files.setdefault(each.name, found)
+        # From here to the claim nothing is waited for.
+        others = {job: places for job, places in self._files.items() if job != name}
+        require_not_taken(written, others)
+        before = self._files.get(name)
+        self._files[name] = written
+        try:
+            yield
+        except BaseException:
+            self._files.pop(name)
+            if before is not None:
+                self._files[name] = before
+            raise
 
     async def _require_state_kept(self, name: JobName, edited: Graph, parallelism: int) -> None:
         """Refuse an edit that would lose state; the job is not touched."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from resurgence.config import settings_from
+from resurgence.connectors.path_overlap import require_separate_paths
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.control.context import JobDefinition
 from resurgence.control.function_kinds import function_kinds
@@ -40,11 +41,13 @@ class Surroundings:
         module = self._module(name, pipeline.functions)
 
         def compile_text(sql: str) -> Graph:
-            if module is None:
-                return compile_pipeline(sql, CONNECTORS)
-            _written_once(module, pipeline.functions or "")
-            kinds = function_kinds(module, module.with_suffix(f".{uuid.uuid4().hex[:8]}"))
-            return compile_pipeline(sql, CONNECTORS, kinds)
+            kinds = {}
+            if module is not None:
+                _written_once(module, pipeline.functions or "")
+                kinds = function_kinds(module, module.with_suffix(f".{uuid.uuid4().hex[:8]}"))
+            graph = compile_pipeline(sql, CONNECTORS, kinds)
+            require_separate_paths(graph)
+            return graph
 
         return JobDefinition(
             name=name,

@@ -12,7 +12,9 @@ import httpx
 import pytest
 from tests.unit.api.played_service import NOW, SQL, KeyBox, PlayedController, played, served
 
+from resurgence.api.error_answer import failure_of
 from resurgence.api.models import JOB_NAME
+from resurgence.connectors.path_overlap import PathTaken
 from resurgence.control.metadata import StoredEvent
 from resurgence.errors import ConfigError, IncompatibleState
 from resurgence.ids import JobName, job_name
@@ -59,6 +61,11 @@ def test_a_job_can_be_created_stopped(http: httpx.Client) -> None:
 def test_a_name_that_is_taken_is_a_conflict(http: httpx.Client, rides: str) -> None:
     again = http.post("/v1/jobs", json={"name": "rides", "sql": SQL})
     assert (again.status_code, again.json()["error"]["code"]) == (409, "job.exists")
+
+
+def test_a_file_that_another_job_writes_is_a_conflict() -> None:
+    answer = failure_of(PathTaken("table 'out' writes to out.json, and so does job 'trips'"))
+    assert (answer.status, answer.detail.code) == (409, "sink.path_taken")
 
 
 def test_bad_sql_is_told_with_its_place(http: httpx.Client) -> None:

@@ -1,0 +1,136 @@
+"""Which paths a job reads and writes, and whether they overlap.
+
+A sink that writes where the job reads would overwrite its input, or read its own output. Two
+`single_file` sinks on one path would overwrite each other, also if they belong to different jobs.
+To read what another job writes is fine: it is how jobs are chained.
+
+Paths are compared as the file system sees them: symbolic links, `..` and `file://` are resolved,
+and a hard link is the same file. What a reference in an option stands for may not be known where a
+pipeline is compiled; such a path is compared when the connectors are checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from resurgence.connectors.single_file import hidden_folder
+from resurgence.errors import UserError
+from resurgence.graph.model import Graph, SinkOperator
+from resurgence.graph.secrets import open_options, shown_value
+from resurgence.ids import JobName
+from resurgence.storage.object_store import split_url
+
+
+class PathTaken(UserError):
+    """Another job writes this file."""
+
+    code = "sink.path_taken"
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file or folder that a table reads or writes."""
+
+    table: str
+    shown: str
+    """The path as the user wrote it."""
+    parts: tuple[str, ...]
+    """The scheme, and the path from its root."""
+    is_internal: bool = False
+    """It holds the records of a sink, not rows."""
+
+    def overlaps(self, other: Place) -> bool:
+        """Whether they are the same, or one lies inside the other."""
+        shorter = min(len(self.parts), len(other.parts))
+        return self.parts[:shorter] == other.parts[:shorter] or self.is_same(other)
+
+    def is_same(self, other: Place) -> bool:
+        """Whether they are the same file or folder, by whatever name."""
+        if self.parts == other.parts:
+            return True
+        if not (self.parts[0] == other.parts[0] == "file"):
+            return False
+        with contextlib.suppress(OSError):
+            return Path(*self.parts[1:]).samefile(Path(*other.parts[1:]))
+        return False
+
+
+def require_separate_paths(graph: Graph) -> None:
+    """Raise a UserError if a sink writes where the job reads, or where another sink writes."""
+    read = [
+        place
+        for table, options in (
+            *((each.table, each.options) for each in graph.sources()),
+            *((each.name, each.options) for each in graph.lookup_tables()),
+        )
+        for place in _place(table, options)
+    ]
+    written = [place for sink in graph.sinks() for place in _written(sink)]
+    for sink, source in itertools.product(written, read):
+        if sink.overlaps(source):
+            raise UserError(
+                f"table '{sink.table}' writes to {sink.shown}, which overlaps {source.shown}, "
+                f"which table '{source.table}' reads",
+                hint="Give the sink a path outside of everything that the job reads.",
+            )
+    for one, other in itertools.combinations(written, 2):
+        is_shared = one.is_same(other) or (
+            (one.is_internal or other.is_internal) and one.overlaps(other)
+        )
+        if one.table != other.table and is_shared:
+            raise UserError(
+                f"the tables {one.table} and {other.table} both write to {other.shown}",
+                hint="give each its own path, or INSERT into one table twice",
+            )
+
+
+def files_written(graph: Graph) -> tuple[Place, ...]:
+    """The files of a job's `single_file` sinks: no other job may write them."""
+    return tuple(
+        place
+        for sink in graph.sinks()
+        if sink.connector == "single_file"
+        for place in _written(sink)
+    )
+
+
+def require_not_taken(written: Iterable[Place], others: Mapping[JobName, Iterable[Place]]) -> None:
+    """Raise PathTaken if a `single_file` sink of another job writes one of these files."""
+    taken = [(job, each) for job, places in others.items() for each in places]
+    for mine, (job, theirs) in itertools.product(written, taken):
+        if mine.is_same(theirs):
+            raise PathTaken(
+                f"table '{mine.table}' writes to {mine.shown}, and so does table "
+                f"'{theirs.table}' of job '{job}'",
+                hint="Give the sink another path, or delete the other job first.",
+            )
+
+
+def _written(sink: SinkOperator) -> Iterator[Place]:
+    """All that a sink writes: its output, and where it keeps its records beside it."""
+    for place in _place(sink.table, sink.options):
+        yield place
+        if sink.connector == "single_file":
+            folder = hidden_folder(Path(*place.parts[1:]))
+            yield Place(place.table, place.shown, ("file", *folder.parts), is_internal=True)
+
+
+def _place(table: str, options: Mapping[str, str]) -> Iterator[Place]:
+    """Where a table's `path` is; nothing if it has none, or it is not known here."""
+    if "path" not in options:
+        return
+    with contextlib.suppress(UserError):
+        path = open_options(table, {"path": options["path"]}).values["path"]
+        yield Place(table, shown_value("path", options["path"]), _parts(path))
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    scheme, local = split_url(path)
+    if scheme == "file":
+        return ("file", *Path(local).resolve().parts)
+    return (scheme, urlsplit(path).netloc, *(part for part in local.split("/") if part))
