@@ -61,7 +61,7 @@ class Source(Protocol):
 
 
 class StagedFile(BaseModel):
-    """A durable, invisible piece of an epoch's output."""
+    """A durable, invisible piece of an epoch's output: the first rows of an object."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -79,6 +79,15 @@ class StagedOutput(BaseModel):
 
     rows: int = 0
     files: tuple[StagedFile, ...] = ()
+
+    def first(self, rows: int) -> StagedOutput:
+        """Only so many rows of it: of the last file that is needed, those at its beginning."""
+        files: list[StagedFile] = []
+        for each in self.files:
+            kept = min(each.rows, rows - sum(file.rows for file in files))
+            if kept > 0:
+                files.append(each.model_copy(update={"rows": kept}))
+        return StagedOutput(rows=sum(each.rows for each in files), files=tuple(files))
 
 
 def merged_output(parts: Iterable[StagedOutput]) -> StagedOutput:

@@ -166,7 +166,8 @@ def _sink(operator: SinkOperator, given: Mapping[str, str], state_url: str, job:
     if operator.connector == "single_file":
         return SingleFileSink(options, operator.keys)
     if operator.connector == "stdout":
-        return StdoutSink(options, operator.keys, state_url, f"{job}/staged/{operator.id}")
+        folder, is_limited = f"{job}/staged/{operator.id}", operator.limit is not None
+        return StdoutSink(options, operator.keys, state_url, folder, is_limited=is_limited)
     if operator.connector == "blackhole":
         return BlackholeSink()
     raise ConfigError(f"'{operator.connector}' is not a sink")

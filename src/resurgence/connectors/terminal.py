@@ -1,7 +1,8 @@
 """`stdout` and `blackhole`: sinks to look at a stream, and to measure it.
 
 `stdout` is at least once: what a terminal has shown cannot be taken back, so a crash between
-showing an epoch and the record of it shows it again. `blackhole` computes every row and keeps none.
+showing an epoch and the record of it shows it again. With a limit it is at most once: never more
+rows than were asked for. `blackhole` computes every row and keeps none.
 """
 
 from __future__ import annotations
@@ -24,8 +25,15 @@ class StdoutSink:
     retracts = False
 
     def __init__(
-        self, options: Mapping[str, str], keys: Sequence[str], state_url: str, folder: str
+        self,
+        options: Mapping[str, str],
+        keys: Sequence[str],
+        state_url: str,
+        folder: str,
+        *,
+        is_limited: bool = False,
     ) -> None:
+        self._is_limited = is_limited
         self._format = FileFormat(options["format"])
         self._keys = keys
         self._url = state_url
@@ -44,9 +52,15 @@ class StdoutSink:
         self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
     ) -> None:
         store = shared_store(self._url)
-        for each in staged.files:
-            if store.size(each.path) is not None:
-                sys.stdout.buffer.write(store.read(each.path))
+        pieces = [
+            b"".join(store.read(each.path).splitlines(keepends=True)[: each.rows])
+            for each in staged.files
+            if store.size(each.path) is not None
+        ]
+        if self._is_limited:
+            self.discard(staged)
+        for piece in pieces:
+            sys.stdout.buffer.write(piece)
         sys.stdout.flush()
         self.discard(staged)
 

@@ -152,7 +152,8 @@ class Engine:
             self._commit(manifest.epoch, staged, manifest.inputs, manifest.counts)
         self._retract()
         self.sweep(self._epoch)
-        self.finished = self._plan.finished and kept.issuperset(self._offsets)
+        is_over = self._exhausted.issuperset(self._offsets) or self._is_full(self._totals)
+        self.finished = self._plan.finished and kept.issuperset(self._offsets) and is_over
         self._enter("idle")
 
     def _compare_sinks(self) -> None:
@@ -233,7 +234,8 @@ class Engine:
         # An epoch recorded by an older release has no planning time of its own.
         self._time = _planned_micros(inputs) or max(self._time, _micros(began_at))
         self._enter("plan", epoch)
-        work = EpochWork(epoch, began_at, self._time, inputs, profile)
+        rows_out = self._totals.counts.rows_out if self._totals else {}
+        work = EpochWork(epoch, began_at, self._time, inputs, profile, rows_out)
         started(epoch, sum(each.rows for each in inputs.values()))
         self._faults.hit(FaultPoint.EPOCH_PLANNED, epoch)
         self._enter("execute", epoch)
@@ -334,7 +336,6 @@ class Engine:
     # ---------------------------------------------------------------- publish and commit
 
     def _publish(self, work: EpochWork) -> EpochCounts:
-        finished = all(each.final for each in work.inputs.values())
         counts = EpochCounts(
             rows_in={operator_id: each.rows for operator_id, each in work.inputs.items()},
             bad_rows=work.bad_rows,
@@ -345,6 +346,7 @@ class Engine:
         recorded = self._plan.recorded.get(work.epoch)
         before = self._totals or Totals(since=work.epoch, counts=EpochCounts())
         totals = Totals(since=before.since, counts=before.counts.plus(counts))
+        finished = all(each.final for each in work.inputs.values()) or self._is_full(totals)
         with work.profile.measure("storage"):
             digests = self._backend.write_metadata(self._execution.metadata(work))
             self._faults.hit(FaultPoint.METADATA_WRITTEN, work.epoch)
@@ -374,6 +376,14 @@ class Engine:
         self.finished = finished
         self._faults.hit(FaultPoint.MANIFEST_PUBLISHED, work.epoch)
         return counts
+
+    def _is_full(self, totals: Totals | None) -> bool:
+        """Whether no sink takes any more rows: each has a limit, and has reached it."""
+        taken = totals.counts.rows_out if totals else {}
+        return all(
+            each.limit is not None and taken.get(each.id, 0) >= each.limit
+            for each in self._graph.sinks()
+        )
 
     def _commit(
         self,

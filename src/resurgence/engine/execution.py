@@ -59,6 +59,8 @@ class EpochWork:
     """When it was planned, in microseconds."""
     inputs: dict[OperatorId, InputRange]
     profile: EpochProfile
+    rows_out: Mapping[OperatorId, int] = field(default_factory=dict)
+    """How many rows each sink has taken before."""
     rows: dict[OperatorId, DataFrame | None] = field(default_factory=dict)
     readings: dict[OperatorId, Reading] = field(default_factory=dict)
     read: set[OperatorId] = field(default_factory=set)
@@ -327,17 +329,20 @@ class Execution:
 
     def _stage(self, work: EpochWork, operator: SinkOperator) -> None:
         self._entered(work.epoch, operator.id)
+        left = (
+            None if operator.limit is None else operator.limit - work.rows_out.get(operator.id, 0)
+        )
         rows = self._pipeline.derive(operator.id, work.rows, work.time)
-        if rows is None:
+        if rows is None or left == 0:
             work.staged[operator.id] = StagedOutput()
             return
         if self._graph.reads_changes(operator.id):
             rows = net_changes(rows)
         with work.profile.measure("spark"):
             sink = self._pipeline.sinks[operator.id]
-            work.staged[operator.id] = sink.stage(
-                rows, self._plan.job, work.epoch, self._plan.generation
-            )
+            staged = sink.stage(rows, self._plan.job, work.epoch, self._plan.generation)
+        # Spark's own limit would end the reading of sources early, and with it what is observed.
+        work.staged[operator.id] = staged if left is None else staged.first(left)
         work.read.update(each.id for each in self._graph.upstream(operator.id))
 
     def metadata(self, work: EpochWork) -> list[OperatorCheckpointMetadata]:

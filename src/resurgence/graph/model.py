@@ -271,6 +271,8 @@ class SinkOperator(Value):
     columns: tuple[Column, ...] | None = None
     keys: tuple[str, ...] = ()
     """The columns by which a row that goes and one that comes are an update."""
+    limit: int | None = None
+    """It takes so many rows in all."""
 
     @property
     def place(self) -> str:

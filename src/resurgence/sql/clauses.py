@@ -98,7 +98,7 @@ _HINTS: Mapping[str, str] = MappingProxyType(
         "catalog": "write the table's name alone",
         "db": "write the table's name alone",
         "joins": "write the joins one after the other, or put a SELECT in parentheses",
-        "limit": "filter with WHERE",
+        "limit": "filter with WHERE; LIMIT stands at the end of a SELECT that goes to the terminal",
         "offset": "filter with WHERE",
         "order": "sort where the output is read: a stream has no last row",
         "overwrite": "use INSERT INTO: rows are appended",

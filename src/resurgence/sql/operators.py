@@ -191,9 +191,12 @@ class Operators:
         options: dict[str, str],
         columns: tuple[Column, ...] | None,
         keys: tuple[str, ...] = (),
+        limit: int | None = None,
     ) -> OperatorId:
-        """A new sink operator; a second one for the same table gets a number."""
-        name = slug(table)
+        """A new sink operator; a second one for the same table gets a number. One with another
+        limit is another sink: it counts its own rows.
+        """
+        name = slug(table) if limit is None else f"{slug(table)}-limit-{limit}"
         self._sinks[name] += 1
         number = self._sinks[name]
         operator = SinkOperator(
@@ -204,6 +207,7 @@ class Operators:
             options=options,
             columns=columns,
             keys=keys,
+            limit=limit,
         )
         return self._add(operator)
 

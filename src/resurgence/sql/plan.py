@@ -34,6 +34,7 @@ from resurgence.sql.relation import (
     WindowPart,
     column_sql,
 )
+from resurgence.sql.row_limit import without_limit
 from resurgence.sql.scalar_names import spark_names
 from resurgence.sql.select import Selects
 from resurgence.sql.tables import Declarations, Table, attributes
@@ -126,12 +127,22 @@ class _Pipeline:
             case exp.Set():
                 self._set(statement)
             case exp.Query():
-                relation = self._selects.compile(statement, self._lookup)
-                changes = {"format": UPDATING_FORMAT} if relation.kind is RowKind.UPDATING else {}
-                self._output(relation, replace(TERMINAL, options=changes), statement)
+                self._preview(statement)
             case _:
                 raise self._refused(statement)
         self._divert_late_rows(statement)
+
+    def _preview(self, statement: exp.Query) -> None:
+        """A SELECT by itself: its rows go to the terminal, with LIMIT so many in all."""
+        query, limit = without_limit(statement, self.script)
+        relation = self._selects.compile(query, self._lookup)
+        if relation.kind is not RowKind.UPDATING:
+            self._output(relation, TERMINAL, statement, limit=limit)
+            return
+        if limit is not None:
+            message = "LIMIT requires an append-only result, and this one changes as rows come"
+            raise self.script.error(statement.args["limit"], message, "aggregate in a window")
+        self._output(relation, replace(TERMINAL, options={"format": UPDATING_FORMAT}), statement)
 
     def _create_table(self, create: exp.Create) -> None:
         refuse_unread(create, _TABLE_CLAUSES, self.script, "in CREATE TABLE")
@@ -348,6 +359,7 @@ class _Pipeline:
         statement: exp.Expr,
         targets: list[str] | None = None,
         giver: str = "the SELECT",
+        limit: int | None = None,
     ) -> None:
         """Ends a query in a sink, through a projection that gives the sink's columns and no
         event time.
@@ -371,7 +383,13 @@ class _Pipeline:
             changes = carried(replace(relation, has_event_time=False))
             final = self.operators.query(relation.operator, (*select, *changes))
         self.operators.sink(
-            final, table.name, table.connector, table.options, table.columns, table.primary_key
+            final,
+            table.name,
+            table.connector,
+            table.options,
+            table.columns,
+            table.primary_key,
+            limit,
         )
 
     def _projected(self, relation: Relation, position: Position) -> OperatorId:

@@ -284,7 +284,7 @@ class Manifest(Record):
     totals: Totals | None = None
     """All that went into this checkpoint, this epoch included. None in records of format 1."""
     finished: bool = False
-    """All sources are bounded and read to their end; there is no next epoch."""
+    """There is no next epoch: all sources are read to their end, or no sink takes more rows."""
     began_at: datetime | None = None
     sealed_at: datetime
 

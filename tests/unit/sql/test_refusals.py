@@ -68,7 +68,22 @@ def test_unknown_names_are_refused_with_a_suggestion(
         ),
         ("SELECT kind FROM rides HAVING kind > 1", 24, "HAVING needs GROUP BY"),
         ("SELECT kind FROM rides ORDER BY kind", 24, "ORDER BY is not supported"),
-        ("SELECT kind FROM rides LIMIT 3", 24, "LIMIT is not supported here"),
+        ("INSERT INTO anything SELECT kind FROM rides LIMIT 3", 45, "LIMIT is not supported here"),
+        ("SELECT kind FROM (SELECT kind FROM rides LIMIT 3)", 42, "LIMIT is not supported here"),
+        ("SELECT kind FROM rides LIMIT 0", 24, "LIMIT takes a whole number of rows, at least one"),
+        ("SELECT kind FROM rides LIMIT ALL", 24, "LIMIT takes a whole number of rows"),
+        (
+            "SELECT kind FROM rides FETCH FIRST 3 ROWS WITH TIES",
+            24,
+            "FETCH takes a whole number of rows",
+        ),
+        (
+            "SELECT kind, count(*) FROM rides GROUP BY kind LIMIT 3",
+            48,
+            "LIMIT requires an append-only result",
+        ),
+        ("SELECT kind FROM rides LIMIT 3 OFFSET 2", 32, "OFFSET is not supported here"),
+        ("SELECT kind FROM rides ORDER BY kind LIMIT 3", 24, "ORDER BY is not supported here"),
         (
             "SELECT kind FROM rides JOIN plain ON true",
             24,
