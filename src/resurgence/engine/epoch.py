@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from resurgence.clock import Clock
 from resurgence.config import Settings
@@ -19,6 +19,7 @@ from resurgence.engine.compaction import TableCompaction
 from resurgence.engine.execution import EpochWork, Execution
 from resurgence.engine.failing_input import FailingInput
 from resurgence.engine.pipeline import Pipeline
+from resurgence.engine.planning_time import instant, micros, planned_micros
 from resurgence.engine.profile import EpochProfile
 from resurgence.engine.sink_agreement import recorded_inputs, require_agreement
 from resurgence.errors import IncompatibleState, ResurgenceError
@@ -37,8 +38,6 @@ from resurgence.state.records import (
     Totals,
 )
 from resurgence.testing.faults import FaultInjector, FaultPoint
-
-_EPOCH_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ class Engine:
         self._totals = plan.manifest.totals if plan.manifest else None
         self.compaction = TableCompaction(pipeline, settings, plan.generation, faults)
         self._exhausted: set[OperatorId] = set()
-        self._time = _planned_micros(plan.manifest.inputs) if plan.manifest else 0
+        self._time = (planned_micros(plan.manifest.inputs) if plan.manifest else None) or 0
         """When the newest epoch was planned, in microseconds."""
         self._inputs: dict[OperatorId, InputRange] = {}
         """Of the epoch under way."""
@@ -232,7 +231,7 @@ class Engine:
                 self._had_rows_at[operator_id] = began_at
         self._inputs = inputs
         # An epoch recorded by an older release has no planning time of its own.
-        self._time = _planned_micros(inputs) or max(self._time, _micros(began_at))
+        self._time = planned_micros(inputs) or max(self._time, micros(began_at))
         self._enter("plan", epoch)
         rows_out = self._totals.counts.rows_out if self._totals else {}
         work = EpochWork(epoch, began_at, self._time, inputs, profile, rows_out)
@@ -304,10 +303,14 @@ class Engine:
             for operator_id, source in self._pipeline.sources.items()
             if operator_id not in self._exhausted
         }
+        # Planning time never goes backwards, also when a machine with another clock takes over.
+        planned_at = max(now, instant(self._time))
         ranges = [each for each in planned.values() if each is not None]
         is_full = any(each.rows >= most_rows or each.final for each in ranges)
         is_due = now - self._epoch_began_at >= self._settings.pipeline.epoch_interval
-        if not ranges or not (is_full or is_due):
+        if not (is_full or is_due):
+            return None
+        if not ranges and not self._execution.is_window_due(micros(planned_at)):
             return None
         ranges_by_source = {
             operator_id: planned.get(operator_id)
@@ -320,8 +323,6 @@ class Engine:
             )
             for operator_id, offset in self._offsets.items()
         }
-        # Planning time never goes backwards, also when a machine with another clock takes over.
-        planned_at = max(now, _EPOCH_OF_TIME + timedelta(microseconds=self._time))
         return {
             operator_id: each.model_copy(update={"planned_at": planned_at})
             for operator_id, each in ranges_by_source.items()
@@ -428,13 +429,3 @@ class Engine:
             self._epoch if epoch is None else epoch, phase, self._clock.now(), operator
         )
         self._entered()
-
-
-def _micros(at: datetime) -> int:
-    return (at - _EPOCH_OF_TIME) // timedelta(microseconds=1)
-
-
-def _planned_micros(inputs: Mapping[OperatorId, InputRange]) -> int:
-    """When an epoch was planned, in microseconds since 1970."""
-    known = [each.planned_at for each in inputs.values() if each.planned_at is not None]
-    return max(map(_micros, known), default=0)

@@ -17,6 +17,7 @@ from resurgence.engine.exact_rows import net_changes
 from resurgence.engine.operators.updating_query import ROWS_TABLE
 from resurgence.engine.operators.window_aggregate import PARTIALS
 from resurgence.engine.pipeline import Pipeline
+from resurgence.engine.planning_time import planned_micros
 from resurgence.engine.profile import EpochProfile
 from resurgence.engine.source_reader import Reading, SourceReader
 from resurgence.engine.state_writer import Written
@@ -99,6 +100,8 @@ class Execution:
             each for each in self._graph.operators if isinstance(each, StatefulOperator)
         )
         self._timed = {each.id for each in self._graph.sources() if each.watermark is not None}
+        self._time = planned_micros(plan.manifest.inputs) if plan.manifest else None
+        """When the newest sealed epoch was planned, in microseconds."""
         self._watermarks: dict[OperatorId, int | None] = {}
         """Of the sources, at the end of the newest sealed epoch."""
         self._timers: dict[OperatorId, tuple[int, ...]] = {}
@@ -124,12 +127,25 @@ class Execution:
 
     def adopt(self, work: EpochWork) -> None:
         """The epoch is sealed: what it found is how things are."""
+        self._time = work.time
         self._watermarks = dict(work.watermarks)
         self._timers = dict(work.timers)
 
     def watermark(self, operator_id: OperatorId) -> int | None:
         """The watermark of an operator at the end of the newest sealed epoch."""
-        return self._watermark(operator_id, self._watermarks)
+        return self._watermark(operator_id, self._watermarks, self._time)
+
+    def is_window_due(self, time: int) -> bool:
+        """Whether a window would close in an epoch without rows that is planned at an instant, in
+        microseconds.
+        """
+        for operator in self._graph.window_aggregates():
+            if self._graph.follows_planning_time(operator.id):
+                watermark = self._watermark(operator.id, self._watermarks, time)
+                timers = self._timers.get(operator.id, ())
+                if watermark is not None and any(each <= watermark for each in timers):
+                    return True
+        return False
 
     def run(self, work: EpochWork) -> None:
         """Execute an epoch up to its staged output."""
@@ -214,13 +230,25 @@ class Execution:
         return any(isinstance(each, StatefulOperator) for each in self._graph.upstream(operator.id))
 
     def _watermark(
-        self, operator_id: OperatorId, marks: Mapping[OperatorId, int | None]
+        self, operator_id: OperatorId, marks: Mapping[OperatorId, int | None], time: int | None
     ) -> int | None:
-        """The watermark that an operator follows: the lowest of its sources, less its lag."""
-        lowest = _lowest(marks.get(each) for each in self._graph.sources_of(operator_id))
+        """The watermark that an operator follows: the lowest of its sources, less its lag. `time`
+        is the planning time, which is the watermark of windows by processing time.
+        """
+        lowest = _lowest(self._followed(operator_id, marks, time))
         if lowest is None or lowest == END_OF_TIME:
             return lowest
         return lowest - self._graph.lag_micros(operator_id)
+
+    def _followed(
+        self, operator_id: OperatorId, marks: Mapping[OperatorId, int | None], time: int | None
+    ) -> list[int | None]:
+        """The watermarks that an operator follows, and the planning time if it follows that."""
+        followed = [marks.get(each) for each in self._graph.event_time_sources_of(operator_id)]
+        if self._graph.follows_planning_time(operator_id):
+            given = (marks.get(each) for each in self._graph.sources_of(operator_id))
+            followed.append(END_OF_TIME if all(each == END_OF_TIME for each in given) else time)
+        return followed
 
     def _append(self, work: EpochWork, operator: StatefulOperator) -> None:
         """Add an epoch's rows to what an operator keeps."""
@@ -235,7 +263,7 @@ class Execution:
         """Add an epoch's partials to what the windows have."""
         window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
         sources = self._graph.sources_of(operator.id)
-        before = self._watermark(operator.id, self._watermarks)
+        before = self.watermark(operator.id)
         rows = self._pipeline.derive(operator.input, work.rows, work.time)
         open_from = window.open_from(before)
         timers = self._timers.get(operator.id, ())
@@ -270,10 +298,10 @@ class Execution:
         self._entered(work.epoch, operator.id)
         window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
         sources = self._graph.sources_of(operator.id)
-        open_from = window.open_from(self._watermark(operator.id, self._watermarks))
+        open_from = window.open_from(self.watermark(operator.id))
         for each in sources:
             self._observe(work, each)
-        after = self._watermark(operator.id, work.watermarks)
+        after = self._watermark(operator.id, work.watermarks, work.time)
         timers = work.timers[operator.id]
         work.rows[operator.id] = None
         still_open_from = window.open_from(after)
@@ -292,7 +320,7 @@ class Execution:
 
     def _late(self, work: EpochWork, operator: LateRowsOperator) -> DataFrame | None:
         """The rows that came too late for a window: as it stood before the epoch."""
-        watermark = self._watermark(operator.window, self._watermarks)
+        watermark = self.watermark(operator.window)
         rows = self._pipeline.derive(operator.input, work.rows, work.time)
         if rows is None or watermark is None:
             return None
@@ -312,7 +340,7 @@ class Execution:
             for each in given
         ]
         work.rows[operator.id] = None
-        watermark = self._watermark(operator.id, self._watermarks)
+        watermark = self.watermark(operator.id)
         query.forget(watermark)
         delta = query.delta(inputs, work.time, watermark)
         if delta is None:
@@ -349,9 +377,7 @@ class Execution:
         """What each operator leaves in the checkpoint of an epoch."""
         described = []
         for operator in self._graph.durable():
-            watermark = _lowest(
-                work.watermarks[each] for each in self._graph.sources_of(operator.id)
-            )
+            watermark = _lowest(self._followed(operator.id, work.watermarks, work.time))
             input_range: InputRange | None = None
             timers: tuple[int, ...] = ()
             place = operator.place if isinstance(operator, SourceOperator | SinkOperator) else None

@@ -26,6 +26,7 @@ from resurgence.engine.spark_errors import translate
 from resurgence.engine.time_table import TimeTable
 from resurgence.errors import ResurgenceError, SqlError
 from resurgence.graph.model import (
+    EVENT_TIME,
     AggregateCall,
     ClosedQueryOperator,
     Expression,
@@ -70,6 +71,9 @@ class Pipeline:
         self._shapes: dict[OperatorId, DataFrame] = {}
         """No rows of each operator, with its columns."""
         self._reads_time = {each.id for each in graph.operators if reads_planning_time(each)}
+        self._by_processing_time = {
+            each.id for each in graph.window_aggregates() if each.by_processing_time
+        }
         shapes = self._shapes
         operators: list[Operator] = []
         for declared in graph.operators:
@@ -137,7 +141,11 @@ class Pipeline:
         return [tuple(each) for each in tables.values()]
 
     def timed(self, operator_id: OperatorId, rows: DataFrame, time: int) -> DataFrame:
-        """An operator's input, with the planning time of the epoch if its expressions read it."""
+        """An operator's input, with the planning time of the epoch if its expressions read it, or
+        if it is a window by processing time.
+        """
+        if operator_id in self._by_processing_time:
+            rows = with_planning_time(rows, time, EVENT_TIME)
         return with_planning_time(rows, time) if operator_id in self._reads_time else rows
 
     def derive(

@@ -116,6 +116,8 @@ def _query_lines(operator: QueryOperator) -> Iterator[str]:
 def _window_lines(operator: WindowAggregateOperator, parallelism: int) -> Iterator[str]:
     yield f"  input        {operator.input}"
     yield f"  window       {_window(operator)}"
+    if operator.by_processing_time:
+        yield "  time         processing time: when the epoch of a row was planned"
     yield f"  keys         {', '.join(each.sql for each in operator.keys) or 'none'}"
     for index, each in enumerate(operator.aggregates):
         yield f"  {'aggregates' if index == 0 else '':<12} {each.name} = {_aggregate(each)}"

@@ -159,6 +159,8 @@ class WindowAggregateOperator(Value):
     """How much later than 1970-01-01 00:00 UTC a window starts to which the others are aligned."""
     lateness_micros: int = 0
     """How far the watermark must be beyond the end of a window that closes."""
+    by_processing_time: bool = False
+    """The event time of its rows, and its watermark, are the planning time of their epoch."""
     keys: tuple[Expression, ...]
     aggregates: tuple[AggregateCall, ...]
 
@@ -311,6 +313,10 @@ def inputs_of(operator: Operator) -> tuple[OperatorId, ...]:
             return (operator.input,)
 
 
+def _is_by_processing_time(operator: Operator) -> bool:
+    return isinstance(operator, WindowAggregateOperator) and operator.by_processing_time
+
+
 def _place(connector: str, options: Mapping[str, str]) -> str:
     return f"{connector} {shown_value('path', options.get('path', ''))}".strip()
 
@@ -379,6 +385,29 @@ class Graph(Value):
             for each in self.operators
             if each.id in self._follows(operator_id) and isinstance(each, SourceOperator)
         )
+
+    def event_time_sources_of(self, operator_id: OperatorId) -> tuple[OperatorId, ...]:
+        """The sources among `sources_of` whose event time counts: they feed the operator, or what
+        it meets, without a window by processing time between.
+        """
+        followed = self._follows(operator_id)
+        windows = {each.id for each in self.window_aggregates() if each.id in followed}
+        seen: set[OperatorId] = set()
+        waiting = deque({operator_id, *windows})
+        while waiting:
+            operator = self.operator(waiting.popleft())
+            is_new = operator.id not in seen
+            seen.add(operator.id)
+            if is_new and not _is_by_processing_time(operator):
+                waiting.extend(inputs_of(operator))
+        return tuple(each.id for each in self.sources() if each.id in seen)
+
+    def follows_planning_time(self, operator_id: OperatorId) -> bool:
+        """Whether the planning time bounds the watermark of an operator: it is a window by
+        processing time, is fed by one, or meets one.
+        """
+        followed = self._follows(operator_id)
+        return any(each.id in followed for each in self.operators if _is_by_processing_time(each))
 
     def lag_micros(self, operator_id: OperatorId) -> int:
         """How far an operator is behind the watermarks of its sources: the same for all that meet.

@@ -126,7 +126,8 @@ class Aggregation:
         operator = self.operators.window_aggregate(
             self.source.operator, made, grouping.keys, self._kept_calls(grouping)
         )
-        if self.source.kind is RowKind.APPENDED:
+        # No row is late by processing time.
+        if self.source.kind is RowKind.APPENDED and not made.by_processing_time:
             self.operators.windows.append((operator, self._given))
         window = Attribute(WINDOW, WINDOW, WINDOW_TYPE, window=WindowPart.WHOLE)
         # Of windows that the input may have had, nothing is told any more.

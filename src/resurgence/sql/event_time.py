@@ -17,7 +17,7 @@ from resurgence.sql.expressions import Expressions
 from resurgence.sql.intervals import interval_micros
 from resurgence.sql.parse import Script
 from resurgence.sql.relation import Attribute, Relation, column_sql
-from resurgence.sql.table_columns import attributes
+from resurgence.sql.table_columns import attributes, is_processing_time
 
 EVENT_TIME_FIELD = "event_time_field"
 WATERMARK_FIELD = "watermark_field"
@@ -111,6 +111,10 @@ class EventTime:
         if column is None:
             hint = did_you_mean(name, [each.name for each in self.columns])
             raise self.script.error(node, f"there is no column '{name}'", hint)
+        if is_processing_time(column):
+            message = f"'{column.name}' is processing time, which needs no watermark"
+            hint = "leave the watermark out: windows of a table without one use processing time"
+            raise self.script.error(node, message, hint)
         # Spark tells the type of a computed column; the engine checks that it is a TIMESTAMP.
         if column.type not in ("TIMESTAMP", ""):
             message = (

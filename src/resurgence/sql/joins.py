@@ -339,6 +339,7 @@ def apart(relation: Relation, letter: str) -> Relation:
             window=each.window,
             outer_window=each.outer_window,
             is_event_time=each.is_event_time,
+            is_processing_time=each.is_processing_time,
             is_hidden=each.is_hidden,
             original=column_sql(each),
         )

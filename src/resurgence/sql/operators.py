@@ -122,6 +122,7 @@ class Operators:
             slide_micros=window.slide_micros,
             offset_micros=window.offset_micros,
             lateness_micros=self.lateness_micros,
+            by_processing_time=window.by_processing_time,
             keys=keys,
             aggregates=aggregates,
         )
@@ -294,6 +295,8 @@ class Operators:
                 shape.append(f"offset {operator.offset_micros}")
             if operator.lateness_micros:
                 shape.append(f"lateness {operator.lateness_micros}")
+            if operator.by_processing_time:
+                shape.append("processing time")
             definition = [
                 *shape,
                 operator.width_micros,

@@ -30,6 +30,7 @@ class Item:
     position: Position
     window: WindowPart | None = None
     is_event_time: bool = False
+    is_processing_time: bool = False
 
 
 def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
@@ -50,6 +51,7 @@ def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
             type=item.type,
             window=item.window,
             is_event_time=item.is_event_time,
+            is_processing_time=item.is_processing_time,
         )
         chosen.append((attribute, expression))
     return chosen
@@ -58,7 +60,15 @@ def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
 def star_items(source: Relation, position: Position) -> list[Item]:
     """All columns as they are."""
     return [
-        Item(each.name, reference(each), each.type, position, each.window, each.is_event_time)
+        Item(
+            each.name,
+            reference(each),
+            each.type,
+            position,
+            each.window,
+            each.is_event_time,
+            each.is_processing_time,
+        )
         for each in source.attributes
     ]
 

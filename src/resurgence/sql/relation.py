@@ -49,6 +49,8 @@ class Attribute:
     """What it tells where it is not null: its side of an outer join may be missing."""
     is_event_time: bool = False
     """It is the event time of its row."""
+    is_processing_time: bool = False
+    """It is the planning time of the epoch that read its row."""
     is_hidden: bool = False
     """The planner made it; `*` does not show it."""
 

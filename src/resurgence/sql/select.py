@@ -219,6 +219,7 @@ class Selects:
                     position,
                     part,
                     attribute.is_event_time and not path,
+                    attribute.is_processing_time and not path,
                 )
             ]
         _, part = told_by(bound, source)

@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from resurgence.errors import did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role
-from resurgence.graph.model import Column, Expression
+from resurgence.graph.model import PLANNED_AT, Column, Expression
 from resurgence.ids import OperatorId
 from resurgence.sql.dialect import MetadataColumnConstraint
 from resurgence.sql.expressions import Expressions
@@ -190,8 +190,19 @@ class TableColumns:
 def attributes(columns: tuple[Column, ...]) -> tuple[Attribute, ...]:
     """Declared columns as a query sees them."""
     return tuple(
-        Attribute(name=each.name, column=each.name, type=each.type or None) for each in columns
+        Attribute(
+            name=each.name,
+            column=each.name,
+            type=each.type or None,
+            is_processing_time=is_processing_time(each),
+        )
+        for each in columns
     )
+
+
+def is_processing_time(column: Column) -> bool:
+    """Whether a column is PROCTIME()."""
+    return column.generated is not None and column.generated.sql == f"`{PLANNED_AT}`"
 
 
 def _constraint(node: exp.Expr, kind: type[K]) -> K | None:

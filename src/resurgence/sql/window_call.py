@@ -1,17 +1,18 @@
-"""A call that makes a window of event time: tumble(), hop(), cumulate() or session().
+"""A call that makes a window of time: tumble(), hop(), cumulate() or session().
 
-Each may begin with the column that is event time, as Flink and Spark write it, and all but session()
-may end with an offset: windows are aligned to 1970-01-01 00:00 UTC and so much later.
+Each may begin with the column that is event time or processing time, as Flink and Spark write it, and
+all but session() may end with an offset: windows are aligned to 1970-01-01 00:00 UTC and so much later.
+Rows without event time are windowed by processing time.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args
 
 from sqlglot import exp
 
-from resurgence.graph.model import WindowKind
+from resurgence.graph.model import PLANNED_AT, WindowKind
 from resurgence.sql.dialect import to_spark
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.intervals import any_interval_micros, interval_micros
@@ -45,6 +46,7 @@ class WindowCall:
     slide_micros: int | None = None
     """Of cumulating windows: the step."""
     offset_micros: int = 0
+    by_processing_time: bool = False
 
     @property
     def common_width_micros(self) -> int | None:
@@ -69,10 +71,17 @@ def window_name(node: exp.Expr) -> str:
 
 def window_call(node: exp.Expr, source: Relation, expressions: Expressions) -> WindowCall:
     """The window that a call makes over the rows of a relation."""
-    script, arguments = expressions.script, list(node.expressions)
-    kind: WindowKind = node.name.lower()  # type: ignore[assignment]
+    arguments = list(node.expressions)
+    by_processing_time = not source.has_event_time
     if arguments and not _is_interval(arguments[0]):
-        _check_time(arguments.pop(0), source, expressions)
+        by_processing_time = _is_processing_time(arguments.pop(0), source, expressions)
+    made = _window(node, arguments, expressions.script)
+    return replace(made, by_processing_time=by_processing_time)
+
+
+def _window(node: exp.Expr, arguments: list[exp.Expr], script: Script) -> WindowCall:
+    """The window that a call makes of its arguments without the time."""
+    kind: WindowKind = node.name.lower()  # type: ignore[assignment]
     count = 2 if kind in _OF_TWO else 1
     most = count if kind == "session" else count + 1
     if not count <= len(arguments) <= most:
@@ -104,10 +113,6 @@ def check_input(source: Relation, kind: WindowKind, place: exp.Expr, script: Scr
     if source.kind is RowKind.UPDATING:
         message = f"{kind}() takes rows that stay, and those read here may be taken back"
         raise script.error(place, message, "window the rows before they are aggregated or joined")
-    if not source.has_event_time:
-        message = f"{kind}() needs event time, and the table read here has none"
-        hint = "add WATERMARK FOR column AS column - INTERVAL '5 seconds' to its CREATE TABLE"
-        raise script.error(place, message, hint)
 
 
 def _is_interval(node: exp.Expr) -> bool:
@@ -117,14 +122,20 @@ def _is_interval(node: exp.Expr) -> bool:
     return isinstance(node, exp.Interval | exp.Literal)
 
 
-def _check_time(node: exp.Expr, source: Relation, expressions: Expressions) -> None:
-    """Raises SqlError unless an expression is the event time of the rows of a relation."""
+def _is_processing_time(node: exp.Expr, source: Relation, expressions: Expressions) -> bool:
+    """Whether an expression is processing time; raises SqlError unless it is that or the event time
+    of the rows of a relation.
+    """
     bound = to_spark(expressions.bound(node, source).unnest())
     if source.kind is RowKind.CLOSED and source.told(bound) in (WindowPart.TIME, WindowPart.WHOLE):
-        return
+        return False
     times = [each for each in source.attributes if each.is_event_time]
     if bound in map(column_sql, times):
-        return
+        return False
+    is_appended = source.kind is RowKind.APPENDED
+    processing_times = [each for each in source.attributes if each.is_processing_time]
+    if is_appended and bound in (f"`{PLANNED_AT}`", *map(column_sql, processing_times)):
+        return True
     hint = f"declare it with WATERMARK FOR {node.name} AS {node.name} - INTERVAL '5 seconds'"
     if times:
         hint = f"use '{times[0].name}'"

@@ -82,7 +82,7 @@ class WindowTables:
             position=self.expressions.script.position(node),
         )
         operator = self.operators.window_aggregate(source.operator, window, keys, (collected,))
-        if source.kind is RowKind.APPENDED:
+        if source.kind is RowKind.APPENDED and not window.by_processing_time:
             self.operators.windows.append((operator, source))
         closed = Relation(operator, (), has_event_time=True, kind=RowKind.CLOSED)
         unnested = (Expression(name="row", sql="explode(`rows`)"), _column("window"))

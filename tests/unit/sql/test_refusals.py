@@ -159,11 +159,6 @@ def test_unknown_names_are_refused_with_a_suggestion(
             "tumble() may stand in GROUP BY",
         ),
         (
-            "SELECT count(*) FROM plain GROUP BY tumble(INTERVAL '1 hour')",
-            28,
-            "tumble() needs event time",
-        ),
-        (
             "SELECT count(*) FROM rides GROUP BY tumble(INTERVAL '1 month')",
             44,
             "a month has no fixed length",
@@ -336,11 +331,6 @@ def test_what_is_not_supported_is_refused_at_its_place(
 def test_the_line_is_counted_through_the_whole_text(refusal: Refusal) -> None:
     error = refusal("SELECT\n  kind,\n  -- 'a comment'\n  nope\nFROM rides")
     assert (error.line, error.column) == (4, 3)
-
-
-def test_missing_event_time_comes_with_the_way_out(refusal: Refusal) -> None:
-    error = refusal("SELECT count(*) FROM plain GROUP BY tumble(INTERVAL '1 hour')")
-    assert "add WATERMARK FOR" in error.hint
 
 
 @pytest.mark.parametrize(
