@@ -32,6 +32,8 @@ from resurgence.state.records import InputRange, Offset, Part
 
 BAD_POSITION = "__bad_position"
 """A source that can meet bad records marks them here, with their position; good rows have null."""
+RECORD_POSITION = "__record_position"
+"""Such a source gives the position of every record here, so that it can be found to be bad later."""
 
 
 class Source(Protocol):

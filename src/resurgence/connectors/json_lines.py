@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -28,7 +30,15 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from resurgence.connectors.contract import BAD_POSITION
+from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION
+from resurgence.connectors.json_values import (
+    DEFAULT_UNIT,
+    JsonValue,
+    data_type,
+    is_out_of_range,
+    parsed_type,
+    whole_number_range,
+)
 from resurgence.graph.model import Column
 
 _CORRUPT = "__corrupt"
@@ -40,32 +50,95 @@ _OPTIONS = {
 }
 _INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
 _NONE: Mapping[str, SparkColumn] = MappingProxyType({})
+_NO_UNITS: Mapping[str, str] = MappingProxyType({})
+_INSTANTS = {"TIMESTAMP", "TIMESTAMP_NTZ"}
+OUT_OF_RANGE = "out of range for a"
+"""Of a whole number that is no instant in the unit of its column."""
 LINE = "line"
 _NOT_BLANK = "startswith(text, '{') OR text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
 
 
-def parse(
-    lines: DataFrame, columns: Sequence[Column], metadata: Mapping[str, SparkColumn] = _NONE
-) -> DataFrame:
-    """Columns `position` and `text` to the declared columns and BAD_POSITION. Blank lines are
-    passed over; a null is a line that is not text. `metadata` is over `position`, by key.
-    """
-    inside = [each for each in columns if each.metadata is None]
-    record = record_in("parsed")
-    required = "".join(
-        f" OR {record}.`{each.name}` IS NULL" for each in inside if not each.nullable
-    )
-    parsed = lines.where(_NOT_BLANK).select(
-        "position",
-        parsed_line(", ".join(f"`{each.name}`: {each.type}" for each in inside)).alias("parsed"),
-    )
-    return parsed.select(
-        *_values(columns, metadata, lambda each: f"{record}.`{each.name}`"),
-        F.expr(
-            f"CASE WHEN {is_malformed('parsed')} OR {record} IS NULL{required}"
-            f" THEN position END AS `{BAD_POSITION}`"
-        ),
-    )
+def record_in(parsed: str) -> str:
+    """SQL for the object in a parsed line; null where the line is `null`."""
+    return f"{parsed}.record[0]"
+
+
+_RECORD = record_in("parsed")
+_RECORD_POSITION = f"position AS `{RECORD_POSITION}`"
+
+
+@dataclass(frozen=True)
+class JsonLineReader:
+    """Reads the declared columns of a table from its lines."""
+
+    columns: tuple[Column, ...]
+    units: Mapping[str, str] = field(default_factory=dict)
+    """Of whole numbers in TIMESTAMP columns: unit by column; the default is seconds."""
+
+    def parse(self, lines: DataFrame, metadata: Mapping[str, SparkColumn] = _NONE) -> DataFrame:
+        """Columns `position` and `text` to the declared columns, BAD_POSITION and RECORD_POSITION.
+        Blank lines are skipped; a null is a line that is not text. `metadata` is over `position`, by
+        key.
+        """
+        parsed = lines.where(_NOT_BLANK).select("position", "text", self._parsed)
+        found = parsed.select("position", "parsed", *self._written)
+        read = found.select("*", *self._read)
+        values = _values(self.columns, metadata, self._value)
+        return read.select(*values, self._bad_position, F.expr(_RECORD_POSITION))
+
+    @cached_property
+    def _json_values(self) -> dict[str, JsonValue]:
+        return {
+            each.name: JsonValue(
+                data_type(each.type),
+                f"{_RECORD}.`{each.name}`",
+                f"`written_{each.name}`",
+                self.units.get(each.name, DEFAULT_UNIT),
+            )
+            for each in self.columns
+            if each.metadata is None
+        }
+
+    # Spark's parser of SQL is slow: what is made of these texts is kept for the next epoch.
+
+    @cached_property
+    def _parsed(self) -> SparkColumn:
+        members = (
+            f"`{name}`: {parsed_type(each.kind)}" for name, each in self._json_values.items()
+        )
+        return parsed_line(", ".join(members)).alias("parsed")
+
+    @cached_property
+    def _written(self) -> list[SparkColumn]:
+        """How values are written, where that must be known."""
+        found = {name: each.found_in("text", name) for name, each in self._json_values.items()}
+        return [F.expr(f"{sql} AS `written_{name}`") for name, sql in found.items() if sql]
+
+    @cached_property
+    def _read(self) -> list[SparkColumn]:
+        """The values that are used twice: as such, and to tell whether they could be read."""
+        values = self._json_values.items()
+        read = [f"{each.read} AS `read_{name}`" for name, each in values if each.is_temporal]
+        faults = [each.is_misread for _, each in values if not each.is_temporal]
+        is_misread = " OR ".join(each for each in faults if each is not None) or "false"
+        return [F.expr(each) for each in (*read, f"{is_misread} AS is_misread")]
+
+    def _value(self, column: Column) -> str:
+        value = self._json_values[column.name]
+        return f"`read_{column.name}`" if value.is_temporal else value.read
+
+    @cached_property
+    def _bad_position(self) -> SparkColumn:
+        faults = [is_malformed("parsed"), f"{_RECORD} IS NULL", "is_misread"]
+        for each in self.columns:
+            if each.metadata is not None:
+                continue
+            value = self._json_values[each.name]
+            if value.is_temporal:
+                faults.append(f"{value.sql} IS NOT NULL AND {is_out_of_range(self._value(each))}")
+            if not each.nullable:
+                faults.append(f"{value.sql} IS NULL")
+        return F.expr(f"IF({' OR '.join(faults)}, position, NULL) AS `{BAD_POSITION}`")
 
 
 def parsed_line(members: str) -> SparkColumn:
@@ -74,11 +147,6 @@ def parsed_line(members: str) -> SparkColumn:
     """
     schema = f"record ARRAY<STRUCT<{members}>>, end INT, `{_CORRUPT}` STRING"
     return F.from_json(F.expr(_WRAPPED_LINE), schema, _OPTIONS)
-
-
-def record_in(parsed: str) -> str:
-    """SQL for the object in a parsed line; null where the line is `null`."""
-    return f"{parsed}.record[0]"
 
 
 def is_malformed(parsed: str) -> str:
@@ -93,11 +161,12 @@ def parse_unstructured(
     lines: DataFrame, columns: Sequence[Column], metadata: Mapping[str, SparkColumn] = _NONE
 ) -> DataFrame:
     """Columns `position` and `text` to the declared columns, of which one is the text of each line
-    as it is and the others metadata, and BAD_POSITION.
+    as it is and the others metadata, BAD_POSITION and RECORD_POSITION.
     """
     return lines.where(_NOT_BLANK).select(
         *_values(columns, metadata, lambda _: "text"),
         F.expr(f"IF(text IS NULL, position, NULL) AS `{BAD_POSITION}`"),
+        F.expr(_RECORD_POSITION),
     )
 
 
@@ -164,8 +233,12 @@ def object_in(text: str) -> dict[str, Any] | tuple[str, int]:
     return tree if isinstance(tree, dict) else ("not a JSON object", 1)
 
 
-def explain_bad_line(text: str, columns: Sequence[Column]) -> tuple[str, int]:
-    """(what is wrong, column from 1) of a line that did not parse."""
+def explain_bad_line(
+    text: str, columns: Sequence[Column], units: Mapping[str, str] = _NO_UNITS
+) -> tuple[str, int]:
+    """(what is wrong, column from 1) of a line that did not parse. `units` is as in
+    `JsonLineReader`.
+    """
     tree = object_in(text)
     if not isinstance(tree, dict):
         return tree
@@ -173,6 +246,11 @@ def explain_bad_line(text: str, columns: Sequence[Column]) -> tuple[str, int]:
     if missing:
         place = text.find(f'"{missing[0]}"')
         return f"'{missing[0]}' is NOT NULL and has no value", max(place, 0) + 1
+    for each in columns:
+        unit = units.get(each.name, DEFAULT_UNIT)
+        if _type_name(each.type) in _INSTANTS and _is_out_of_range(tree.get(each.name), unit):
+            reason = f"'{each.name}' is {OUT_OF_RANGE} {each.type} in {unit}: {tree[each.name]}"
+            return reason, _value_column(text, each.name)
     for fits in (_fits, _fits_closely):
         for each in columns:
             if each.name in tree and not fits(tree[each.name], each.type):
@@ -194,16 +272,23 @@ def _fits(value: object, kind: str) -> bool:
         return type(value) is int and -(2**bits) <= value < 2**bits
     if name in {"FLOAT", "DOUBLE", "DECIMAL"}:
         return isinstance(value, int | float) and not isinstance(value, bool)
-    if name in {"TIMESTAMP", "TIMESTAMP_NTZ", "DATE"}:
-        return isinstance(value, str) and value[:4].isdigit() and len(value) >= 8
+    if name in _INSTANTS and type(value) is int:
+        return True
+    if name in _INSTANTS or name == "DATE":
+        return isinstance(value, str) and value[:4].isdigit() and value[4:8:3] == "--"
     return True
+
+
+def _is_out_of_range(value: object, unit: str) -> bool:
+    least, greatest = whole_number_range(unit)
+    return type(value) is int and not least <= value <= greatest
 
 
 def _fits_closely(value: object, kind: str) -> bool:
     """Stricter than Spark in how an instant may be written: for a line where nothing else is
     wrong.
     """
-    if not isinstance(value, str) or _type_name(kind) not in {"TIMESTAMP", "TIMESTAMP_NTZ", "DATE"}:
+    if not isinstance(value, str) or _type_name(kind) not in {*_INSTANTS, "DATE"}:
         return True
     try:
         datetime.fromisoformat(value)

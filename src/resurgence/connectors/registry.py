@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from resurgence.connectors import impulse, nexmark
 from resurgence.connectors.contract import Sink, Source
 from resurgence.connectors.filesystem import FilesystemSink
+from resurgence.connectors.json_values import TIMESTAMP_UNIT, UNITS
 from resurgence.connectors.lookup import LookupTable
 from resurgence.connectors.lookup_delta import DeltaLookup
 from resurgence.connectors.lookup_files import FilesystemLookup
@@ -66,6 +67,7 @@ CONNECTORS: dict[str, ConnectorSpec] = {
                     "format": _JSON,
                     "bad_data": OptionSpec(choices=("fail", "drop"), default="fail"),
                     "json.unstructured": OptionSpec(choices=("true", "false")),
+                    TIMESTAMP_UNIT: OptionSpec(choices=tuple(UNITS), per_column=True),
                 },
                 metadata=SINGLE_FILE_METADATA,
             ),

@@ -34,6 +34,8 @@ from resurgence.connectors.contract import (
     StagedOutput,
     require_same_input,
 )
+from resurgence.connectors.json_lines import JsonLineReader
+from resurgence.connectors.json_values import declared_units
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.connectors.tasks import ArrowFunction
 from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGone, UserError
@@ -51,6 +53,13 @@ METADATA = {"path": "STRING", "line": "BIGINT"}
 """What is known of a record beside what is in it: its file, and its line in it, from 1."""
 _BLOCK = 4 * 1024 * 1024
 """Bytes looked at in one go when lines are counted, and the least that one task reads."""
+_BAD_LINE_HINT = (
+    "mend the line, or set bad_data = 'drop' on the table to count and leave out such lines"
+)
+_UNIT_HINT = (
+    "declare the unit of whole numbers with timestamp_unit = 'millis', 'micros' or 'nanos' on the"
+    " table, or 'timestamp_unit.column' for one column"
+)
 _LOCK_DEADLINE_SECONDS = 30.0
 
 
@@ -73,6 +82,7 @@ class SingleFileSource:
         self._columns = tuple(columns)
         self._is_debezium = options.get("format") == FileFormat.DEBEZIUM_JSON
         self._is_unstructured = options.get("json.unstructured") == "true"
+        self._json = JsonLineReader(self._columns, declared_units(options, self._columns))
         self.drops_bad_records = options.get("bad_data") == "drop"
 
     def check(self) -> None:
@@ -116,31 +126,32 @@ class SingleFileSource:
         if self._is_debezium:
             return debezium_json.parse(lines, self._columns)
         metadata = {"path": F.lit(str(self._path)), "line": F.col("position") + 1}
-        parse = json_lines.parse_unstructured if self._is_unstructured else json_lines.parse
-        return parse(lines, self._columns, metadata)
+        if self._is_unstructured:
+            return json_lines.parse_unstructured(lines, self._columns, metadata)
+        return self._json.parse(lines, metadata)
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
-        reason, column = "cannot be read", 1
+        reason, column, hint = "cannot be read", 1, _BAD_LINE_HINT
         with self._path.open("rb") as file:
             file.seek(_number(input_range.start, "byte"))
             for number, line in enumerate(file, start=_number(input_range.start, "line")):
                 if number == position:
                     line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
                     reason, column = self._explain(line.rstrip(b"\r\n"))
+                    hint = _UNIT_HINT if json_lines.OUT_OF_RANGE in reason else hint
                     break
         return BadRecord(
             f"{self._path}, line {position + 1}, column {column}: {reason}",
-            hint="mend the line, or set bad_data = 'drop' on the table to count and leave out such lines",
+            hint=hint,
             position=f"{self._path}, line {position + 1}",
         )
 
     def _explain(self, line: bytes) -> tuple[str, int]:
         try:
-            explain = (
-                debezium_json.explain_bad_line if self._is_debezium else json_lines.explain_bad_line
-            )
             declared = [each for each in self._columns if each.metadata is None]
-            return explain(line.decode(), declared)
+            if self._is_debezium:
+                return debezium_json.explain_bad_line(line.decode(), declared)
+            return json_lines.explain_bad_line(line.decode(), declared, self._json.units)
         except UnicodeDecodeError as error:
             return f"not UTF-8: byte {line[error.start]:02x}", len(line[: error.start].decode()) + 1
 

@@ -206,7 +206,7 @@ class Execution:
             seen = work.readings[operator_id].seen(was_read=operator_id in work.read)
             source = self._readers[operator_id].source
             if seen.first_bad is not None and not source.drops_bad_records:
-                raise source.bad_record(input_range, seen.first_bad)
+                raise self._readers[operator_id].bad_record(input_range, seen, work.time)
             work.bad_rows[operator_id] = seen.bad_rows
             if seen.watermark is not None:
                 mark = seen.watermark if mark is None else max(seen.watermark, mark)

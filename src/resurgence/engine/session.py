@@ -60,6 +60,9 @@ _DEFAULTS = {
     # holds a million groups before it falls back to the slower one.
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
+    # Java does not compile a method of more bytes, and interprets it for every row. Spark has
+    # smaller ones for such a plan, at the price of whole-stage code.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

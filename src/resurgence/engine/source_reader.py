@@ -9,6 +9,7 @@ observes.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column as SparkColumn
@@ -16,15 +17,24 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
-from resurgence.connectors.contract import BAD_POSITION, Source
+from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION, Source
 from resurgence.engine.observed import observed
 from resurgence.engine.planning_time import reads_planning_time, with_planning_time
 from resurgence.engine.spark_errors import translate
-from resurgence.errors import SqlError
-from resurgence.graph.model import CHANGE, EVENT_TIME, Column, SourceOperator, WatermarkSpec
+from resurgence.errors import BadRecord, SqlError
+from resurgence.graph.explain import duration_text
+from resurgence.graph.model import (
+    CHANGE,
+    EVENT_TIME,
+    PLANNED_AT,
+    Column,
+    SourceOperator,
+    WatermarkSpec,
+)
 from resurgence.state.records import InputRange
 
 _WATERMARK = "__watermark"
+_AHEAD = "__ahead"
 _GOOD = f"`{BAD_POSITION}` IS NULL"
 
 
@@ -35,6 +45,8 @@ class Seen:
     watermark: int | None = None
     bad_rows: int = 0
     first_bad: int | None = None
+    first_ahead: int | None = None
+    """The first record that is bad because its event time is too far ahead."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +70,12 @@ class Reading:
         if not found:
             (row,) = self.everything.agg(*self.measures).collect()
             found = row.asDict()
-        return Seen(found.get("watermark"), found.get("bad", 0), found.get("first_bad"))
+        return Seen(
+            found.get("watermark"),
+            found.get("bad", 0),
+            found.get("first_bad"),
+            found.get("first_ahead"),
+        )
 
 
 class SourceReader:
@@ -68,6 +85,7 @@ class SourceReader:
         self.source = source
         self._columns = operator.columns
         self._watermark = operator.watermark
+        self._max_future = operator.max_future_micros
         self._reads_time = reads_planning_time(operator)
 
     def read(
@@ -80,6 +98,9 @@ class SourceReader:
             rows = with_planning_time(rows, time)
         rows = with_generated(rows, self._columns)
         measures = []
+        if self._watermark is not None and self._max_future is not None:
+            rows = _with_future_judged(rows, self._watermark, self._max_future, time)
+            measures.append(F.expr(f"min(`{_AHEAD}`) AS first_ahead"))
         if self._watermark is not None:
             mark = _micros(self._watermark)
             mark = f"IF({_GOOD}, {mark}, NULL)" if may_be_bad else mark
@@ -94,6 +115,31 @@ class SourceReader:
         seen = rows.observe(observation, *measures)
         good = seen.where(_GOOD) if may_be_bad else seen
         return Reading(good, rows, observation, tuple(measures))
+
+    def bad_record(self, input_range: InputRange, seen: Seen, time: int) -> BadRecord:
+        """The error for the first bad record of a range."""
+        assert seen.first_bad is not None
+        error = self.source.bad_record(input_range, seen.first_bad)
+        if seen.first_bad != seen.first_ahead or self._max_future is None:
+            return error
+        planned_at = datetime.fromtimestamp(time / 1_000_000, UTC).isoformat(timespec="seconds")
+        return BadRecord(
+            f"{error.position}: event time is more than {duration_text(self._max_future)} ahead of"
+            f" the epoch's planning time, {planned_at}",
+            hint="check the clock that wrote it and timestamp_unit; raise max_future to accept it,"
+            " or set bad_data = 'drop' to count and skip such records",
+            position=error.position,
+        )
+
+
+def _with_future_judged(
+    rows: DataFrame, watermark: WatermarkSpec, max_future: int, time: int
+) -> DataFrame:
+    """Mark records as bad whose event time is too far ahead of the planning time."""
+    ahead = f"unix_micros(`{watermark.event_time}`) - unix_micros(`{PLANNED_AT}`)"
+    position = f"IF({_GOOD} AND {ahead} > {max_future}L, `{RECORD_POSITION}`, NULL)"
+    judged = with_planning_time(rows, time).withColumn(_AHEAD, F.expr(position)).drop(PLANNED_AT)
+    return judged.withColumn(BAD_POSITION, F.expr(f"coalesce(`{BAD_POSITION}`, `{_AHEAD}`)"))
 
 
 def event_time(watermark: WatermarkSpec) -> str:
@@ -139,7 +185,8 @@ def with_generated(rows: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
     may_be_bad = BAD_POSITION in rows.columns
     values = [_value(each, may_be_bad) for each in columns]
     try:
-        hidden = [each for each in (CHANGE, BAD_POSITION) if each in rows.columns]
+        ours = (CHANGE, BAD_POSITION, RECORD_POSITION)
+        hidden = [each for each in ours if each in rows.columns]
         return rows.selectExpr(*values, *(f"`{each}`" for each in hidden))
     except (AnalysisException, ParseException) as error:
         for each, value in zip(columns, values, strict=True):

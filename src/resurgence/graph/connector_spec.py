@@ -31,6 +31,8 @@ class OptionSpec:
     required: bool = False
     choices: tuple[str, ...] | None = None
     default: str | None = None
+    per_column: bool = False
+    """`option.column` sets it for one column, which holds timestamps."""
 
 
 @dataclass(frozen=True)

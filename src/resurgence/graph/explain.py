@@ -94,6 +94,8 @@ def _source_lines(operator: SourceOperator) -> Iterator[str]:
         yield f"  watermark    greatest {operator.watermark.sql}"
     if operator.idle_micros is not None:
         yield f"  idle         after {duration_text(operator.idle_micros)} without rows"
+    if operator.max_future_micros is not None:
+        yield f"  bad          event time {duration_text(operator.max_future_micros)} ahead of planning"
     yield "  state        the position in its input (GlobalTable)"
 
 

@@ -102,6 +102,8 @@ class SourceOperator(Value):
     watermark: WatermarkSpec | None = None
     idle_micros: int | None = None
     """Without rows for so long, it holds no watermark back."""
+    max_future_micros: int | None = None
+    """A row whose event time is farther ahead of the planning time is a bad record."""
 
     @property
     def is_updating(self) -> bool:

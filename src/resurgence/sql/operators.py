@@ -84,6 +84,7 @@ class Operators:
         columns: tuple[Column, ...],
         watermark: WatermarkSpec | None,
         idle_micros: int | None = None,
+        max_future_micros: int | None = None,
     ) -> OperatorId:
         operator_id = OperatorId(f"source-{slug(table)}")
         operator = SourceOperator(
@@ -94,6 +95,7 @@ class Operators:
             columns=columns,
             watermark=watermark,
             idle_micros=idle_micros,
+            max_future_micros=max_future_micros,
         )
         return self._add(operator)
 

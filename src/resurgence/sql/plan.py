@@ -247,6 +247,7 @@ class _Pipeline:
             columns,
             table.watermark,
             table.idle_micros,
+            table.max_future_micros,
         )
         is_updating = table.options.get("format") == UPDATING_FORMAT
         event_time = table.watermark.event_time if table.watermark else None

@@ -33,9 +33,12 @@ _LOOKUP_EXAMPLE = (
 LOOKUP_TTL = "lookup.cache.ttl"
 """How long a lookup table is used before it is read again."""
 _LOOKUP_TTL_MICROS = 60_000_000
+BAD_DATA = "bad_data"
 UNSTRUCTURED = "json.unstructured"
 """Set to true, a record is not taken apart: its text is the column `value`."""
 IDLE_TIMEOUT = "idle_timeout"
+MAX_FUTURE = "max_future"
+"""How far event time may be ahead of an epoch's planning time; a row beyond is a bad record."""
 _FIXED_OPTIONS = {
     "framing.method": ("newline", "a record is a line", "leave it out"),
     "json.timestamp_format": (
@@ -64,6 +67,8 @@ class Table:
     """By these columns rows are told apart. A sink that only appends has no use for it."""
     idle_micros: int | None = None
     """Of a source: without rows for so long, it holds no watermark back."""
+    max_future_micros: int | None = None
+    """Of a source: a row whose event time is farther ahead of the planning time is bad."""
     ttl_micros: int = 0
     """Of a lookup table: how long it is used before it is read again."""
 
@@ -105,7 +110,11 @@ class Declarations:
         columns = written.columns(named)
         watermark = self._watermark(written, columns, self._time_fields(options))
         ttl_micros = self._ttl_micros(options) if role is Role.LOOKUP else 0
-        idle_micros = self._idle_micros(options) if role is Role.SOURCE else None
+        idle_micros = max_future_micros = None
+        if role is Role.SOURCE:
+            idle_micros = self._interval_option(options, IDLE_TIMEOUT)
+            self._check_max_future(connector, watermark, options)
+            max_future_micros = self._interval_option(options, MAX_FUTURE)
         self._drop_harmless(connector, role, options)
         self._check_unstructured(columns, options)
         self._check_metadata(columns, options)
@@ -113,12 +122,13 @@ class Declarations:
             name=named.name,
             role=role,
             connector=connector.name,
-            options=self._checked_options(create, connector, role, options),
+            options=self._checked_options(create, connector, role, options, columns),
             columns=columns or None,
             watermark=watermark,
             primary_key=written.primary_key(columns),
             ttl_micros=ttl_micros,
             idle_micros=idle_micros,
+            max_future_micros=max_future_micros,
         )
 
     def plain_columns(self, create: exp.Create) -> tuple[Column, ...]:
@@ -293,8 +303,27 @@ class Declarations:
             raise self.script.error(create.expression, message, _LOOKUP_EXAMPLE)
         return Role.LOOKUP
 
-    def _idle_micros(self, options: dict[str, Option]) -> int | None:
-        option = options.pop(IDLE_TIMEOUT, None)
+    def _check_max_future(
+        self, connector: ConnectorSpec, watermark: WatermarkSpec | None, options: dict[str, Option]
+    ) -> None:
+        option = options.get(MAX_FUTURE)
+        if option is None:
+            return
+        if BAD_DATA not in connector.roles[Role.SOURCE].options:
+            message = (
+                f"connector '{connector.name}' has no bad records, and no option '{MAX_FUTURE}'"
+            )
+            raise self.script.error(option.node, message, "leave it out")
+        if "format" in options and options["format"].value == "debezium_json":
+            message = f"option '{MAX_FUTURE}' requires an append-only source, not debezium_json"
+            raise self.script.error(option.node, message, "leave it out")
+        if watermark is None:
+            message = f"option '{MAX_FUTURE}' requires event time, and the table has none"
+            hint = "declare it, as in WATERMARK FOR at AS at - INTERVAL '5 seconds'"
+            raise self.script.error(option.node, message, hint)
+
+    def _interval_option(self, options: dict[str, Option], key: str) -> int | None:
+        option = options.pop(key, None)
         if option is None:
             return None
         value = exp.Literal.string(option.value)
@@ -315,22 +344,37 @@ class Declarations:
             raise self.script.error(option.node, message, hint) from error
 
     def _checked_options(
-        self, create: exp.Create, connector: ConnectorSpec, role: Role, options: dict[str, Option]
+        self,
+        create: exp.Create,
+        connector: ConnectorSpec,
+        role: Role,
+        options: dict[str, Option],
+        columns: tuple[Column, ...],
     ) -> dict[str, str]:
         known = connector.roles[role].options
+        by_column = {
+            f"{key}.{each.name.lower()}": spec
+            for key, spec in known.items()
+            for each in columns
+            if spec.per_column and "TIMESTAMP" in each.type and each.generated is None
+        }
         others = {
-            Role.SOURCE: [EVENT_TIME_FIELD, WATERMARK_FIELD, IDLE_TIMEOUT],
+            Role.SOURCE: [EVENT_TIME_FIELD, WATERMARK_FIELD, IDLE_TIMEOUT, MAX_FUTURE],
             Role.SINK: [],
             Role.LOOKUP: [LOOKUP_TTL],
         }[role]
         for option in options.values():
-            if option.key not in known:
+            spec = known.get(option.key) or by_column.get(option.key)
+            if spec is None:
                 message = f"connector '{connector.name}' as a {role} has no option '{option.key}'"
-                hint = did_you_mean(option.key, [*known, "type", *others])
+                base, _, column = option.key.partition(".")
+                if base in known and known[base].per_column:
+                    message = f"there is no column '{column}' that is read and holds timestamps"
+                hint = did_you_mean(option.key, [*known, *by_column, "type", *others])
                 raise self.script.error(option.node, message, hint)
             if fault := reference_fault(option.key, option.value):
                 raise self.script.error(option.node, *fault)
-            choices = known[option.key].choices
+            choices = spec.choices
             # A text on record may be masked; it compiles, and is refused where a connector is made.
             is_legal = choices is None or option.value in choices
             if choices is not None and not is_legal and not is_masked(option.key, option.value):

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from sqlglot import exp
 
+from resurgence.connectors.json_values import declared_units
 from resurgence.connectors.registry import CONNECTORS as REAL_CONNECTORS
 from resurgence.errors import SqlError
 from resurgence.graph.model import Column, Graph, SourceOperator, WatermarkSpec
@@ -226,6 +227,7 @@ def test_a_timestamp_that_nobody_names_is_no_event_time(source: Source) -> None:
         ("a INT", "'json.include_schema' = 'true'", "records have no schema in them"),
         ("a INT", "'framing.method' = 'length'", "a record is a line"),
         ("a INT", "event_time_feild = 'a'", "no option 'event_time_feild'"),
+        ("a INT", "max_future = '1 hour'", "requires event time"),
     ],
 )
 def test_wrong_options_are_refused_at_their_place(
@@ -494,3 +496,38 @@ def test_names_that_give_the_same_operator_id_are_refused(compiled_text: Text) -
     with pytest.raises(SqlError, match="'a_b' is taken") as caught:
         compiled_text(text)
     assert (caught.value.line, caught.value.column) == (2, 14)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ("a TIMESTAMP", "timestamp_unit = 'ms'", "'ms' is no value for option 'timestamp_unit'"),
+        ("a TIMESTAMP", "'timestamp_unit.a' = 'ms'", "'ms' is no value for option"),
+        ("a TIMESTAMP", "'timestamp_unit.b' = 'millis'", "there is no column 'b'"),
+        ("a INT", "'timestamp_unit.a' = 'millis'", "there is no column 'a' that is read"),
+        ("a TIMESTAMP, WATERMARK FOR a", "max_future = 'soon'", "interval"),
+    ],
+)
+def test_units_and_bounds_that_cannot_be_are_refused(
+    columns: str, options: str, message: str
+) -> None:
+    with pytest.raises(SqlError, match=message):
+        compile_pipeline(f"{timed_table(columns, options)}; SELECT * FROM t", REAL_CONNECTORS)
+
+
+def test_max_future_is_for_append_only_sources_with_bad_records() -> None:
+    for options in (
+        "connector = 'impulse'",
+        "connector = 'single_file', path = 'x', format = 'debezium_json'",
+    ):
+        text = f"CREATE TABLE t (timestamp TIMESTAMP NOT NULL, WATERMARK FOR timestamp) WITH ({options}, type = 'source', max_future = '1 hour'); SELECT * FROM t"
+        with pytest.raises(SqlError, match="max_future"):
+            compile_pipeline(text, REAL_CONNECTORS)
+
+
+def test_a_unit_is_that_of_the_table_or_of_a_column() -> None:
+    options = "timestamp_unit = 'millis', 'timestamp_unit.B' = 'nanos', max_future = '1 hour'"
+    text = timed_table("a TIMESTAMP, B TIMESTAMP, WATERMARK FOR a", options) + "; SELECT * FROM t"
+    (table,) = compile_pipeline(text, REAL_CONNECTORS).sources()
+    assert declared_units(table.options, table.columns) == {"a": "millis", "B": "nanos"}
+    assert table.max_future_micros == 3_600_000_000
