@@ -11,6 +11,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,6 +53,57 @@ Wait = Annotated[Duration, Field(gt=timedelta(0))]
 Count = Annotated[int, Field(ge=1)]
 
 
+@dataclass(frozen=True)
+class KeepRule:
+    """One checkpoint of every interval is kept for so long."""
+
+    every: timedelta
+    span: timedelta
+
+
+_MOST_KEPT = 300
+"""Checkpoints that are kept by time: each retention round lists the objects of all of them."""
+
+
+def parse_keep_for(value: object) -> object:
+    """`1m for 1h, 1h for 1d` as rules."""
+    if not isinstance(value, str):
+        return value
+    rules = []
+    for part in filter(None, (each.strip() for each in value.split(","))):
+        every, separator, span = part.partition(" for ")
+        if not separator:
+            raise ValueError(f"'{part}' is not a rule; write it as 1m for 1h, 1h for 1d")
+        rule = KeepRule(_duration(every), _duration(span))
+        if not timedelta(0) < rule.every <= rule.span:
+            raise ValueError(f"'{part}': the interval must be positive, and not above the span")
+        rules.append(rule)
+    kept = sum(rule.span // rule.every for rule in rules)
+    if kept > _MOST_KEPT:
+        raise ValueError(f"'{value}' keeps {kept} checkpoints; at most {_MOST_KEPT} are possible")
+    return tuple(rules)
+
+
+def _duration(text: str) -> timedelta:
+    parsed = parse_duration(text)
+    assert isinstance(parsed, timedelta)
+    return parsed
+
+
+def keep_for_text(rules: tuple[KeepRule, ...]) -> str:
+    """Rules as `parse_keep_for` reads them back."""
+    return ", ".join(
+        f"{duration_text(rule.every)} for {duration_text(rule.span)}" for rule in rules
+    )
+
+
+KeepFor = Annotated[
+    tuple[KeepRule, ...],
+    BeforeValidator(parse_keep_for),
+    PlainSerializer(keep_for_text, return_type=str),
+]
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -81,6 +133,8 @@ class CheckpointSettings(_Section):
     """What is kept of checkpoints."""
 
     keep: Annotated[int, Field(ge=1, le=100)] = 10
+    keep_for: KeepFor = ()
+    """Older checkpoints that are kept besides: one of every interval, for so long."""
     compact_files: Annotated[int, Field(ge=2)] = 8
     """A table is compacted when a subtask has more live files than this."""
     verify_interval: Duration = timedelta(minutes=10)

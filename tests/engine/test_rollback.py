@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.cli.rollback import roll_back
+from resurgence.config import KeepRule
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.errors import ResurgenceError, UserError
 from resurgence.ids import Epoch, JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend
+from resurgence.state.retention import Retention
 from tests.engine.harness import (
     Job,
     Leg,
+    SetClock,
     read_lines,
     sink_table,
     sorted_rows,
@@ -192,3 +196,87 @@ def test_only_a_kept_checkpoint_can_be_gone_back_to(
     with pytest.raises(UserError, match=f"cannot roll back to epoch {epoch}") as raised:
         back(job, epoch)
     assert "Choose one of 1, 2, 3" in raised.value.hint
+
+
+# ---------------------------------------------------------------- checkpoints that were thinned
+
+EVER = (KeepRule(timedelta(days=1), timedelta(days=1)),)
+
+
+class Thinning(Retention):
+    """Does not wait for many epochs."""
+
+    batch = 2
+
+
+def thinned_job(spark: SparkSession, folder: Path) -> Job:
+    """Eight epochs, of which only the first and the newest have a checkpoint."""
+    job = rides_job(spark, folder)
+    clock = SetClock(datetime(2030, 1, 1, 12, tzinfo=UTC))
+    job.clock = clock
+    engine = job.open(Leg(25))
+    claim = StateBackend(job.store, JobName(job.name)).newest_claim()
+    assert claim is not None
+    retention = Thinning(
+        StateBackend(job.store, JobName(job.name)), 1, claim.generation, EVER, clock
+    )
+    for _ in range(8):
+        clock.at += timedelta(seconds=1)
+        engine.run_epoch()
+        retention.run()
+    assert sealed_epochs(job) == [1, 8]
+    return job
+
+
+def sealed_epochs(job: Job) -> list[int]:
+    found = (job.folder / "state/job/epochs").glob("*/manifest-*.json")
+    return sorted(int(each.parent.name) for each in found)
+
+
+def test_a_fallback_over_thinned_epochs_replays_them_exactly_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = thinned_job(spark, tmp_path)
+    shown = even(job)
+    (tmp_path / "state/job/epochs/0000000008/manifest-0.json").write_bytes(b"")
+    # Another size of epochs: those on record are cut as they were.
+    engine = job.open(Leg(60, 3))
+    assert engine.epoch == 1
+    reports = [engine.run_epoch() for _ in range(7)]
+    assert [(each.epoch, each.rows) for each in reports if each] == [
+        (epoch, 25) for epoch in range(2, 9)
+    ]
+    assert even(job) == shown
+    job.run([Leg(60)])
+    assert_exactly_once(job)
+
+
+def test_a_rollback_beyond_thinned_epochs_retracts_all_of_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = thinned_job(spark, tmp_path)
+    back(job, 1)
+    assert even(job) == list(range(0, 25, 2))
+    job.run([Leg(70)])
+    assert_exactly_once(job)
+
+
+def test_a_job_that_thins_as_it_replays_is_exact(spark: SparkSession, tmp_path: Path) -> None:
+    """Fallen back, killed in the middle of the replay, and fallen back once more."""
+    job = thinned_job(spark, tmp_path)
+    (tmp_path / "state/job/epochs/0000000008/manifest-0.json").write_bytes(b"")
+    engine = job.open(Leg(60))
+    backend = StateBackend(job.store, JobName(job.name))
+    claim = backend.newest_claim()
+    assert claim is not None
+    assert job.clock is not None
+    retention = Thinning(backend, 1, claim.generation, EVER, job.clock)
+    for _ in range(4):
+        engine.run_epoch()
+        retention.run()
+    for manifest in (tmp_path / "state/job/epochs").glob("*/manifest-*.json"):
+        if manifest.parent.name != f"{1:010}":
+            manifest.write_bytes(b"")
+    assert job.open(Leg(60)).epoch == 1
+    job.run([Leg(60)])
+    assert_exactly_once(job)

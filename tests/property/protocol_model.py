@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from resurgence.config import KeepRule
 from resurgence.errors import IncompatibleState, ObjectMissing, ResurgenceError, Retired, UserError
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, JobName, OperatorId
 from resurgence.state.backend import StateBackend
@@ -148,6 +149,13 @@ class ScriptedStore(ObjectStore):
 # ---------------------------------------------------------------- programs
 
 
+class FixedClock:
+    """It is always now."""
+
+    def now(self) -> datetime:
+        return NOW
+
+
 @dataclass(frozen=True)
 class Program:
     """What one process does. The flags break the protocol on purpose."""
@@ -156,6 +164,8 @@ class Program:
     epochs: int = 1
     keep: int = 2
     """Checkpoints; 0: there is no retention."""
+    keep_for: tuple[KeepRule, ...] = ()
+    """By time: all is sealed in the same instant, so a rule keeps the first checkpoint there is."""
     rolls_back: bool = False
     """To the checkpoint before the newest, instead of running epochs."""
     backend: type[StateBackend] = StateBackend
@@ -279,7 +289,7 @@ class Program:
 
     def _retain(self, backend: StateBackend, plan: LoadPlan) -> None:
         if self.keep:
-            self.retention(backend, self.keep, plan.generation).run()
+            self.retention(backend, self.keep, plan.generation, self.keep_for, FixedClock()).run()
 
 
 def end_of(read: InputRange | None) -> int:

@@ -10,24 +10,27 @@ backend and the real retention:
 (d) all that a kept checkpoint names is there;
 (e) no living checkpoint follows on a dead one, and each begins where its parent ended.
 
-Bounds: two or three programs, one or two epochs each, at most two rollbacks, two checkpoints kept,
-retention after an epoch and not beside it. A rollback goes no further back than retention keeps, and
-no more is damaged than that: a slow round of a generation that was overtaken may still be deleting
-what lies behind.
+Bounds: two or three programs, one or two epochs each, at most two rollbacks, two checkpoints kept
+(the newest, or the first and the newest with those between thinned), retention after an epoch and not
+beside it. A rollback goes no further back than retention keeps, and no more is damaged than that: a
+slow round of a generation that was overtaken may still be deleting what lies behind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pytest
 from tests.property.protocol_model import OPERATOR, Broken, Checker, Program, build
 
+from resurgence.config import KeepRule
 from resurgence.ids import Epoch, Generation
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.paths import state_file_epoch
+from resurgence.state.protocol import EpochObjects
 from resurgence.state.records import GenerationRecord, InputRange, RollbackRecord, decode
 from resurgence.state.retention import Deletions, Retention
 
@@ -35,6 +38,21 @@ RUN = Program("run")
 BARE = Program("run", keep=0)
 """Without retention there are fewer states, so there may be more programs."""
 ROLL_BACK = Program("roll back", keep=0, rolls_back=True)
+
+
+class ThinsAtOnce(Retention):
+    """Does not wait for a batch."""
+
+    batch = 1
+
+
+THIN = Program(
+    "run",
+    keep=1,
+    keep_for=(KeepRule(timedelta(hours=1), timedelta(days=1)),),
+    retention=ThinsAtOnce,
+)
+"""Keeps the first checkpoint and the newest; those between are thinned."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +64,12 @@ class Case:
     damaged: bool = False
     """The state file of the newest epoch is gone."""
     least_states: int = 0
+    before: Program = RUN
+    """What ran before."""
 
-    def checker(self, fresh: Program = RUN, overwrites: bool = False) -> Checker:
-        start = build(*[RUN] * self.epochs)
+    def checker(self, fresh: Program | None = None, overwrites: bool = False) -> Checker:
+        fresh = fresh or self.before
+        start = build(*[self.before] * self.epochs)
         lost = frozenset(
             path for path in start if self.damaged and state_file_epoch(path) == self.epochs
         )
@@ -61,10 +82,15 @@ CASES = {
     "two that go on": Case([RUN, RUN], 3, least_states=10_000),
     "two that fall back": Case([RUN, RUN], 3, damaged=True, least_states=4_000),
     "a run and a rollback": Case([RUN, ROLL_BACK], 3, least_states=7_000),
+    "two that fall back over a thinned epoch": Case(
+        [THIN, THIN], 3, damaged=True, least_states=100_000, before=THIN
+    ),
+    "a thinning run and a rollback": Case([THIN, ROLL_BACK], 3, least_states=30_000, before=THIN),
     "two epochs each": Case([replace(BARE, epochs=2)] * 2, 1, least_states=2_000),
     "three from nothing": Case([BARE] * 3, 0, least_states=100_000),
 }
 LONG_CASES = {
+    "two that thin": Case([THIN, THIN], 3, least_states=500_000, before=THIN),
     "three that fall back": Case([BARE] * 3, 2, damaged=True, least_states=200_000),
     "two runs and a rollback": Case([BARE, BARE, ROLL_BACK], 2, least_states=400_000),
     "a run and two rollbacks": Case([BARE, ROLL_BACK, ROLL_BACK], 3, least_states=500_000),
@@ -193,6 +219,21 @@ def test_the_checker_sees_a_broken_protocol(case: Case, program: Program, said: 
     ]
     with pytest.raises(Broken, match=said):
         replace(case, programs=programs).checker(program).run()
+
+
+class ThinsWithoutHistory(ThinsAtOnce):
+    """Removes checkpoints without keeping what their epochs read."""
+
+    def _thin(
+        self, alive: Mapping[Epoch, EpochObjects], epochs: Iterable[Epoch]
+    ) -> tuple[Epoch, ...]:
+        return tuple(epochs)
+
+
+def test_the_checker_sees_that_the_input_of_a_thinned_epoch_is_gone() -> None:
+    forgetful = replace(THIN, retention=ThinsWithoutHistory)
+    with pytest.raises(Broken, match="epoch 2 must be replayed"):
+        Case([], 3, damaged=True, before=forgetful).checker().run()
 
 
 def test_the_checker_sees_a_store_without_conditional_create() -> None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from resurgence.config import KeepRule
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobName, OperatorId
 from resurgence.state.paths import JobPaths, epoch_object, state_file_epoch
 from resurgence.state.protocol import EpochObjects, epochs_seen
-from resurgence.state.retention import classify, kept_checkpoints
+from resurgence.state.retention import classify, kept_by_time, kept_checkpoints, thinnable
 
 PATHS = JobPaths(JobName("rides"))
 WINDOW = OperatorId("window-1")
@@ -139,3 +141,71 @@ def test_records_are_deleted_oldest_first_and_manifests_before_the_rest(
     ]
     order = [(each[0], each[1] != "manifest") for each in parsed if each is not None]
     assert order == sorted(order)
+
+
+# ---------------------------------------------------------------- by time
+
+
+START = datetime(2030, 1, 1, tzinfo=UTC)
+RULES = st.lists(
+    st.builds(
+        lambda every, times: KeepRule(timedelta(seconds=every), timedelta(seconds=every * times)),
+        st.integers(1, 60),
+        st.integers(1, 10),
+    ),
+    max_size=3,
+).map(tuple)
+
+
+@st.composite
+def timelines(draw: st.DrawFn) -> dict[Epoch, datetime]:
+    """When epochs were sealed: mostly one after the other, and some twice at the same instant."""
+    at, sealed = START, {}
+    for epoch in range(1, draw(st.integers(1, 120))):
+        at += timedelta(seconds=draw(st.sampled_from([0, 1, 1, 1, 7, 90])))
+        sealed[Epoch(epoch)] = at
+    return sealed
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(sealed=timelines(), rules=RULES, later=st.integers(0, 300))
+def test_every_interval_that_had_a_checkpoint_has_one_for_as_long_as_its_rule_says(
+    sealed: dict[Epoch, datetime], rules: tuple[KeepRule, ...], later: int
+) -> None:
+    now = max(sealed.values(), default=START) + timedelta(seconds=later)
+    kept = kept_by_time(sealed, rules, now)
+    assert len(kept) <= sum(rule.span // rule.every + 2 for rule in rules)
+    for rule in rules:
+        for at in sealed.values():
+            if now - at <= rule.span:
+                assert any(abs(sealed[each] - at) < rule.every for each in kept)
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(sealed=timelines(), rules=RULES, keep=st.integers(1, 5))
+def test_rounds_after_every_epoch_reach_as_far_as_one_round_at_the_end(
+    sealed: dict[Epoch, datetime], rules: tuple[KeepRule, ...], keep: int
+) -> None:
+    """What a round keeps is there for the rounds to come: thinning early loses nothing."""
+    left: dict[Epoch, datetime] = {}
+    for epoch, at in sealed.items():
+        left[epoch] = at
+        by_time = kept_by_time(left, rules, at)
+        newest = sorted(left)[-keep:]
+        left = {each: when for each, when in left.items() if each in by_time or each in newest}
+    if sealed:
+        assert kept_by_time(sealed, rules, max(sealed.values())) <= left.keys()
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(history=histories(), keep=st.integers(1, 4), data=st.data())
+def test_only_committed_epochs_between_kept_checkpoints_are_thinned(
+    history: History, keep: int, data: st.DataObject
+) -> None:
+    by_time = data.draw(st.sets(st.sampled_from(sorted(history.names)))) if history.names else set()
+    kept = kept_checkpoints(history.epochs, keep, by_time)
+    assert by_time <= set(kept)
+    for epoch in thinnable(history.epochs, kept):
+        assert min(kept) < epoch < max(kept)
+        assert epoch not in kept
+        assert history.epochs[epoch].committed

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from resurgence.config import (
+    KeepRule,
     Settings,
     duration_text,
     known_keys,
@@ -208,5 +209,50 @@ def test_every_known_key_is_taken() -> None:
     for key in known_keys():
         section, _, name = key.partition(".")
         value = getattr(getattr(defaults, section), name) if name else defaults.faults
-        text = duration_text(value) if isinstance(value, timedelta) else str(value)
+        text = (
+            duration_text(value)
+            if isinstance(value, timedelta)
+            else ""
+            if value == ()
+            else str(value)
+        )
         assert settings_from({key: text}) == defaults
+
+
+@pytest.mark.parametrize(
+    ("text", "rules"),
+    [
+        ("", ()),
+        ("1m for 1h", (KeepRule(timedelta(minutes=1), timedelta(hours=1)),)),
+        (
+            " 1m for 1h ,1h for 1d",
+            (
+                KeepRule(timedelta(minutes=1), timedelta(hours=1)),
+                KeepRule(timedelta(hours=1), timedelta(days=1)),
+            ),
+        ),
+    ],
+)
+def test_rules_of_retention_are_an_interval_and_a_span(
+    text: str, rules: tuple[KeepRule, ...]
+) -> None:
+    settings = settings_from({"checkpoint.keep_for": text})
+    assert settings.checkpoint.keep_for == rules
+    assert Settings.model_validate_json(settings.model_dump_json()) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("1h", "'1h' is not a rule; write it as 1m for 1h, 1h for 1d"),
+        ("1m for soon", "'soon' is not a duration"),
+        ("2h for 1h", "'2h for 1h': the interval must be positive"),
+        ("0s for 1h", "'0s for 1h': the interval must be positive"),
+        ("1s for 1h", "keeps 3600 checkpoints; at most 300 are possible"),
+    ],
+)
+def test_rules_that_cannot_be_kept_are_refused(text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        settings_from({"checkpoint.keep_for": text})
+    assert raised.value.message.startswith("setting 'checkpoint.keep_for': ")
+    assert said in raised.value.message

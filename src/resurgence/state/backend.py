@@ -44,7 +44,6 @@ from resurgence.state.protocol import (
     Impossible,
     Orphaned,
     Ready,
-    RecordedEpoch,
     ReplayCommit,
     Retire,
     Seen,
@@ -57,12 +56,12 @@ from resurgence.state.protocol import (
     manifest_faults,
     metadata_faults,
 )
+from resurgence.state.recorded_epochs import RecordedEpochs
 from resurgence.state.records import (
     UNUSABLE,
     CommittedRecord,
     CondemnedRecord,
     GenerationRecord,
-    InputRange,
     Manifest,
     ObjectDigest,
     OperatorCheckpointMetadata,
@@ -83,6 +82,7 @@ class StateBackend:
         self.store = store
         self.paths = JobPaths(job)
         self.leases = Leases(store, self.paths)
+        self.recorded = RecordedEpochs(store, self.paths)
 
     # ---------------------------------------------------------------- generations
 
@@ -212,11 +212,7 @@ class StateBackend:
                 for operator, metadata in (chosen[1] if chosen else {}).items()
             },
             commit_pending=isinstance(outcome, ReplayCommit),
-            recorded={
-                each.epoch: recorded
-                for each in living(seen.epochs, dead).values()
-                if each.epoch > epoch and (recorded := self._recorded(each, claim.job))
-            },
+            recorded=self.recorded.after(epoch, living(seen.epochs, dead), dead, claim.job),
             fallbacks=() if isinstance(outcome, Orphaned) else outcome.fallbacks,
             dead=dead,
         )
@@ -291,64 +287,6 @@ class StateBackend:
             except UNUSABLE as error:
                 reasons.append(error.message)
         return reasons
-
-    def _recorded(self, objects: EpochObjects, job: JobIdentity) -> RecordedEpoch | None:
-        """What an epoch read, from whichever of its records still says so."""
-        inputs: dict[OperatorId, InputRange] = {}
-        whole = False
-        for path in (
-            *([objects.committed] if objects.committed else []),
-            *objects.manifests.values(),
-        ):
-            kind: type[CommittedRecord] | type[Manifest] = (
-                CommittedRecord if path == objects.committed else Manifest
-            )
-            try:
-                record = decode(kind, self.store.read(path), path)
-            except UNUSABLE:
-                continue
-            if (record.job, record.epoch) == (job, objects.epoch):
-                inputs, whole = dict(record.inputs), True
-                break
-        if not whole:
-            inputs = self._inputs_of_sources(objects, job)
-        was_sealed = bool(objects.manifests or objects.condemned or objects.committed)
-        if not inputs and was_sealed:
-            raise NoValidCheckpoint(
-                f"epoch {objects.epoch} must be replayed, but no record of its input can be read",
-                hint=f"bring back {self.paths.epoch(objects.epoch)}/ from a copy",
-            )
-        if not inputs:
-            return None
-        return RecordedEpoch(
-            inputs=inputs,
-            sealed=was_sealed,
-            committed=objects.committed is not None,
-            attempt=objects.next_attempt,
-        )
-
-    def _inputs_of_sources(
-        self, objects: EpochObjects, job: JobIdentity
-    ) -> dict[OperatorId, InputRange]:
-        """What the sources' own metadata says. Older generations may have begun the epoch over
-        other input without sealing it, so the newest one counts.
-        """
-        newest: dict[OperatorId, OperatorCheckpointMetadata] = {}
-        for path in objects.operators:
-            try:
-                metadata = decode(OperatorCheckpointMetadata, self.store.read(path), path)
-            except UNUSABLE:
-                continue
-            if (metadata.job, metadata.epoch) != (job, objects.epoch):
-                continue
-            known = newest.get(metadata.operator)
-            if known is None or known.generation < metadata.generation:
-                newest[metadata.operator] = metadata
-        return {
-            operator: metadata.input
-            for operator, metadata in newest.items()
-            if metadata.input is not None
-        }
 
     # ---------------------------------------------------------------- rollback
 

@@ -36,6 +36,10 @@ class JobPaths:
     def rollbacks(self) -> str:
         return f"{self.job}/rollbacks"
 
+    @property
+    def inputs(self) -> str:
+        return f"{self.job}/inputs"
+
     def generation(self, generation: Generation) -> str:
         return f"{self.generations}/{generation:010}.json"
 
@@ -60,6 +64,9 @@ class JobPaths:
     def rollback(self, number: int) -> str:
         return f"{self.rollbacks}/{number:06}.json"
 
+    def thinned(self, first: Epoch, last: Epoch, digest: str) -> str:
+        return f"{self.inputs}/{first:010}-{last:010}-{digest}.json"
+
     def table(self, operator: OperatorId, table: str) -> str:
         return f"{self.tables}/{operator}/{table}"
 
@@ -67,6 +74,7 @@ class JobPaths:
 _GENERATION = re.compile(r"/generations/(\d{10})\.json$")
 _LEASE = re.compile(r"/leases/(\d{10})\.json$")
 _ROLLBACK = re.compile(r"/rollbacks/(\d{6,})\.json$")
+_THINNED = re.compile(r"/inputs/(\d{10})-(\d{10})-[0-9a-f]+\.json$")
 _EPOCH_OBJECT = re.compile(r"/epochs/(\d{10})/([a-z]+)(?:-(.+))?\.json$")
 _STATE_FILE = re.compile(r"/tables/[^/]+/[^/]+/(\d+)-(\d+)-(\d+)-[0-9a-z]+\.parquet$")
 
@@ -95,6 +103,12 @@ def epoch_object(path: str) -> tuple[Epoch, str, str] | None:
     """
     match = _EPOCH_OBJECT.search(path)
     return (Epoch(int(match[1])), match[2], match[3] or "") if match else None
+
+
+def thinned_range(path: str) -> tuple[Epoch, Epoch] | None:
+    """The first and the last of the thinned epochs that a path under inputs/ stands for."""
+    match = _THINNED.search(path)
+    return (Epoch(int(match[1])), Epoch(int(match[2]))) if match else None
 
 
 def state_file_epoch(path: str) -> Epoch | None:

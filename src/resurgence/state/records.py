@@ -301,6 +301,22 @@ class CommittedRecord(Record):
     committed_at: datetime
 
 
+class ThinnedEpoch(Part):
+    """An epoch whose checkpoint retention has removed although older ones are kept. Its sinks are
+    done.
+    """
+
+    inputs: dict[OperatorId, InputRange]
+    attempt: int
+    """The number for the next manifest of this epoch."""
+
+
+class ThinnedEpochs(Record):
+    """What a run of thinned epochs read, so that they can be replayed from an older checkpoint."""
+
+    epochs: dict[Epoch, ThinnedEpoch]
+
+
 class CondemnedRecord(Record):
     """A manifest that proved unusable, and why."""
 

@@ -1,26 +1,40 @@
-"""Retention: the last checkpoints are kept, everything no one can need any more is deleted.
+"""Retention: some checkpoints are kept, everything no one can need any more is deleted.
 
-First everything is classified, from durable manifests only; then it is deleted, oldest first, each
-manifest before what it names. A crash in between leaves debris without a manifest, which the next
-round collects.
+Kept are the newest `keep` checkpoints that stand, and older ones by time: by each rule the first
+checkpoint of every interval, for so long. All records before the oldest kept checkpoint are deleted.
+Between kept checkpoints, epochs are thinned: their state goes, but what they read stays in the input
+history, because a restore of an older checkpoint replays them. The sinks' commit records must reach
+back as far.
 
-What is needed: the newest `keep` checkpoints that stand, and every state file that one of them
-names. Epochs that were rolled back are not needed. Files written for an epoch above the newest sealed one belong to an epoch in flight and are
-never touched; nor are those of a compaction that is still under way, which bear the number of the
-epoch that was next when it began. A kept checkpoint that cannot be read might name any file up to its epoch, so these
-stay until it is no longer kept; it is no reason to stop a job that does not need it.
+First everything is classified, from durable manifests only. Then the input of thinned epochs is added
+to the history, then records are deleted, oldest first and each manifest before what it names, then
+files. A crash in between leaves an epoch both in the history and with records of its own, or debris
+without a manifest; the next round collects it. Epochs are thinned in batches: until a batch is full
+their checkpoints stay as they are, so that one object is written for many of them.
+
+Every state file that a checkpoint names stays with it. Epochs that were rolled back are not needed.
+Files written for an epoch above the newest sealed one belong to an epoch in flight and are never
+touched; nor are those of a compaction that is still under way, which bear the number of the epoch that
+was next when it began. A kept checkpoint that cannot be read might name any file up to its epoch, so
+these stay until it is no longer kept; it is no reason to stop a job that does not need it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
+from resurgence.clock import Clock, SystemClock
+from resurgence.config import KeepRule
+from resurgence.errors import NoValidCheckpoint
 from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.state.backend import StateBackend
 from resurgence.state.paths import state_file_epoch
 from resurgence.state.protocol import EpochObjects, dead_ranges, epochs_seen, living
-from resurgence.state.records import UNUSABLE
+from resurgence.state.records import UNUSABLE, ThinnedEpoch
+
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -38,10 +52,47 @@ class Deletions:
         return tuple(path for epoch in self.epochs for path in epoch)
 
 
-def kept_checkpoints(epochs: Mapping[Epoch, EpochObjects], keep: int) -> tuple[Epoch, ...]:
-    """The newest checkpoints that stand, newest first."""
-    standing = [epoch for epoch, objects in epochs.items() if objects.standing is not None]
-    return tuple(sorted(standing, reverse=True)[:keep])
+def kept_checkpoints(
+    epochs: Mapping[Epoch, EpochObjects],
+    keep: int,
+    by_time: Collection[Epoch] = (),
+) -> tuple[Epoch, ...]:
+    """The newest checkpoints that stand and those that are kept by time, newest first."""
+    standing = sorted(
+        (epoch for epoch, objects in epochs.items() if objects.standing is not None), reverse=True
+    )
+    return tuple(
+        epoch for number, epoch in enumerate(standing) if number < keep or epoch in by_time
+    )
+
+
+def kept_by_time(
+    sealed_at: Mapping[Epoch, datetime], rules: Iterable[KeepRule], now: datetime
+) -> frozenset[Epoch]:
+    """By each rule, the first checkpoint of every interval that reaches into its span.
+
+    Intervals are counted from 1970, so that the first of one stays the first in every later round:
+    it is never thinned for a checkpoint that comes after it.
+    """
+    kept: set[Epoch] = set()
+    for rule in rules:
+        oldest = (now - rule.span - _1970) // rule.every
+        first: dict[int, Epoch] = {}
+        for epoch in sorted(sealed_at):
+            first.setdefault((sealed_at[epoch] - _1970) // rule.every, epoch)
+        kept.update(epoch for interval, epoch in first.items() if interval >= oldest)
+    return frozenset(kept)
+
+
+def thinnable(alive: Mapping[Epoch, EpochObjects], kept: tuple[Epoch, ...]) -> tuple[Epoch, ...]:
+    """The epochs between kept checkpoints whose own need not stay: their sinks are done."""
+    if not kept:
+        return ()
+    return tuple(
+        epoch
+        for epoch, objects in alive.items()
+        if kept[-1] < epoch < kept[0] and epoch not in kept and objects.committed is not None
+    )
 
 
 def classify(
@@ -51,16 +102,16 @@ def classify(
     named: frozenset[str],
     unreadable: Epoch = NO_EPOCH,
     in_flight: Epoch | None = None,
-    dead: Collection[Epoch] = (),
+    gone: Collection[Epoch] = (),
 ) -> Deletions:
     """What can be deleted, given what is stored, which files the kept checkpoints name, the newest
     kept checkpoint of which that is not known, the epoch from which on files may not be named yet,
-    and the epochs that were rolled back.
+    and the epochs that were rolled back or are thinned.
     """
     if not kept:
         return Deletions((), ())
     newest, oldest = kept[0], kept[-1]
-    records = [epochs[each].paths() for each in sorted(epochs) if each < oldest or each in dead]
+    records = [epochs[each].paths() for each in sorted(epochs) if each < oldest or each in gone]
     files = [
         (epoch, path)
         for path in stored_files
@@ -72,16 +123,36 @@ def classify(
     return Deletions(tuple(records), tuple(path for _, path in sorted(files)), oldest)
 
 
-class Retention:
-    """Runs a round when asked; remembers the files of checkpoints it has read, for they never
-    change.
-    """
+@dataclass(frozen=True)
+class _Known:
+    """What a round must know of a checkpoint; it never changes."""
 
-    def __init__(self, backend: StateBackend, keep: int, generation: Generation) -> None:
+    sealed_at: datetime
+    files: frozenset[str]
+
+
+class Retention:
+    """Runs a round when asked; remembers the checkpoints that it has read."""
+
+    batch = 20
+    """Epochs that are thinned at once, at least."""
+
+    def __init__(
+        self,
+        backend: StateBackend,
+        keep: int,
+        generation: Generation,
+        keep_for: tuple[KeepRule, ...] = (),
+        clock: Clock | None = None,
+    ) -> None:
         self._backend = backend
         self._generation = generation
         self._keep = keep
-        self._named: dict[str, frozenset[str]] = {}
+        self._keep_for = keep_for
+        self._clock = clock or SystemClock()
+        self._known: dict[str, _Known] = {}
+        self._has_history = True
+        """Unless it was looked for and is not there: then it is not listed again."""
 
     def run(
         self,
@@ -96,28 +167,31 @@ class Retention:
         store, paths = self._backend.store, self._backend.paths
         epochs = epochs_seen(each.path for each in store.list(paths.epochs))
         alive = living(epochs, dead_ranges(self._backend.rollbacks()))
-        kept = kept_checkpoints(alive, self._keep)
-        known: dict[str, frozenset[str]] = {}
-        unreadable = NO_EPOCH
-        for epoch in kept:
-            attempt = epochs[epoch].standing
-            assert attempt is not None
-            path = epochs[epoch].manifests[attempt]
-            try:
-                known[path] = self._named.get(path) or self._files_of(path)
-            except UNUSABLE:
-                unreadable = max(unreadable, epoch)
-        self._named = known
+        sealed_at = self._sealed_at(alive) if self._keep_for else {}
+        by_time = kept_by_time(sealed_at, self._keep_for, self._clock.now())
+        kept = kept_checkpoints(alive, self._keep, by_time)
+        waiting = thinnable(alive, kept)
+        thinned = self._thin(alive, waiting) if len(waiting) >= self.batch else ()
+        staying = [each for each in (*kept, *waiting) if each not in thinned]
+        known = {
+            path: found
+            for epoch in staying
+            if (path := _manifest(alive[epoch])) and (found := self._read(path)) is not None
+        }
+        unreadable = max(
+            (epoch for epoch in kept if _manifest(alive[epoch]) not in known), default=NO_EPOCH
+        )
+        self._known = known
         # The files are listed after the manifests: one that appears in between belongs to an epoch
         # in flight.
         deletions = classify(
             epochs,
             kept,
             [each.path for each in store.list(paths.tables)],
-            in_use.union(*known.values()),
+            in_use.union(*(each.files for each in known.values())),
             unreadable,
             in_flight,
-            epochs.keys() - alive.keys(),
+            {*(epochs.keys() - alive.keys()), *thinned},
         )
         for records in deletions.epochs:
             # A newer generation may have fallen or rolled back meanwhile, and may need what looks
@@ -128,9 +202,49 @@ class Retention:
         if deletions.records or deletions.files:
             half_way()
         store.delete(deletions.files)
+        if self._has_history or self._keep_for:
+            self._has_history = self._backend.recorded.history.prune(deletions.oldest)
         return deletions
 
-    def _files_of(self, manifest_path: str) -> frozenset[str]:
-        _, operators = self._backend.read_checkpoint(manifest_path)
-        tables = [table for metadata in operators.values() for table in metadata.tables.values()]
-        return frozenset(file.path for table in tables for file in table.files)
+    def _thin(
+        self, alive: Mapping[Epoch, EpochObjects], epochs: Iterable[Epoch]
+    ) -> tuple[Epoch, ...]:
+        """Add what epochs read to the history; those of which that is done. One whose input cannot
+        be read stays as it is.
+        """
+        job, _ = self._backend.identity()
+        found: dict[Epoch, ThinnedEpoch] = {}
+        for epoch in epochs:
+            try:
+                recorded = self._backend.recorded.of(alive[epoch], job)
+            except NoValidCheckpoint:
+                continue
+            if recorded is not None:
+                found[epoch] = ThinnedEpoch(inputs=recorded.inputs, attempt=recorded.attempt)
+        self._backend.require_newest(self._generation)
+        self._backend.recorded.history.add(job, found)
+        return tuple(found)
+
+    def _sealed_at(self, alive: Mapping[Epoch, EpochObjects]) -> dict[Epoch, datetime]:
+        """When each checkpoint that stands was sealed, as far as that can be read."""
+        return {
+            epoch: found.sealed_at
+            for epoch, objects in alive.items()
+            if (path := _manifest(objects)) and (found := self._read(path)) is not None
+        }
+
+    def _read(self, manifest_path: str) -> _Known | None:
+        if manifest_path not in self._known:
+            try:
+                manifest, operators = self._backend.read_checkpoint(manifest_path)
+            except UNUSABLE:
+                return None
+            tables = [table for each in operators.values() for table in each.tables.values()]
+            files = frozenset(file.path for table in tables for file in table.files)
+            self._known[manifest_path] = _Known(manifest.sealed_at, files)
+        return self._known[manifest_path]
+
+
+def _manifest(objects: EpochObjects) -> str | None:
+    """The manifest that stands."""
+    return None if objects.standing is None else objects.manifests[objects.standing]

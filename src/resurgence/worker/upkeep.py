@@ -44,7 +44,7 @@ class Upkeep:
         self._backend = backend
         self._engine = engine
         self._settings = settings
-        self._retention = Retention(backend, settings.keep, generation)
+        self._retention = Retention(backend, settings.keep, generation, settings.keep_for)
         self._faults = faults
         self._found_damage = found_damage
         self._forgotten = NO_EPOCH

@@ -29,6 +29,8 @@ from resurgence.state.records import (
     StateFile,
     TableCheckpoint,
     TableKind,
+    ThinnedEpoch,
+    ThinnedEpochs,
     Totals,
     decode,
     digest_of,
@@ -110,6 +112,11 @@ FORMAT_2: dict[type[Record], str] = {
         'ows_in":{"source-1":100},"bad_rows":{"source-1":1},"late_rows":{"window-1":2},"kept_r'
         'ows":{"window-1":97},"rows_out":{"sink-1":7}},"committed_at":"2030-01-02T03:04:05.678'
         '000Z","checksum":"018e44ebc5bf2b55"}'
+    ),
+    ThinnedEpochs: (
+        '{"version":2,"job":"a1b2c3d4e5f6","epochs":{"6":{"inputs":{"source-1":{"start":{"byte"'
+        ':0},"end":{"byte":4096,"tail":null},"rows":100,"final":true}},"attempt":2}},"checksum"'
+        ':"a9cdd45351436e3b"}'
     ),
     CondemnedRecord: (
         '{"version":2,"job":"a1b2c3d4e5f6","epoch":7,"attempt":0,"generation":4,"reasons":["st'
@@ -229,6 +236,9 @@ MEANING_2: dict[type[Record], Record] = {
             "totals": Totals(since=Epoch(1), counts=TOTAL),
             "began_at": BEGAN_AT,
         }
+    ),
+    ThinnedEpochs: ThinnedEpochs(
+        job=JOB, epochs={Epoch(6): ThinnedEpoch(inputs={OperatorId("source-1"): READ}, attempt=2)}
     ),
     CommittedRecord: COMMITTED_1.model_copy(update={"counts": COUNTS_2}),
     RollbackRecord: RollbackRecord(
