@@ -312,6 +312,7 @@ class Aggregation:
             type=attribute.type if attribute else None,
             position=self.expressions.script.position(node),
             window=part,
+            is_unnamed_window=is_window_call(node, self.expressions),
         )
 
     def _name(self, node: exp.Expr, grouping: Grouping) -> str | None:

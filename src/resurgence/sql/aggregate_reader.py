@@ -15,6 +15,7 @@ from resurgence.sql.functions import REFUSED_AGGREGATES
 from resurgence.sql.relation import Relation
 
 _AROUND_CALL = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
+_WITHIN_GROUP = frozenset({"approx_percentile_cont", "approx_percentile_cont_with_weight"})
 _OF_ONE_VALUE = frozenset({"avg", "count_if", "max", "mean", "median", "min", "sum"})
 
 
@@ -81,6 +82,8 @@ class AggregateReader:
             raise self._error(call, f"{function}() takes one argument, not {len(values)}")
         if function == "count" and not values:
             raise self._error(call, "count() takes an argument, or *")
+        if call.name.lower() == "approx_percentile_cont_with_weight":
+            return CallParts(function, tuple(self._weighted(call, values, within)), is_distinct)
         if function == "percentile_approx" and call.name.lower() != function:
             return CallParts(function, tuple(self._percentile(call, values, within)), is_distinct)
         texts = [self._sql(each) for each in values]
@@ -93,7 +96,7 @@ class AggregateReader:
     def _check_order(
         self, call: exp.Expr, function: str, within: list[exp.Expr], inside: list[exp.Expr]
     ) -> None:
-        takes_within = function in WITHIN_GROUP or call.name.lower() == "approx_percentile_cont"
+        takes_within = function in WITHIN_GROUP or call.name.lower() in _WITHIN_GROUP
         if within and not takes_within:
             message = f"{function}() takes no WITHIN GROUP"
             listed = function in ORDERED_LISTS
@@ -124,6 +127,21 @@ class AggregateReader:
             raise self._error(call, f"{name}() takes a value and a fraction", hint)
         # A third argument is a size of another system's sketch.
         return [self._sql(each) for each in values[:2]]
+
+    def _weighted(
+        self, call: exp.Expr, values: list[exp.Expr], within: list[exp.Expr]
+    ) -> list[str]:
+        """DataFusion's value, weight and fraction as those of percentile(), which is exact."""
+        if within and (within[0].args.get("desc") or len(within) > 1):
+            hint = "order by one value, and take one less the fraction"
+            raise self._error(within[0], f"{call.name}() takes one ascending order", hint)
+        values = [*(each.this for each in within), *values]
+        if len(values) not in (3, 4):
+            hint = "as in approx_percentile_cont_with_weight(x, weight, 0.9)"
+            raise self._error(call, f"{call.name}() takes a value, a weight and a fraction", hint)
+        # A fourth argument is a size of another system's sketch.
+        value, weight, fraction = (self._sql(each) for each in values[:3])
+        return [value, fraction, weight]
 
     def _order(self, node: exp.Expr) -> Order:
         return Order(

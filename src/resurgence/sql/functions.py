@@ -15,6 +15,7 @@ OTHER_NAMES = {
     "approx_distinct": "approx_count_distinct",
     "approx_median": "percentile_approx",
     "approx_percentile_cont": "percentile_approx",
+    "approx_percentile_cont_with_weight": "percentile",
     "covar": "covar_samp",
     "var": "var_samp",
     "var_population": "var_pop",
@@ -37,6 +38,8 @@ SUPPORTED_AGGREGATES = tuple(
 WINDOWS = get_args(WindowKind)
 EXPLODES = frozenset({"explode", "explode_outer", "unnest"})
 """A row for every element of an array."""
+GENERATORS = frozenset({"posexplode", "posexplode_outer", "inline", "inline_outer"})
+"""A row of several columns for every element of an array."""
 
 _SYNTAX_FUNCTIONS = frozenset({"timestampadd", "timestampdiff"})
 """Functions that Spark's grammar knows and its registry does not."""
@@ -75,7 +78,7 @@ class FunctionCatalog:
             return Call.UNSUPPORTED_AGGREGATE
         if lower in spark_functions.WINDOW_FUNCTIONS:
             return Call.WINDOW_FUNCTION
-        if lower in EXPLODES:
+        if lower in EXPLODES | GENERATORS:
             return Call.EXPLODE
         if lower in spark_functions.TABLE_GENERATORS:
             return Call.TABLE_GENERATOR

@@ -341,6 +341,7 @@ def apart(relation: Relation, letter: str) -> Relation:
             is_event_time=each.is_event_time,
             is_processing_time=each.is_processing_time,
             is_hidden=each.is_hidden,
+            is_unnamed_window=each.is_unnamed_window,
             original=column_sql(each),
         )
         for number, each in enumerate(relation.attributes)

@@ -31,6 +31,7 @@ class Item:
     window: WindowPart | None = None
     is_event_time: bool = False
     is_processing_time: bool = False
+    is_unnamed_window: bool = False
 
 
 def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
@@ -52,6 +53,7 @@ def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
             window=item.window,
             is_event_time=item.is_event_time,
             is_processing_time=item.is_processing_time,
+            is_unnamed_window=item.is_unnamed_window,
         )
         chosen.append((attribute, expression))
     return chosen

@@ -51,6 +51,8 @@ class Attribute:
     """It is the event time of its row."""
     is_processing_time: bool = False
     """It is the planning time of the epoch that read its row."""
+    is_unnamed_window: bool = False
+    """Nobody gave it its name: another column of that name comes first."""
     is_hidden: bool = False
     """The planner made it; `*` does not show it."""
 
@@ -176,6 +178,8 @@ class Relation:
         ):
             table, parts = parts[0], parts[1:]
         found = self.find(parts[0], table)
+        named = [each for each in found if not each.is_unnamed_window]
+        found = named or found
         if len(found) > 1:
             raise script.error(
                 node,

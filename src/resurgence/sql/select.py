@@ -17,15 +17,24 @@ from resurgence.sql.functions import EXPLODES
 from resurgence.sql.grouping import is_aggregated
 from resurgence.sql.hints import check_hints
 from resurgence.sql.joins import Joins, names_in
+from resurgence.sql.known_types import field_type, fields
 from resurgence.sql.lookups import LookupJoins, LookupRelation, check_version
 from resurgence.sql.operators import Operators
 from resurgence.sql.projection import Item, carried, filtered, named_items, star_items, told_by
-from resurgence.sql.relation import WINDOW_TYPE, Attribute, Relation, WindowPart, column_sql
+from resurgence.sql.relation import (
+    WINDOW_TYPE,
+    Attribute,
+    Relation,
+    WindowPart,
+    column_sql,
+    reference,
+)
 from resurgence.sql.scalar_subqueries import ScalarSubqueries
 from resurgence.sql.set_operations import SetOperations
+from resurgence.sql.spark_template import placed
 from resurgence.sql.spelling import with_aliases, with_condition, with_windows
 from resurgence.sql.subqueries import Subqueries
-from resurgence.sql.unnest import Unnests
+from resurgence.sql.unnest import Unnests, with_views
 from resurgence.sql.window_functions import WindowFunctions, has_window_functions
 from resurgence.sql.window_tables import WindowTables
 
@@ -75,6 +84,7 @@ class Selects:
         if where is not None and where.find(exp.Query):
             # Its subqueries are taken out, and the text may be compiled again.
             select = select.copy()
+        select = with_views(select, self.expressions)
         if select.args.get("qualify"):
             return self._qualified(select, lookup)
         self._refuse_clauses(select, _READ_CLAUSES)
@@ -246,6 +256,9 @@ class Selects:
             len(node.parts) == 2 and source.is_called(node.table)
         ):
             tables = source.tables
+            *owner, _ = node.parts
+            if source.find(owner[0].name) or source.is_called(owner[0].name):
+                return self._fields(node, source)
             message = f"'{node.table}' is no table of this query"
             raise self._error(node, message, did_you_mean(node.table, tables) or "name the columns")
         script = self.expressions.script
@@ -264,6 +277,29 @@ class Selects:
         if not listed:
             raise self._error(node, "EXCEPT leaves no column", "name those that are wanted")
         return star_items(replace(source, attributes=listed), position)
+
+    def _fields(self, node: exp.Column, source: Relation) -> list[Item]:
+        """The fields of a struct: `s.*`."""
+        *owner, star = node.parts
+        script = self.expressions.script
+        inner_first = [each.copy() for each in reversed(owner)]
+        parts = dict(zip(("this", "table", "db", "catalog"), inner_first, strict=False))
+        column = placed(exp.Column(**parts), node)
+        attribute, path = source.resolve(column, script)
+        found = fields(field_type(attribute, path))
+        name = ".".join(each.name for each in owner)
+        if not found or star.args.get("except_"):
+            message = f"the fields of '{name}' are not known here"
+            if found:
+                message = f"EXCEPT leaves out columns of a table, and '{name}' is a struct"
+            raise self._error(node, message, f"name them, as in {name}.field")
+        items = []
+        for each in found:
+            bound = reference(attribute, (*path, each.name))
+            _, part = told_by(bound, source)
+            kind = each.kind.sql("spark") if each.kind else None
+            items.append(Item(each.name, bound, kind, script.position(node), part))
+        return items
 
     def _from(self, select: exp.Select, lookup: Lookup) -> Relation:
         clause = select.args.get("from_")

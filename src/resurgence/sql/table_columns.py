@@ -152,6 +152,11 @@ class TableColumns:
         if found is None:
             hint = did_you_mean(column.name, [each.name for each in fixed.values()])
             raise self.script.error(node, f"the connector has no column '{column.name}'", hint)
+        kind = node.args.get("kind")
+        is_unsigned = isinstance(kind, exp.DataType) and kind.this == exp.DType.UBIGINT
+        if is_unsigned and found.type == "BIGINT":
+            # Arroyo's type for what it counts. The connector casts to what is declared.
+            return found.model_copy(update={"type": column.type})
         if found.type != column.type:
             message = (
                 f"column '{found.name}' of this connector has type {found.type}, not {column.type}"

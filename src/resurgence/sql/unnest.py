@@ -1,4 +1,8 @@
-"""UNNEST and LATERAL VIEW explode(): each row once for every element of an array in it."""
+"""UNNEST and LATERAL VIEW: each row once for every element of an array or a map in it.
+
+A function that gives several columns (posexplode(), inline(), explode() of a map) is an array of
+structs taken apart, and then the fields of the struct. In a select list it becomes a LATERAL VIEW.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,62 @@ from sqlglot import exp
 from resurgence.errors import SqlError
 from resurgence.graph.model import Expression
 from resurgence.sql.expressions import Expressions
-from resurgence.sql.functions import EXPLODES
+from resurgence.sql.functions import EXPLODES, GENERATORS
+from resurgence.sql.grouping import is_aggregated
+from resurgence.sql.known_types import fields, known_type
 from resurgence.sql.operators import Operators
 from resurgence.sql.projection import carried, filtered
 from resurgence.sql.relation import Attribute, Relation, column_sql
+from resurgence.sql.spark_template import placed
+
+_ROW = "__row"
+_VIEW = "__generated"
+
+
+@dataclass(frozen=True)
+class _Generated:
+    """What a function makes of a row: the array whose elements are its rows, and the fields of an
+    element that are columns. Without fields the element itself is one.
+    """
+
+    array: str
+    fields: tuple[str, ...] = ()
+
+
+def with_views(select: exp.Select, expressions: Expressions) -> exp.Select:
+    """A query whose functions of several columns stand in LATERAL VIEW and not in the select list."""
+    found = [
+        number
+        for number, each in enumerate(select.expressions)
+        if _is_generator(_call(each), expressions)
+    ]
+    if not found or is_aggregated(select, expressions):
+        return select
+    lifted = select.copy()
+    for number in found:
+        item = lifted.expressions[number]
+        name = f"{_VIEW}_{number}"
+        written = item.expressions if isinstance(item, exp.Aliases) else []
+        columns = [item.args["alias"]] if isinstance(item, exp.Alias) else written
+        alias = exp.TableAlias(
+            this=exp.to_identifier(name), columns=[each.copy() for each in columns]
+        )
+        view = placed(exp.Lateral(this=_call(item).copy(), view=True, alias=alias), item)
+        lifted.append("laterals", view)
+        item.replace(placed(exp.Column(this=exp.Star(), table=exp.to_identifier(name)), item))
+    return lifted
+
+
+def _call(item: exp.Expr) -> exp.Expr:
+    return item.this if isinstance(item, exp.Alias | exp.Aliases) else item
+
+
+def _is_generator(node: exp.Expr, expressions: Expressions) -> bool:
+    return (
+        isinstance(node, exp.Anonymous)
+        and node.name.lower() in GENERATORS
+        and not expressions.functions.is_user_defined(node.name)
+    )
 
 
 @dataclass(frozen=True)
@@ -46,45 +102,96 @@ class Unnests:
         return filtered(exploded, where, self.operators)
 
     def view(self, relation: Relation, node: exp.Expr, is_outer: bool = False) -> Relation:
-        """Each row once for every element of an array in it: UNNEST and LATERAL VIEW explode()."""
+        """Each row once for every element of an array in it: UNNEST and LATERAL VIEW."""
         alias = node.args.get("alias")
         call: exp.Expr | None = node.this if isinstance(node, exp.Lateral) else None
         if isinstance(call, exp.Unnest):
             node, call = call, None
             alias = node.args.get("alias") or alias
         arguments = node.expressions if call is None else call.expressions
-        named = call is None or call.name.lower() in EXPLODES
-        if not named or len(arguments) != 1:
+        function = "explode" if call is None else call.name.lower()
+        if function not in EXPLODES | GENERATORS or len(arguments) != 1:
             raise self._error(
                 node, "one array can be unnested here", "as in UNNEST(tags) AS t(tag)"
             )
-        columns = alias.columns if alias else []
-        if len(columns) > 1 or node.args.get("offset"):
-            message = "an array has elements, and no positions or keys beside them here"
-            raise self._error(node, message, "name one column, as in UNNEST(tags) AS t(tag)")
+        if node.args.get("offset"):
+            message = "WITH ORDINALITY is not supported"
+            raise self._error(node, message, "use LATERAL VIEW posexplode(tags) t AS position, tag")
+        made = self._generated(function, arguments[0], relation)
         table = alias.name if alias else None
-        name = columns[0].name if columns else (table or "unnest")
+        columns = [each.name for each in alias.columns] if alias else []
+        names = columns or list(made.fields) or [table or "unnest"]
+        if len(names) != max(1, len(made.fields)):
+            given = f"{len(names)} names for {max(1, len(made.fields))} columns"
+            raise self._error(node, given, "name all columns, in their order")
+        outer = is_outer or bool(node.args.get("outer")) or function.endswith("_outer")
+        return self._unnested(relation, node, made, outer, names, table)
+
+    def _generated(self, function: str, node: exp.Expr, relation: Relation) -> _Generated:
+        sql = self.expressions.sql(node, relation)
+        kind = known_type(node, relation, self.expressions.script)
+        is_map = kind is not None and kind.this == exp.DType.MAP
+        entries = f"map_entries({sql})"
+        if function.startswith("inline"):
+            names = tuple(
+                each.name
+                for each in fields(kind.expressions[0] if kind and kind.expressions else None)
+            )
+            if not names:
+                message = (
+                    f"{function}() takes an array of structs, and the fields are not known here"
+                )
+                hint = "cast it, as in inline(CAST(items AS ARRAY<STRUCT<id: INT, name: STRING>>))"
+                raise self._error(node, message, hint)
+            return _Generated(sql, names)
+        if function.startswith("posexplode"):
+            if is_map:
+                values = "struct(i AS pos, e.key AS key, e.value AS value)"
+                return _Generated(
+                    f"transform({entries}, (e, i) -> {values})", ("pos", "key", "value")
+                )
+            values = "struct(i AS pos, e AS col)"
+            return _Generated(f"transform({sql}, (e, i) -> {values})", ("pos", "col"))
+        return _Generated(entries, ("key", "value")) if is_map else _Generated(sql)
+
+    def _unnested(
+        self,
+        relation: Relation,
+        node: exp.Expr,
+        made: _Generated,
+        outer: bool,
+        names: list[str],
+        table: str | None,
+    ) -> Relation:
         taken = {each.column.lower() for each in relation.attributes}
-        column = name
-        while column.lower() in taken:
-            column = f"{column}_"
-        outer = (
-            is_outer
-            or bool(node.args.get("outer"))
-            or (call is not None and "outer" in call.name.lower())
-        )
-        function = "explode_outer" if outer else "explode"
+        columns: list[str] = []
+        for name in names:
+            column = name
+            while column.lower() in taken:
+                column = f"{column}_"
+            taken.add(column.lower())
+            columns.append(column)
         kept = tuple(
             Expression(name=each.column, sql=column_sql(each)) for each in relation.attributes
         )
-        made = Expression(
-            name=column,
-            sql=f"{function}({self.expressions.sql(arguments[0], relation)})",
+        exploded = Expression(
+            name=_ROW if made.fields else columns[0],
+            sql=f"{'explode_outer' if outer else 'explode'}({made.array})",
             position=self.expressions.script.position(node),
         )
-        operator = self.operators.query(relation.operator, (*kept, made, *carried(relation)))
-        attribute = Attribute(name=name, column=column, table=table)
-        return replace(relation, operator=operator, attributes=(*relation.attributes, attribute))
+        operator = self.operators.query(relation.operator, (*kept, exploded, *carried(relation)))
+        if made.fields:
+            pairs = zip(columns, made.fields, strict=True)
+            parts = tuple(
+                Expression(name=column, sql=f"`{_ROW}`.`{field}`") for column, field in pairs
+            )
+            same = tuple(Expression(name=each.name, sql=f"`{each.name}`") for each in kept)
+            operator = self.operators.query(operator, (*same, *parts, *carried(relation)))
+        shown = tuple(
+            Attribute(name=name, column=column, table=table)
+            for name, column in zip(names, columns, strict=True)
+        )
+        return replace(relation, operator=operator, attributes=(*relation.attributes, *shown))
 
     def _error(self, node: exp.Expr, message: str, hint: str) -> SqlError:
         return self.expressions.script.error(node, message, hint)

@@ -75,6 +75,36 @@ def computed(graph: Graph) -> list[str]:
             "to_timestamp_ltz() takes the precision 0, 3, 6 or 9",
             "seconds",
         ),
+        (
+            "SELECT inline(tags) FROM rides",
+            15,
+            "inline() takes an array of structs, and the fields are not known here",
+            "CAST",
+        ),
+        (
+            "SELECT posexplode(tags) AS place FROM rides",
+            8,
+            "1 names for 2 columns",
+            "in their order",
+        ),
+        (
+            "SELECT s.* FROM (SELECT struct(driver, kind) AS s FROM rides)",
+            8,
+            "the fields of 's' are not known here",
+            "s.field",
+        ),
+        (
+            "SELECT car.* EXCEPT (seats) FROM rides",
+            8,
+            "EXCEPT leaves out columns of a table, and 'car' is a struct",
+            "car.field",
+        ),
+        (
+            "SELECT approx_percentile_cont_with_weight(driver, 0.5) FROM rides",
+            8,
+            "approx_percentile_cont_with_weight() takes a value, a weight and a fraction",
+            "weight, 0.9",
+        ),
     ],
 )
 def test_what_is_refused(
@@ -141,3 +171,17 @@ def test_a_computed_column_without_a_type_has_that_of_its_expression(
     assert (column.type, column.nullable) == ("", nullable)
     assert column.generated is not None
     assert column.generated.sql == sql
+
+
+def test_a_struct_by_star_is_its_fields(compiled: Compile) -> None:
+    graph = compiled("SELECT car.*, kind FROM rides")
+    assert computed(graph)[:3] == ["`car`.`plate`", "`car`.`seats`", "`kind`"]
+
+
+def test_a_generator_takes_its_counts_as_unsigned(compiled_text: Callable[[str], Graph]) -> None:
+    graph = compiled_text(
+        "CREATE TABLE i (counter BIGINT UNSIGNED NOT NULL, subtask BIGINT) WITH (connector = 'impulse');"
+        " SELECT counter FROM i"
+    )
+    source = next(each for each in graph.operators if isinstance(each, SourceOperator))
+    assert [each.type for each in source.columns] == ["DECIMAL(20,0)", "BIGINT"]

@@ -175,6 +175,16 @@ def test_a_complaint_points_to_the_place_in_the_function(refusal: Refusal) -> No
     assert (error.line, error.column) == (2, 43)
 
 
+def test_a_window_without_a_name_makes_no_other_column_ambiguous(compiled: Compile) -> None:
+    graph = compiled(
+        "SELECT window.end AS end, a.n, b.n AS m FROM"
+        " (SELECT tumble('1 hour'), kind, count(*) AS n FROM rides GROUP BY 1, 2) a JOIN"
+        " (SELECT tumble('1 hour') AS window, kind, count(*) AS n FROM rides GROUP BY 1, 2) b"
+        " ON a.window = b.window AND a.kind = b.kind"
+    )
+    assert len(windows(graph)) == 1
+
+
 def test_a_column_called_window_comes_before_a_window_without_a_name(compiled: Compile) -> None:
     graph = compiled(
         "SELECT window.end AS hour, count(*) FROM"
