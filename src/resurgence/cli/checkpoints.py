@@ -333,13 +333,13 @@ def _print_reasons(reasons: Sequence[str]) -> None:
 
 def _source_check(sql: Path, udfs: Path | None) -> SourceCheck:
     """Asks each source of the pipeline whether it can be read from where a checkpoint stands."""
-    from resurgence.cli.pipeline_file import compile_file
+    from resurgence.cli.pipeline_file import compile_file, read_sql
     from resurgence.connectors.registry import make_source
     from resurgence.graph.secrets import concealer_for
     from resurgence.state.verification import SourceFindings
 
     try:
-        graph = compile_file(sql.read_text(encoding="utf-8"), udfs)
+        graph = compile_file(read_sql(sql), udfs)
     except SqlError as error:
         raise UserError(
             f"{sql}:{error.line}:{error.column}: {error.message}", hint=error.hint

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from resurgence.cli.pipeline_file import compile_file, settings_for
+from resurgence.cli.pipeline_file import compile_file, read_sql, settings_for
 from resurgence.cli.state_dir import open_job
 from resurgence.errors import ConfigError, UserError
 from resurgence.graph.explain import explain_graph
@@ -23,7 +23,7 @@ def explain_file(
 ) -> int:
     """Print the graph."""
     settings = settings_for(assignments, config, parallelism=parallelism)
-    graph = compile_file(file.read_text(encoding="utf-8"), udfs)
+    graph = compile_file(read_sql(file), udfs)
     print(explain_graph(graph, settings.pipeline.parallelism))
     return 0
 
@@ -41,7 +41,7 @@ def explain_restore(
     checkpoint.
     """
     settings = settings_for(assignments, config, parallelism=parallelism)
-    graph = compile_file(file.read_text(encoding="utf-8"), udfs)
+    graph = compile_file(read_sql(file), udfs)
     view = newest_checkpoint(open_job(state_dir, name))
     if view is None:
         raise ConfigError("there are no checkpoints yet", hint="run the job first")

@@ -9,12 +9,28 @@ from pathlib import Path
 from resurgence.config import Settings, load_settings, setting_values
 from resurgence.connectors.path_overlap import require_separate_paths
 from resurgence.connectors.registry import CONNECTORS
+from resurgence.errors import SqlError
 from resurgence.graph.model import Graph
 from resurgence.sql import compile_pipeline
 from resurgence.storage.object_store import split_url
 from resurgence.udf import load_functions
 
 DEFAULT_CONFIG = Path("resurgence.toml")
+
+
+def read_sql(file: Path) -> str:
+    """The text of a pipeline's file; raises SqlError at the first byte that is not UTF-8."""
+    data = file.read_bytes()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = data[: error.start].decode("utf-8")
+        raise SqlError(
+            f"the file is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}",
+            line=before.count("\n") + 1,
+            column=len(before) - (before.rfind("\n") + 1) + 1,
+            hint="save the file as UTF-8",
+        ) from error
 
 
 def compile_file(sql: str, udfs: Path | None) -> Graph:

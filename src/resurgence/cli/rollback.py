@@ -18,7 +18,7 @@ import typer
 
 from resurgence.api.job_answer import rollback_answer
 from resurgence.api.models import Rollback, RollbackRequest
-from resurgence.cli.pipeline_file import compile_file, local_folder
+from resurgence.cli.pipeline_file import compile_file, local_folder, read_sql
 from resurgence.cli.plain_table import count_text, table_lines
 from resurgence.cli.service_client import DEFAULT_SERVER, ServiceClient
 from resurgence.cli.service_flags import KeyFile, Server, ask
@@ -212,7 +212,7 @@ def _offset(offset: Mapping[str, object]) -> str:
 
 def _graph(backend: StateBackend, sql: Path | None, udfs: Path | None) -> Graph:
     if sql is not None:
-        return compile_file(sql.read_text(encoding="utf-8"), udfs)
+        return compile_file(read_sql(sql), udfs)
     job = backend.paths.job
     text = stored_sql(local_folder(backend.store.url, job) / "resurgence.db", job)
     if text is None:

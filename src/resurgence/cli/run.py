@@ -12,7 +12,7 @@ from pathlib import Path
 from rich.table import Table
 
 from resurgence.cli import console
-from resurgence.cli.pipeline_file import compile_file, local_folder, settings_for
+from resurgence.cli.pipeline_file import compile_file, local_folder, read_sql, settings_for
 from resurgence.control.context import JobDefinition
 from resurgence.control.embedded import EmbeddedController
 from resurgence.control.events import Event
@@ -46,7 +46,7 @@ class RunOptions:
 
 def run_file(options: RunOptions) -> int:
     """Run it; the exit status."""
-    sql = options.file.read_text(encoding="utf-8")
+    sql = read_sql(options.file)
     name = job_name(options.name or options.file.stem)
     settings = settings_for(
         options.assignments,

@@ -17,6 +17,7 @@ from resurgence.sql.parse import Script
 from resurgence.sql.relation import Attribute, Relation, RowKind
 from resurgence.sql.types import spark_type
 
+_COLUMN_PARTS = frozenset({"this", "kind", "constraints"})
 K = TypeVar("K", bound=exp.Expr)
 
 
@@ -36,6 +37,8 @@ class TableColumns:
 
     def columns(self, named: exp.Expr) -> tuple[Column, ...]:
         """The declared columns, or those that a generator makes itself."""
+        for node in self.nodes:
+            self._refuse_unread(node)
         spec = self.connector.roles[self.role]
         columns: dict[str, Column] = {}
         for node in self._definitions():
@@ -90,6 +93,37 @@ class TableColumns:
     def _definitions(self) -> list[exp.Expr]:
         beside = (exp.WatermarkColumnConstraint, exp.PrimaryKey, exp.Constraint)
         return [each for each in self.nodes if not isinstance(each, beside)]
+
+    def _refuse_unread(self, node: exp.Expr) -> None:
+        """Refuse what the parser reads and nothing here does: it must not be passed over."""
+        if isinstance(node, exp.ColumnDef):
+            self._refuse_column_parts(node)
+        key = node.expressions[0] if isinstance(node, exp.Constraint) else node
+        if isinstance(node, exp.Constraint) and (
+            len(node.expressions) > 1 or not isinstance(key, exp.PrimaryKey)
+        ):
+            message = "CONSTRAINT takes PRIMARY KEY (columns), and nothing more"
+            raise self.script.error(node, message, "leave the rest out")
+        if isinstance(key, exp.PrimaryKey):
+            options = [str(each).upper() for each in key.args.get("options") or []]
+            index = key.args.get("include")
+            if (index and any(index.args.values())) or set(options) - {"NOT ENFORCED"}:
+                message = "PRIMARY KEY (columns) may be followed by NOT ENFORCED, and nothing more"
+                raise self.script.error(node, message, "leave the rest out")
+
+    def _refuse_column_parts(self, node: exp.ColumnDef) -> None:
+        kinds = [each.kind for each in node.constraints]
+        for number, kind in enumerate(kinds):
+            if isinstance(kind, exp.WatermarkColumnConstraint):
+                message = f"WATERMARK is not part of column '{node.name}'"
+                raise self.script.error(kind, message, "put a comma before WATERMARK")
+            if any(type(each) is type(kind) for each in kinds[:number]):
+                message = f"column '{node.name}' has the same clause twice, or one and its opposite"
+                raise self.script.error(node, message, "leave one of them out")
+        unread = [key for key, value in node.args.items() if value and key not in _COLUMN_PARTS]
+        if unread:
+            message = f"what follows the type of column '{node.name}' is not supported"
+            raise self.script.error(node, message, "declare columns in the order that they have")
 
     def _column(self, node: exp.Expr) -> Column:
         computed = _constraint(node, exp.ComputedColumnConstraint)

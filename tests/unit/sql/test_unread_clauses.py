@@ -1,0 +1,59 @@
+"""What the parser reads in CREATE TABLE and nothing uses is refused, not passed over."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.sql.conftest import CONNECTORS
+
+from resurgence.errors import SqlError
+from resurgence.sql import compile_pipeline
+
+TABLE = (
+    "CREATE TABLE t (a INT, {columns}) WITH (connector = 'single_file', path = 'p',"
+    " type = 'source'); SELECT a FROM t"
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "column", "message", "hint"),
+    [
+        (
+            "at TIMESTAMP WATERMARK FOR at AS at - INTERVAL '5 seconds'",
+            37,
+            "WATERMARK is not part of column 'at'",
+            "put a comma before WATERMARK",
+        ),
+        (
+            "at TIMESTAMP NOT NULL WATERMARK FOR at",
+            46,
+            "WATERMARK is not part of column 'at'",
+            "put a comma before WATERMARK",
+        ),
+        ("b INT NOT NULL NULL", 24, "column 'b' has the same clause twice", "leave one"),
+        ("b INT AS (1) GENERATED ALWAYS AS (2)", 24, "the same clause twice", "leave one"),
+        ("CONSTRAINT c NOT NULL", 35, "CONSTRAINT takes PRIMARY KEY", "leave the rest out"),
+        ("CONSTRAINT c PRIMARY KEY (a) NOT NULL", 35, "CONSTRAINT takes", "leave the rest out"),
+        ("CONSTRAINT c WATERMARK FOR a", 35, "CONSTRAINT takes PRIMARY KEY", "leave the rest"),
+        ("PRIMARY KEY (a) INCLUDE (a)", 37, "may be followed by NOT ENFORCED", "leave the rest"),
+        ("b INT FIRST", 24, "what follows the type of column 'b'", "in the order"),
+    ],
+)
+def test_an_unread_clause_is_refused(columns: str, column: int, message: str, hint: str) -> None:
+    with pytest.raises(SqlError) as caught:
+        compile_pipeline(TABLE.format(columns=columns), CONNECTORS)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert (caught.value.line, caught.value.column) == (1, column)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        "b INT NOT NULL, PRIMARY KEY (a, b) NOT ENFORCED",
+        "CONSTRAINT c PRIMARY KEY (a)",
+        "b INT PRIMARY KEY NOT NULL",
+        "at TIMESTAMP, WATERMARK FOR at, b INT",
+    ],
+)
+def test_a_clause_that_is_read_is_not(columns: str) -> None:
+    assert compile_pipeline(TABLE.format(columns=columns), CONNECTORS).sources()
