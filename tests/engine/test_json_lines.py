@@ -195,6 +195,7 @@ BAD_LINES = [
     (b'{"id": 2}]', "column 10: more than one JSON value on the line"),
     (b'{"id": 2}],"end":0}', "column 10: more than one JSON value on the line"),
     (b'{"id": 2}, "end": 0', "column 10: more than one JSON value on the line"),
+    (b'{"id": 2}], "record": [{"id": 3}', "column 10: more than one JSON value on the line"),
     (b'{"id": 2}], "more": [{"id": 3}', "column 10: more than one JSON value on the line"),
     (b"{'id': 2}", "column 2: not JSON"),
     (b'{"id": 2, "name": \'b\'}', "column 19: not JSON"),

@@ -42,7 +42,9 @@ from resurgence.connectors.json_values import (
 from resurgence.graph.model import Column
 
 _CORRUPT = "__corrupt"
-_WRAPPED_LINE = """concat('{"record":[', text, ',null],"end":0}')"""
+_LINE = "__line_7c1f0b52"
+"""A name that no line writes: one that did could close the array and begin another."""
+_WRAPPED_LINE = f"""concat('{{"{_LINE}":[', text, ',null],"end":0}}')"""
 _OPTIONS = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -60,7 +62,7 @@ _NOT_BLANK = "startswith(text, '{') OR text IS NULL OR length(trim(BOTH ' \t\r' 
 
 def record_in(parsed: str) -> str:
     """SQL for the object in a parsed line; null where the line is `null`."""
-    return f"{parsed}.record[0]"
+    return f"{parsed}.{_LINE}[0]"
 
 
 _RECORD = record_in("parsed")
@@ -145,7 +147,7 @@ def parsed_line(members: str) -> SparkColumn:
     """The column `text` parsed as a JSON object with these members, as in the STRUCT type of Spark
     SQL. `record_in` and `is_malformed` tell what became of it.
     """
-    schema = f"record ARRAY<STRUCT<{members}>>, end INT, `{_CORRUPT}` STRING"
+    schema = f"{_LINE} ARRAY<STRUCT<{members}>>, end INT, `{_CORRUPT}` STRING"
     return F.from_json(F.expr(_WRAPPED_LINE), schema, _OPTIONS)
 
 
@@ -153,7 +155,7 @@ def is_malformed(parsed: str) -> str:
     """SQL that is true where a parsed line is not one JSON value that fits the members."""
     return (
         f"({parsed} IS NULL OR {parsed}.`{_CORRUPT}` IS NOT NULL OR {parsed}.end IS NULL"
-        f" OR size({parsed}.record) <> 2 OR {parsed}.record[1] IS NOT NULL)"
+        f" OR size({parsed}.{_LINE}) <> 2 OR {parsed}.{_LINE}[1] IS NOT NULL)"
     )
 
 
