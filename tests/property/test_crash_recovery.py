@@ -2,24 +2,30 @@
 
 A job without Spark runs on the real backend over a real store. It reads numbers, keeps their sum as
 state, and gives every number with the sum up to it. How many numbers an epoch takes differs from
-generation to generation, so an epoch that is replayed over other input shows in the output.
+generation to generation, so an epoch that is replayed over other input shows in the output. Every
+process compares the sink with its state first: no crash and no damage may look like a restored copy.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 import tempfile
 import threading
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from resurgence.errors import DamagedState, ObjectMissing, Retired
-from resurgence.ids import Epoch, JobIdentity, JobName, OperatorId
+from resurgence.connectors.contract import CoveredInput, SinkMemory
+from resurgence.engine.sink_agreement import recorded_inputs, require_agreement
+from resurgence.errors import DamagedState, ObjectMissing, Retired, SinkConflict
+from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.protocol import epochs_seen
@@ -95,12 +101,21 @@ class Sink:
 
     fate: Fate
     visible: dict[tuple[JobIdentity, int], Rows] = field(default_factory=dict)
+    covered: dict[tuple[JobIdentity, int], CoveredInput] = field(default_factory=dict)
 
-    def commit(self, job: JobIdentity, epoch: int, rows: Rows) -> None:
+    def commit(self, job: JobIdentity, epoch: int, rows: Rows, covered: CoveredInput) -> None:
         write = self.fate.enter()
         known = self.visible.setdefault((job, epoch), rows)
         assert known == rows, f"epoch {epoch} was committed as {known} and again as {rows}"
+        self.covered[job, epoch] = covered
         self.fate.leave(write)
+
+    def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
+        held = {Epoch(epoch): each for (owner, epoch), each in self.covered.items() if owner == job}
+        return SinkMemory(
+            newest=max(held, default=NO_EPOCH),
+            inputs={epoch: each for epoch, each in held.items() if epoch in epochs},
+        )
 
 
 class Process:
@@ -113,6 +128,8 @@ class Process:
     def run(self) -> None:
         claim = self._backend.claim_generation(NOW)
         plan = self._backend.prepare_checkpoint_load(claim, 1)
+        held = self._sink.recall(plan.job, recorded_inputs(plan).keys())
+        require_agreement("out", plan, held)
         self._retention = Retention(self._backend, KEEP, claim.generation)
         total, position = 0, 0
         if plan.manifest is not None:
@@ -169,7 +186,7 @@ class Process:
     def _commit(
         self, plan: LoadPlan, epoch: Epoch, inputs: dict[OperatorId, InputRange], rows: Rows
     ) -> None:
-        self._sink.commit(plan.job, epoch, rows)
+        self._sink.commit(plan.job, epoch, rows, CoveredInput.of(inputs))
         self._backend.record_committed(
             CommittedRecord(
                 job=plan.job,
@@ -341,6 +358,68 @@ def test_any_crashes_with_damage_in_between_lose_and_double_nothing(
         check(sink)
 
 
+# ---------------------------------------------------------------- a state dir restored from a copy
+
+
+@settings(
+    max_examples=100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@given(before=points, after=points, copied=st.integers(0, 6), restored=st.integers(1, 8))
+def test_a_restored_copy_is_refused_or_loses_and_doubles_nothing(
+    before: frozenset[int], after: frozenset[int], copied: int, restored: int
+) -> None:
+    """The state dir is copied after one death and put back after a later one."""
+    with tempfile.TemporaryDirectory() as folder:
+        state, copy = Path(folder, "state"), Path(folder, "copy")
+        state.mkdir()
+        deaths = 0
+
+        def disturb() -> None:
+            nonlocal deaths
+            if deaths == copied:
+                shutil.copytree(state, copy)
+            if deaths == copied + restored:
+                shutil.rmtree(state)
+                shutil.copytree(copy, state)
+            deaths += 1
+
+        fate = Fate(before, after)
+        sink = Sink(fate)
+        while True:
+            backend = StateBackend(MortalStore(str(state), fate), JobName("sums"))
+            try:
+                Process(backend, sink).run()
+            except Died:
+                disturb()
+            except SinkConflict:
+                assert deaths > copied + restored, "nothing was restored"
+                return
+            else:
+                break
+        check(sink)
+
+
+def test_a_copy_from_before_the_last_epochs_is_refused() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        state, copy = Path(folder, "state"), Path(folder, "copy")
+        fate = Fate(before=frozenset({20}))
+        sink = Sink(fate)
+        for attempt in range(2):
+            backend = StateBackend(MortalStore(str(state), fate), JobName("sums"))
+            with pytest.raises(Died) if attempt == 0 else contextlib.nullcontext():
+                Process(backend, sink).run()
+            if attempt == 0:
+                shutil.copytree(state, copy)
+        shutil.rmtree(state)
+        shutil.copytree(copy, state)
+        with pytest.raises(SinkConflict, match="but the newest epoch that the state has"):
+            Process(StateBackend(ObjectStore(str(state)), JobName("sums")), sink).run()
+        check(sink)
+
+
 # ---------------------------------------------------------------- processes that are slow, not dead
 
 
@@ -415,7 +494,8 @@ def test_live_generations_never_publish_or_commit_against_each_other(
         def start() -> Turns:
             turns = Turns()
             backend = StateBackend(SlowStore(folder, turns), JobName("sums"))
-            threads.append(turns.play(Process(backend, Sink(turns, sink.visible))))
+            seen_by = Sink(turns, sink.visible, sink.covered)
+            threads.append(turns.play(Process(backend, seen_by)))
             players.append(turns)
             return turns
 

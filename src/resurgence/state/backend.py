@@ -103,8 +103,9 @@ class StateBackend:
         fenced out, and raises if that must not be. `directory` is where the job runs.
         """
         while True:
-            paths = self._generation_paths()
+            # In this order: whoever leaves an epoch has claimed a generation before.
             epochs = self._epochs()
+            paths = self._generation_paths()
             outcome = decide(Seen(None, highest_generation(paths), epochs))
             assert isinstance(outcome, Claim)
             found = find_identity(self.store, self.paths, paths, epochs)
@@ -164,7 +165,8 @@ class StateBackend:
 
     def identity(self) -> tuple[JobIdentity, int | None]:
         """Whose checkpoints these are, and the newest rollback that its generations know of."""
-        found = find_identity(self.store, self.paths, self._generation_paths(), self._epochs())
+        epochs = self._epochs()
+        found = find_identity(self.store, self.paths, self._generation_paths(), epochs)
         if found is None:
             raise identity_missing(self.store, self.paths)
         return found
