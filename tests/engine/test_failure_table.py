@@ -266,7 +266,7 @@ def _(ground: Ground) -> None:
     ground.task(read)
 
 
-@case("a source lost input that an epoch has recorded", "the checkpoint stands at byte 400")
+@case("a source lost input that an epoch has recorded", "and the job has read 400")
 def _(ground: Ground) -> None:
     path = write_lines(ground.folder / "short.json", [{"id": 1}])
     source = SingleFileSource({"path": str(path)}, ())

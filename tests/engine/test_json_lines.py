@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from resurgence.connectors import json_lines
 from resurgence.connectors.contract import BAD_POSITION
 from resurgence.connectors.single_file import SingleFileSource
-from resurgence.errors import BadRecord, SourceRangeGone
+from resurgence.errors import BadRecord, RetryHint, SourceRangeGone
 from resurgence.graph.model import Column
 from resurgence.state.records import InputRange
 from tests.engine.harness import Job, Leg, sink_table, source_table
@@ -117,7 +117,7 @@ def test_lines_are_read_however_they_end(
     path.write_bytes(content)
     planned = whole(path)
     assert (planned.rows, planned.final) == (lines, True)
-    assert planned.end == {"line": lines, "byte": len(content)}
+    assert (planned.end["line"], planned.end["byte"]) == (lines, len(content))
     if lines:
         assert read(spark, path) == expected
 
@@ -159,15 +159,83 @@ def test_ranges_of_any_size_join_without_a_gap(tmp_path: Path) -> None:
     assert planned.final
 
 
-def test_a_file_that_became_shorter_is_missed(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_that_became_shorter_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "in.json"
     path.write_bytes(b'{"id": 1}\n{"id": 2}\n')
     planned = whole(path)
     path.write_bytes(b'{"id": 1}\n')
-    with pytest.raises(SourceRangeGone, match="no longer holds lines 0 to 2"):
+    message = (
+        r"was truncated or replaced: it has 10 bytes, and the job has read 20 \(up to line 2\)"
+    )
+    with pytest.raises(SourceRangeGone, match=message):
         source(path).read(spark, planned, 1)
-    with pytest.raises(SourceRangeGone, match="stands at byte 20"):
+    with pytest.raises(SourceRangeGone, match=message):
         source(path).plan(planned.end, 1, NOW)
+
+
+def test_a_file_that_was_replaced_by_a_longer_one_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path = tmp_path / "in.json"
+    path.write_bytes(b'{"id": 1}\n{"id": 2}\n{"id": 3}\n')
+    first = whole(path, 1)
+    second = source(path).plan(first.end, 1, NOW)
+    path.write_bytes(b'{"id": 1}\n{"id": 8}\n{"id": 3}\n{"id": 4}\n')
+    message = r"was replaced or changed: its first 20 bytes \(up to line 2\) are not those"
+    with pytest.raises(SourceRangeGone, match=message) as caught:
+        source(path).plan(second.end, 1, NOW)
+    assert caught.value.retry_hint is RetryHint.NO_RETRY
+    with pytest.raises(SourceRangeGone, match=message):
+        source(path).read(spark, second, 1)
+    # What stands before the second line is what it was.
+    assert source(path).plan(first.end, 1, NOW).end["byte"] == 20
+
+
+@pytest.mark.parametrize("place", [0, 399_990])
+def test_a_large_file_is_known_by_its_first_and_its_last_bytes(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "in.json"
+    content = b"".join(b'{"id": %4d}\n' % (number % 1000) for number in range(40_000))
+    path.write_bytes(content)
+    planned = whole(path, 30_000)
+    path.write_bytes(content + content)
+    assert source(path).plan(planned.end, 10, NOW).rows == 10
+    byte = planned.end["byte"]
+    assert isinstance(byte, int)
+    place = min(place, byte - 13)
+    path.write_bytes(content[:place] + b'{"id": -999}\n' + content[place + 13 :])
+    with pytest.raises(SourceRangeGone, match="was replaced or changed"):
+        source(path).plan(planned.end, 10, NOW)
+
+
+def test_an_offset_without_a_fingerprint_is_taken_as_it_is(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Records of older releases have none."""
+    path = tmp_path / "in.json"
+    path.write_bytes(b'{"id": 1}\n{"id": 2}\n{"id": 3}\n')
+    planned = source(path).plan({"line": 1, "byte": 10}, 1, NOW)
+    assert (planned.end["line"], planned.end["byte"]) == (2, 20)
+    bare = InputRange(start={"line": 1, "byte": 10}, end={"line": 2, "byte": 20}, rows=1)
+    assert [row.id for row in source(path).read(spark, bare, 1).collect()] == [2]
+
+
+def test_a_job_does_not_go_on_over_a_file_that_was_replaced(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    path, out = tmp_path / "in.json", tmp_path / "out.json"
+    path.write_text("".join(f'{{"id": {n}}}\n' for n in range(6)))
+    sql = source_table(path, "id INT", delay=None)
+    sql += sink_table(out, name="out", connector="single_file")
+    job = Job(spark, tmp_path, f"{sql} INSERT INTO out SELECT id FROM events")
+    job.open(Leg(2)).run_epoch()
+    right = path.read_text()
+    path.write_text("".join(f'{{"id": {n}}}\n' for n in range(9, 1, -1)))
+    for _ in range(2):
+        with pytest.raises(SourceRangeGone, match="was replaced or changed"):
+            job.open(Leg(2)).run_epoch()
+    path.write_text(right + '{"id": 6}\n')
+    job.run([Leg(2)])
+    assert [json.loads(line)["id"] for line in out.read_text().splitlines()] == list(range(7))
 
 
 BAD_LINES = [

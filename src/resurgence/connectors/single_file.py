@@ -1,7 +1,8 @@
 """`single_file`: one local file of JSON lines, read from end to end, or written exactly once.
 
 As a source, its offset is a line; the byte where that line begins rides along, so that an epoch
-reads only its part. The file is bounded: its end is the end of the input.
+reads only its part, and a fingerprint of what stands before it, so that another file in its place is
+noticed. The file is bounded: its end is the end of the input.
 
 As a sink, commit writes an epoch's bytes at the place that the commit log fixed for that epoch,
 under a lock; doing it again writes the same bytes at the same place. A new job begins the file
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import codecs
 import fcntl
+import hashlib
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -41,7 +43,7 @@ from resurgence.connectors.tasks import ArrowFunction
 from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGone, UserError
 from resurgence.graph.model import Column
 from resurgence.ids import Epoch, Generation, JobIdentity
-from resurgence.state.records import InputRange, Offset
+from resurgence.state.records import FINGERPRINT, InputRange, Offset
 from resurgence.storage.object_store import (
     ObjectStore,
     is_missing_folder,
@@ -53,6 +55,12 @@ METADATA = {"path": "STRING", "line": "BIGINT"}
 """What is known of a record beside what is in it: its file, and its line in it, from 1."""
 _BLOCK = 4 * 1024 * 1024
 """Bytes looked at in one go when lines are counted, and the least that one task reads."""
+_FINGERPRINT_BYTES = 64 * 1024
+"""How much of the start of the file, and of what stands before an offset, its fingerprint covers."""
+_REPLACED_HINT = (
+    "restore the file that the job has read, of which only the end may grow, or start a new job"
+    " with another --name"
+)
 _BAD_LINE_HINT = (
     "mend the line, or set bad_data = 'drop' on the table to count and leave out such lines"
 )
@@ -102,23 +110,46 @@ class SingleFileSource:
         line, byte = _number(offset, "line"), _number(offset, "byte")
         self.check()
         size = self._path.stat().st_size
-        if byte > size:
-            raise SourceRangeGone(
-                f"{self._path} has {size} bytes, but the checkpoint stands at byte {byte} (line {line + 1})",
-                hint="the file was truncated or replaced: bring it back, or start a new job with another --name",
-            )
+        self._require_unchanged(offset)
         end, lines = self._advance(byte, most_rows)
         return InputRange(
-            start=offset, end={"line": line + lines, "byte": end}, rows=lines, final=end >= size
+            start=offset, end=self._offset(line + lines, end), rows=lines, final=end >= size
         )
+
+    def _offset(self, line: int, byte: int) -> Offset:
+        offset: Offset = {"line": line, "byte": byte}
+        return {**offset, FINGERPRINT: self._fingerprint(byte)} if byte else offset
+
+    def _fingerprint(self, byte: int) -> str:
+        """Of the file up to a byte: its first and its last bytes."""
+        digest = hashlib.blake2b(digest_size=8)
+        with self._path.open("rb") as file:
+            for start in (0, max(0, byte - _FINGERPRINT_BYTES)):
+                file.seek(start)
+                digest.update(file.read(min(_FINGERPRINT_BYTES, byte - start)))
+        return digest.hexdigest()
+
+    def _require_unchanged(self, offset: Offset) -> None:
+        """Raise SourceRangeGone unless the file up to an offset is the one that was read. An offset
+        of an older release has no fingerprint: then it must only be long enough.
+        """
+        line, byte = _number(offset, "line"), _number(offset, "byte")
+        size = self._path.stat().st_size
+        if byte > size:
+            message = f"the source file {self._path} was truncated or replaced"
+            detail = f"it has {size} bytes, and the job has read {byte} (up to line {line})"
+            raise SourceRangeGone(f"{message}: {detail}", hint=_REPLACED_HINT)
+        if offset.get(FINGERPRINT, self._fingerprint(byte)) != self._fingerprint(byte):
+            message = f"the source file {self._path} was replaced or changed"
+            detail = (
+                f"its first {byte} bytes (up to line {line}) are not those that the job has read"
+            )
+            raise SourceRangeGone(f"{message}: {detail}", hint=_REPLACED_HINT)
 
     def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
         self.check()
-        if _number(input_range.end, "byte") > self._path.stat().st_size:
-            raise SourceRangeGone(
-                f"{self._path} no longer holds lines {input_range.start['line']} to {input_range.end['line']}",
-                hint="the file was truncated or replaced: bring it back, or start a new job with another --name",
-            )
+        self._require_unchanged(input_range.start)
+        self._require_unchanged(input_range.end)
         spans = self._spans(input_range, parallelism)
         lines = spark.range(0, len(spans), 1, len(spans)).mapInArrow(
             _line_reader(str(self._path), spans), "position BIGINT, text STRING"

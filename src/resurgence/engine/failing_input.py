@@ -24,7 +24,7 @@ from resurgence.engine.spark_errors import translate
 from resurgence.errors import ResurgenceError
 from resurgence.graph.model import LateRowsOperator, SourceOperator
 from resurgence.ids import OperatorId
-from resurgence.state.records import InputRange, Offset
+from resurgence.state.records import FINGERPRINT, InputRange, Offset
 
 _TAG = "resurgence-failing-input"
 
@@ -140,7 +140,8 @@ class FailingInput:
 
 def in_words(table: str, piece: InputRange) -> str:
     """A range of offsets for people: only what moves in it."""
-    moving = [name for name in piece.end if piece.end[name] != piece.start.get(name)]
+    names = [name for name in piece.end if name != FINGERPRINT]
+    moving = [name for name in names if piece.end[name] != piece.start.get(name)]
     start = ", ".join(f"{name} {piece.start.get(name)}" for name in moving)
     end = ", ".join(f"{name} {piece.end[name]}" for name in moving)
     return f"table {table}, after {start}, up to {end}"
@@ -152,7 +153,7 @@ def _run(rows: DataFrame) -> None:
 
 def _is_part(piece: InputRange, whole: InputRange) -> bool:
     """Sure to lie inside. Offsets of other shapes than plain numbers are not looked into."""
-    return all(_is_between(name, piece.end, whole) for name in whole.end)
+    return all(_is_between(name, piece.end, whole) for name in whole.end if name != FINGERPRINT)
 
 
 def _is_between(name: str, offset: Offset, whole: InputRange) -> bool:

@@ -45,6 +45,10 @@ OFFSETS, STAGED = "offsets", "staged"
 
 Offset = dict[str, JsonValue]
 """A source's position: plain JSON."""
+FINGERPRINT = "fingerprint"
+"""The member of an offset that tells whether the input before it is still the same. It says nothing
+of the place.
+"""
 
 
 KeyGroups = Annotated[
