@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.cli.rollback import roll_back
 from resurgence.config import KeepRule
+from resurgence.connectors import commit_log
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.errors import ResurgenceError, UserError
 from resurgence.ids import Epoch, JobName
@@ -209,8 +210,11 @@ class Thinning(Retention):
     batch = 2
 
 
-def thinned_job(spark: SparkSession, folder: Path) -> Job:
-    """Eight epochs, of which only the first and the newest have a checkpoint."""
+def thinned_job(spark: SparkSession, folder: Path, patch: pytest.MonkeyPatch) -> Job:
+    """Eight epochs, of which only the first and the newest have a checkpoint, and only the newest
+    ones a commit record of their own.
+    """
+    patch.setattr(commit_log, "RECENT", 2)
     job = rides_job(spark, folder)
     clock = SetClock(datetime(2030, 1, 1, 12, tzinfo=UTC))
     job.clock = clock
@@ -223,8 +227,9 @@ def thinned_job(spark: SparkSession, folder: Path) -> Job:
     for _ in range(8):
         clock.at += timedelta(seconds=1)
         engine.run_epoch()
-        retention.run()
+        engine.forget(retention.run().oldest)
     assert sealed_epochs(job) == [1, 8]
+    assert list(folder.glob(".even.json.resurgence/commits/*/past/*.json"))
     return job
 
 
@@ -234,9 +239,9 @@ def sealed_epochs(job: Job) -> list[int]:
 
 
 def test_a_fallback_over_thinned_epochs_replays_them_exactly_once(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = thinned_job(spark, tmp_path)
+    job = thinned_job(spark, tmp_path, monkeypatch)
     shown = even(job)
     (tmp_path / "state/job/epochs/0000000008/manifest-0.json").write_bytes(b"")
     # Another size of epochs: those on record are cut as they were.
@@ -252,18 +257,20 @@ def test_a_fallback_over_thinned_epochs_replays_them_exactly_once(
 
 
 def test_a_rollback_beyond_thinned_epochs_retracts_all_of_them(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = thinned_job(spark, tmp_path)
+    job = thinned_job(spark, tmp_path, monkeypatch)
     back(job, 1)
     assert even(job) == list(range(0, 25, 2))
     job.run([Leg(70)])
     assert_exactly_once(job)
 
 
-def test_a_job_that_thins_as_it_replays_is_exact(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_job_that_thins_as_it_replays_is_exact(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Fallen back, killed in the middle of the replay, and fallen back once more."""
-    job = thinned_job(spark, tmp_path)
+    job = thinned_job(spark, tmp_path, monkeypatch)
     (tmp_path / "state/job/epochs/0000000008/manifest-0.json").write_bytes(b"")
     engine = job.open(Leg(60))
     backend = StateBackend(job.store, JobName(job.name))

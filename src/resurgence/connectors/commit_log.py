@@ -7,6 +7,9 @@ two mixed versions. A retraction after a rollback is a record, too.
 
 A record names the input that the epoch covers. Records written by older releases do not; those
 epochs are known by their numbers alone.
+
+Records reach back as far as checkpoints are kept, which can be days. All but the newest are merged
+into objects of many epochs, under `past/`, so that a commit lists a few hundred objects at most.
 """
 
 from __future__ import annotations
@@ -20,11 +23,16 @@ from pydantic import JsonValue, ValidationError
 from resurgence.connectors.contract import CoveredInput, SinkMemory
 from resurgence.errors import ObjectMissing, SinkError
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity
+from resurgence.state.epoch_runs import EpochRuns
 from resurgence.storage.object_store import ObjectStore
 
 CLOSED_EPOCHS = 101
 """Of the epochs that a rollback declared dead, so many are closed. A fenced process can only hold
 one that no later epoch was begun after, so the newest ones are enough.
+"""
+RECENT = 100
+"""So many of the newest records are objects of their own, and are merged when there are twice as
+many.
 """
 _INPUT = "input"
 
@@ -49,6 +57,7 @@ class CommitLog:
     def __init__(self, store: ObjectStore, folder: str) -> None:
         self._store = store
         self._folder = folder
+        self._merged_up_to: dict[JobIdentity, Epoch] = {}
 
     def staged_prefix(self, job: JobIdentity, epoch: Epoch, generation: int) -> str:
         """Where an epoch's output is staged; the names end in no suffix that a reader would look
@@ -78,6 +87,8 @@ class CommitLog:
         """The content of an epoch: this one if it is the first, else the one that was fixed
         before.
         """
+        if (merged := self._merged(job, epoch)) is not None:
+            return merged
         path = self._path(job, epoch)
         content = {"version": 1, **content, _INPUT: covered.model_dump(mode="json")}
         if self._store.create(path, json.dumps(content).encode()):
@@ -89,7 +100,17 @@ class CommitLog:
         try:
             return self._read(self._path(job, epoch))
         except ObjectMissing:
+            return self._merged(job, epoch)
+
+    def _merged(self, job: JobIdentity, epoch: Epoch) -> dict[str, JsonValue] | None:
+        """The content of an epoch whose record was merged. How far that reaches is looked for once:
+        only the job's own upkeep merges.
+        """
+        if job not in self._merged_up_to:
+            self._merged_up_to[job] = self._past(job).newest()
+        if epoch > self._merged_up_to[job]:
             return None
+        return self._past(job).between(Epoch(epoch - 1), epoch).get(epoch)
 
     def covered(self, content: Mapping[str, JsonValue]) -> CoveredInput | None:
         """The input that an epoch's content covers; None if it does not say."""
@@ -104,13 +125,20 @@ class CommitLog:
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         """The newest epoch on record, all retractions, and the input of some epochs."""
         records = self._records(job)
-        asked = [each.epoch for each in records if each.after is None and each.epoch in epochs]
+        contents = {
+            each.epoch: self.fixed(job, each.epoch) or {}
+            for each in records
+            if each.after is None and each.epoch in epochs
+        }
+        if epochs:
+            past = self._past(job).between(Epoch(min(epochs) - 1), max(epochs))
+            contents = {epoch: each for epoch, each in past.items() if epoch in epochs} | contents
         return SinkMemory(
             newest=records[-1].epoch if records else NO_EPOCH,
             inputs={
                 epoch: covered
-                for epoch in asked
-                if (covered := self.covered(self.fixed(job, epoch) or {})) is not None
+                for epoch, content in contents.items()
+                if (covered := self.covered(content)) is not None
             },
             retracted=tuple(
                 (Epoch(each.after + 1), each.epoch) for each in records if each.after is not None
@@ -118,10 +146,18 @@ class CommitLog:
         )
 
     def forget(self, job: JobIdentity, before: Epoch) -> None:
-        """Delete the records of epochs before one. The newest record stays: it says which numbers
-        are spent, and where the output ends.
+        """Delete the records of epochs before one, and merge older ones if there are many. The
+        newest record stays: it says which numbers are spent, and where the output ends.
         """
-        self._store.delete(each.path for each in self._records(job)[:-1] if each.epoch < before)
+        records = self._records(job)
+        self._store.delete(each.path for each in records[:-1] if each.epoch < before)
+        self._past(job).prune(Epoch(before - 1))
+        single = [each for each in records if each.after is None and each.epoch >= before]
+        if len(single) >= 2 * RECENT:
+            old = single[:-RECENT]
+            self._past(job).add({each.epoch: self._read(each.path) for each in old})
+            self._store.delete(each.path for each in old)
+            self._merged_up_to.pop(job, None)
 
     def latest(self, job: JobIdentity) -> tuple[Epoch, dict[str, JsonValue]] | None:
         """The newest epoch that was fixed, or up to which was retracted, and its content."""
@@ -131,7 +167,11 @@ class CommitLog:
     def between(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> list[dict[str, JsonValue]]:
         """What was fixed for the epochs after one up to another, oldest first."""
         records = self._records(job)
-        return [self._read(each.path) for each in records if after < each.epoch <= up_to]
+        past = self._past(job).between(after, up_to)
+        return [
+            *past.values(),
+            *(self._read(each.path) for each in records if after < each.epoch <= up_to),
+        ]
 
     def is_retracted(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> bool:
         """All epochs after one up to another have been retracted."""
@@ -169,6 +209,19 @@ class CommitLog:
                 )
         return sorted(found, key=lambda each: each.rank)
 
+    def _past(self, job: JobIdentity) -> EpochRuns[dict[str, JsonValue]]:
+        """The records that were merged."""
+        return EpochRuns(
+            self._store, f"{self._folder}/{job}/past", _merged_text, self._merged_records
+        )
+
+    def _merged_records(self, path: str, data: bytes) -> dict[Epoch, dict[str, JsonValue]]:
+        try:
+            epochs = json.loads(data)["epochs"]
+            return {Epoch(int(epoch)): dict(each) for epoch, each in epochs.items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise self._damaged(path) from error
+
     def _staged(self, job: JobIdentity) -> dict[str, Epoch]:
         listed = [each.path for each in self._store.list(f"{self._folder}/{job}/staged")]
         return {path: Epoch(int(path.rsplit("/", 1)[1].split("-")[0])) for path in listed}
@@ -177,10 +230,13 @@ class CommitLog:
         try:
             return dict(json.loads(self._store.read(path)))
         except (ValueError, TypeError) as error:
-            raise SinkError(
-                f"the commit record {self._store.url}/{path} is damaged",
-                hint="bring it back from a copy: it says what this epoch's output is",
-            ) from error
+            raise self._damaged(path) from error
+
+    def _damaged(self, path: str) -> SinkError:
+        return SinkError(
+            f"the commit record {self._store.url}/{path} is damaged",
+            hint="bring it back from a copy: it says what this epoch's output is",
+        )
 
     def _path(self, job: JobIdentity, epoch: Epoch) -> str:
         return f"{self._folder}/{job}/epochs/{epoch:010}.json"
@@ -188,3 +244,7 @@ class CommitLog:
 
 def _closed(content: dict[str, JsonValue]) -> bytes:
     return json.dumps({"version": 1, "files": [], **content}).encode()
+
+
+def _merged_text(epochs: Mapping[Epoch, dict[str, JsonValue]]) -> bytes:
+    return json.dumps({"version": 1, "epochs": epochs}).encode()

@@ -7,6 +7,7 @@ holds the job and the epoch. A file appears whole or not at all.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 
 from pydantic import JsonValue
@@ -44,7 +45,7 @@ class FilesystemSink:
     def _store(self) -> ObjectStore:
         return shared_store(self._url)
 
-    @property
+    @functools.cached_property
     def _log(self) -> CommitLog:
         return CommitLog(self._store, ".resurgence")
 

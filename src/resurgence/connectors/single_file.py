@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import codecs
 import fcntl
+import functools
 import hashlib
 import os
 import time
@@ -299,7 +300,7 @@ class SingleFileSink:
     def _store(self) -> ObjectStore:
         return shared_store(self._url)
 
-    @property
+    @functools.cached_property
     def _log(self) -> CommitLog:
         return CommitLog(self._store, "commits")
 

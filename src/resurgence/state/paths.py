@@ -64,9 +64,6 @@ class JobPaths:
     def rollback(self, number: int) -> str:
         return f"{self.rollbacks}/{number:06}.json"
 
-    def thinned(self, first: Epoch, last: Epoch, digest: str) -> str:
-        return f"{self.inputs}/{first:010}-{last:010}-{digest}.json"
-
     def table(self, operator: OperatorId, table: str) -> str:
         return f"{self.tables}/{operator}/{table}"
 
@@ -74,7 +71,6 @@ class JobPaths:
 _GENERATION = re.compile(r"/generations/(\d{10})\.json$")
 _LEASE = re.compile(r"/leases/(\d{10})\.json$")
 _ROLLBACK = re.compile(r"/rollbacks/(\d{6,})\.json$")
-_THINNED = re.compile(r"/inputs/(\d{10})-(\d{10})-[0-9a-f]+\.json$")
 _EPOCH_OBJECT = re.compile(r"/epochs/(\d{10})/([a-z]+)(?:-(.+))?\.json$")
 _STATE_FILE = re.compile(r"/tables/[^/]+/[^/]+/(\d+)-(\d+)-(\d+)-[0-9a-z]+\.parquet$")
 
@@ -103,12 +99,6 @@ def epoch_object(path: str) -> tuple[Epoch, str, str] | None:
     """
     match = _EPOCH_OBJECT.search(path)
     return (Epoch(int(match[1])), match[2], match[3] or "") if match else None
-
-
-def thinned_range(path: str) -> tuple[Epoch, Epoch] | None:
-    """The first and the last of the thinned epochs that a path under inputs/ stands for."""
-    match = _THINNED.search(path)
-    return (Epoch(int(match[1])), Epoch(int(match[2]))) if match else None
 
 
 def state_file_epoch(path: str) -> Epoch | None:

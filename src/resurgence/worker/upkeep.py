@@ -47,7 +47,7 @@ class Upkeep:
         self._retention = Retention(backend, settings.keep, generation, settings.keep_for)
         self._faults = faults
         self._found_damage = found_damage
-        self._forgotten = NO_EPOCH
+        self._forgot_at = NO_EPOCH
         self._verified = time.monotonic()
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
@@ -79,9 +79,9 @@ class Upkeep:
                 lambda: self._faults.hit(FaultPoint.RETENTION_MID, epoch), in_flight, in_use
             )
             self._engine.sweep(epoch)
-            if deletions.oldest >= self._forgotten + _FORGET_EVERY:
+            if epoch >= self._forgot_at + _FORGET_EVERY:
                 self._engine.forget(deletions.oldest)
-                self._forgotten = deletions.oldest
+                self._forgot_at = epoch
             self._verify()
         except StorageError as error:
             log.warning("upkeep: %s; the next epoch tries again", error.message)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from resurgence.connectors import commit_log
 from resurgence.connectors.commit_log import CLOSED_EPOCHS, CommitLog
 from resurgence.connectors.contract import CoveredInput, SourceSpan
 from resurgence.ids import Epoch, JobIdentity, OperatorId
@@ -114,3 +115,81 @@ def test_a_sweep_leaves_what_is_staged_for_a_later_epoch(
     log.sweep(JOB, Epoch(2))
     assert store.size(past) is None
     assert store.size(later) == 4
+
+
+# ---------------------------------------------------------------- records that were merged
+
+
+def covering(epoch: int) -> CoveredInput:
+    span = SourceSpan(start={"line": epoch - 1}, end={"line": epoch})
+    return CoveredInput(sources={OperatorId("source-in"): span})
+
+
+@pytest.fixture
+def merged(log: CommitLog, monkeypatch: pytest.MonkeyPatch) -> CommitLog:
+    """Thirty epochs, of which the last five have records of their own."""
+    monkeypatch.setattr(commit_log, "RECENT", 5)
+    for epoch in range(1, 31):
+        log.fix(JOB, Epoch(epoch), {"offset": epoch * 10}, covering(epoch))
+    log.forget(JOB, Epoch(3))
+    return log
+
+
+def test_old_records_are_merged_and_a_commit_lists_few(
+    merged: CommitLog, store: ObjectStore
+) -> None:
+    assert len(store.list(f"out/_resurgence/{JOB}/epochs")) == 5
+    assert len(store.list(f"out/_resurgence/{JOB}/past")) == 1
+    latest = merged.latest(JOB)
+    assert latest is not None
+    assert (latest[0], latest[1]["offset"]) == (30, 300)
+
+
+def test_merged_records_are_found_by_rollbacks_and_restores(merged: CommitLog) -> None:
+    assert [each["offset"] for each in merged.between(JOB, Epoch(20), Epoch(28))] == [
+        *range(210, 290, 10)
+    ]
+    asked = [Epoch(each) for each in (2, 3, 25, 26, 30, 31)]
+    held = merged.recall(JOB, asked)
+    assert held.newest == 30
+    assert held.inputs == {each: covering(each) for each in asked[1:-1]}
+
+
+def test_the_first_content_of_an_epoch_wins_although_its_record_was_merged(
+    merged: CommitLog, store: ObjectStore
+) -> None:
+    for log in (merged, CommitLog(store, "out/_resurgence")):
+        assert log.fix(JOB, Epoch(10), {"offset": 7}, INPUT)["offset"] == 100
+        assert log.fixed(JOB, Epoch(10)) == log.between(JOB, Epoch(9), Epoch(10))[0]
+
+
+def test_merging_goes_on_and_what_no_checkpoint_leads_to_is_dropped(
+    merged: CommitLog, store: ObjectStore
+) -> None:
+    for epoch in range(31, 41):
+        merged.fix(JOB, Epoch(epoch), {"offset": epoch * 10}, covering(epoch))
+    merged.forget(JOB, Epoch(4))
+    assert len(store.list(f"out/_resurgence/{JOB}/past")) == 1
+    found = merged.between(JOB, Epoch(2), Epoch(40))
+    assert [each["offset"] for each in found] == [*range(30, 410, 10)]
+    merged.forget(JOB, Epoch(38))
+    assert not store.list(f"out/_resurgence/{JOB}/past")
+    assert [each["offset"] for each in merged.between(JOB, Epoch(0), Epoch(40))] == [380, 390, 400]
+
+
+def test_a_merge_that_died_before_its_deletions_is_done_again(
+    log: CommitLog, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_log, "RECENT", 5)
+    for epoch in range(1, 31):
+        log.fix(JOB, Epoch(epoch), {"offset": epoch * 10}, covering(epoch))
+    kept = {each.path: store.read(each.path) for each in store.list("")}
+    log.forget(JOB, Epoch(1))
+    for path, data in kept.items():
+        store.create(path, data)
+    fresh = CommitLog(store, "out/_resurgence")
+    offsets = {each["offset"] for each in fresh.between(JOB, Epoch(0), Epoch(30))}
+    assert offsets == {*range(10, 310, 10)}
+    fresh.forget(JOB, Epoch(1))
+    assert len(store.list(f"out/_resurgence/{JOB}/epochs")) == 5
+    assert len(store.list(f"out/_resurgence/{JOB}/past")) == 1
