@@ -78,18 +78,31 @@ def test_timestamps_are_written_without_a_zone_at_any_depth(spark: SparkSession)
     )
     assert json.loads(text) == {
         "whole": "2024-01-01T00:00:00",
-        "part": "2024-01-01T00:00:00.12",
+        "part": "2024-01-01T00:00:00.120",
         "old": "1969-12-31T23:59:59.999999",
-        "ntz": "2024-01-01T00:00:00.5",
+        "ntz": "2024-01-01T00:00:00.500",
         "none": None,
         "struct": {
             "at": "2024-01-01T00:00:00",
-            "in": {"at": "2024-01-01T00:00:00.12", "n": 1},
+            "in": {"at": "2024-01-01T00:00:00.120", "n": 1},
         },
         "item": [{"ats": ["2024-01-01T00:00:00", None]}, None],
-        "map": {"k": "2024-01-01T00:00:00.12"},
+        "map": {"k": "2024-01-01T00:00:00.120"},
         "gone": None,
     }
+
+
+def test_timestamps_are_written_as_milliseconds_where_that_is_asked_for(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """And read as such, by the same option."""
+    path, out = tmp_path / "in.json", tmp_path / "out.json"
+    path.write_text('{"at": 1709294400123, "ats": [1709294400000]}\n')
+    millis = ", 'json.timestamp_format' = 'unix_millis'"
+    sql = source_table(path, "at TIMESTAMP, ats TIMESTAMP[]", more=millis)
+    sql += sink_table(out, name="out", connector="single_file", more=millis)
+    Job(spark, tmp_path, f"{sql} INSERT INTO out SELECT at, ats FROM events").run()
+    assert json.loads(out.read_text()) == {"at": 1709294400123, "ats": [1709294400000]}
 
 
 # --- in

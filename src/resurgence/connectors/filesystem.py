@@ -20,6 +20,7 @@ from resurgence.connectors.contract import (
     StagedOutput,
     require_same_input,
 )
+from resurgence.connectors.json_lines import TIMESTAMP_FORMAT, TimestampFormat
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.errors import ObjectMissing, SinkError
 from resurgence.ids import Epoch, Generation, JobIdentity
@@ -39,6 +40,7 @@ class FilesystemSink:
     def __init__(self, options: Mapping[str, str], keys: Sequence[str] = ()) -> None:
         self._url = storage_url(options["path"])
         self._format = FileFormat(options["format"])
+        self._timestamps = TimestampFormat(options.get(TIMESTAMP_FORMAT, "rfc3339"))
         self._keys = tuple(keys)
 
     @property
@@ -57,7 +59,7 @@ class FilesystemSink:
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
         prefix = self._log.staged_prefix(job, epoch, generation)
-        return stage_files(rows, self._format, self._url, prefix, self._keys)
+        return stage_files(rows, self._format, self._url, prefix, self._keys, self._timestamps)
 
     def commit(
         self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput

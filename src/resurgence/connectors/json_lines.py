@@ -4,8 +4,8 @@ A line is one JSON value and nothing else. Spark's parser stops at the end of th
 finds, so a line is parsed as the first element of an array that we write around it: whatever else
 stands on the line breaks that array, or adds to it.
 
-Timestamps are ISO 8601 in UTC without a zone, with a fraction only when it is not zero. Nulls are
-written.
+Timestamps are written as ISO 8601 in UTC without a zone, with no, three or six fractional digits.
+Nulls are written.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -56,6 +57,8 @@ _NO_UNITS: Mapping[str, str] = MappingProxyType({})
 _INSTANTS = {"TIMESTAMP", "TIMESTAMP_NTZ"}
 OUT_OF_RANGE = "out of range for a"
 """Of a whole number that is no instant in the unit of its column."""
+TIMESTAMP_FORMAT = "json.timestamp_format"
+"""The option of a sink."""
 LINE = "line"
 _NOT_BLANK = "startswith(text, '{') OR text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
 
@@ -183,32 +186,54 @@ def _values(
         yield value.alias(each.name)
 
 
-def render(rows: DataFrame) -> DataFrame:
+class TimestampFormat(StrEnum):
+    """How timestamps are written."""
+
+    RFC3339 = "rfc3339"
+    UNIX_MILLIS = "unix_millis"
+
+
+def render(rows: DataFrame, timestamps: TimestampFormat = TimestampFormat.RFC3339) -> DataFrame:
     """Rows as one column of text, each ending in a newline."""
+    written = _as_millis if timestamps is TimestampFormat.UNIX_MILLIS else _as_text
     fields = ", ".join(
-        f"{_portable(f'`{each.name}`', each.dataType)} AS `{each.name}`" for each in rows.schema
+        f"{_portable(f'`{each.name}`', each.dataType, written)} AS `{each.name}`"
+        for each in rows.schema
     )
     return rows.selectExpr(
         f"concat(to_json(struct({fields}), map('ignoreNullFields', 'false')), '\\n') AS {LINE}"
     )
 
 
-def _portable(sql: str, kind: DataType) -> str:
-    """An expression that JSON shows as we want it: timestamps as text, at any depth."""
+def _as_text(timestamp: str) -> str:
+    # Spark writes as few fractional digits as will do, and none for zero.
+    text = f"replace(CAST({timestamp} AS STRING), ' ', 'T')"
+    point = f"instr({text}, '.')"
+    digits = f"IF(length({text}) - {point} > 3, 6, 3)"
+    return f"IF({point} = 0, {text}, rpad({text}, {point} + {digits}, '0'))"
+
+
+def _as_millis(timestamp: str) -> str:
+    return f"unix_millis(CAST({timestamp} AS TIMESTAMP))"
+
+
+def _portable(sql: str, kind: DataType, written: Callable[[str], str]) -> str:
+    """An expression that JSON shows as we want it: timestamps as `written` says, at any depth."""
     if isinstance(kind, TimestampType | TimestampNTZType):
-        # Spark's cast writes the fraction only when it is not zero.
-        return f"replace(CAST({sql} AS STRING), ' ', 'T')"
+        return written(sql)
     if not _holds_timestamp(kind):
         return sql
     if isinstance(kind, StructType):
         fields = ", ".join(
-            f"{_portable(f'{sql}.`{each.name}`', each.dataType)} AS `{each.name}`" for each in kind
+            f"{_portable(f'{sql}.`{each.name}`', each.dataType, written)} AS `{each.name}`"
+            for each in kind
         )
         return f"IF({sql} IS NULL, NULL, struct({fields}))"
     if isinstance(kind, ArrayType):
-        return f"transform({sql}, item -> {_portable('item', kind.elementType)})"
+        return f"transform({sql}, item -> {_portable('item', kind.elementType, written)})"
     if isinstance(kind, MapType):
-        return f"transform_values({sql}, (name, item) -> {_portable('item', kind.valueType)})"
+        value = _portable("item", kind.valueType, written)
+        return f"transform_values({sql}, (name, item) -> {value})"
     return sql
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from resurgence.connectors import impulse, nexmark
 from resurgence.connectors.contract import Sink, Source
 from resurgence.connectors.filesystem import FilesystemSink
+from resurgence.connectors.json_lines import TIMESTAMP_FORMAT, TimestampFormat
 from resurgence.connectors.json_values import TIMESTAMP_UNIT, UNITS
 from resurgence.connectors.lookup import LookupTable
 from resurgence.connectors.lookup_delta import DeltaLookup
@@ -23,6 +24,7 @@ from resurgence.graph.secrets import concealer_for, open_options
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName
 
 _JSON = OptionSpec(choices=("json", "debezium_json"), default="json")
+_TIMESTAMPS = OptionSpec(choices=tuple(TimestampFormat))
 
 CONNECTORS: dict[str, ConnectorSpec] = {
     "impulse": ConnectorSpec(
@@ -72,7 +74,11 @@ CONNECTORS: dict[str, ConnectorSpec] = {
                 metadata=SINGLE_FILE_METADATA,
             ),
             Role.SINK: RoleSpec(
-                options={"path": OptionSpec(required=True), "format": _JSON},
+                options={
+                    "path": OptionSpec(required=True),
+                    "format": _JSON,
+                    TIMESTAMP_FORMAT: _TIMESTAMPS,
+                },
                 needs_columns=False,
                 guarantee=Guarantee.EXACTLY_ONCE,
             ),
@@ -87,6 +93,7 @@ CONNECTORS: dict[str, ConnectorSpec] = {
                     "format": OptionSpec(
                         choices=("parquet", "json", "debezium_json"), default="parquet"
                     ),
+                    TIMESTAMP_FORMAT: _TIMESTAMPS,
                 },
                 needs_columns=False,
                 guarantee=Guarantee.EXACTLY_ONCE,
@@ -118,7 +125,9 @@ CONNECTORS: dict[str, ConnectorSpec] = {
         name="stdout",
         roles={
             Role.SINK: RoleSpec(
-                options={"format": _JSON}, needs_columns=False, guarantee=Guarantee.AT_LEAST_ONCE
+                options={"format": _JSON, TIMESTAMP_FORMAT: _TIMESTAMPS},
+                needs_columns=False,
+                guarantee=Guarantee.AT_LEAST_ONCE,
             )
         },
     ),

@@ -37,7 +37,7 @@ from resurgence.connectors.contract import (
     StagedOutput,
     require_same_input,
 )
-from resurgence.connectors.json_lines import JsonLineReader
+from resurgence.connectors.json_lines import TIMESTAMP_FORMAT, JsonLineReader, TimestampFormat
 from resurgence.connectors.json_values import declared_units
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.connectors.tasks import ArrowFunction
@@ -293,6 +293,7 @@ class SingleFileSink:
     def __init__(self, options: Mapping[str, str], keys: Sequence[str] = ()) -> None:
         self._path = Path(options["path"]).expanduser().absolute()
         self._format = FileFormat(options["format"])
+        self._timestamps = TimestampFormat(options.get(TIMESTAMP_FORMAT, "rfc3339"))
         self._keys = tuple(keys)
         self._url = storage_url(str(hidden_folder(self._path)))
 
@@ -315,7 +316,7 @@ class SingleFileSink:
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
         prefix = self._log.staged_prefix(job, epoch, generation)
-        return stage_files(rows, self._format, self._url, prefix, self._keys)
+        return stage_files(rows, self._format, self._url, prefix, self._keys, self._timestamps)
 
     def commit(
         self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput

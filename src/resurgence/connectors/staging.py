@@ -16,6 +16,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from resurgence.connectors import debezium_json, json_lines
 from resurgence.connectors.contract import StagedFile, StagedOutput
+from resurgence.connectors.json_lines import TimestampFormat
 from resurgence.connectors.tasks import ArrowFunction
 from resurgence.storage.object_store import shared_store
 from resurgence.storage.parquet import ParquetEncoder, create_new
@@ -46,7 +47,12 @@ class FileFormat(StrEnum):
 
 
 def stage_files(
-    rows: DataFrame, file_format: FileFormat, url: str, prefix: str, keys: Sequence[str] = ()
+    rows: DataFrame,
+    file_format: FileFormat,
+    url: str,
+    prefix: str,
+    keys: Sequence[str] = (),
+    timestamps: TimestampFormat = TimestampFormat.RFC3339,
 ) -> StagedOutput:
     """Write rows as objects named `{prefix}-{unique}` under a URL, one or more per task that has
     rows. With `keys`, changes are paired by them.
@@ -57,7 +63,7 @@ def stage_files(
         lines = (
             debezium_json.render(rows, keys)
             if file_format is FileFormat.DEBEZIUM_JSON
-            else json_lines.render(rows)
+            else json_lines.render(rows, timestamps)
         )
         written = lines.mapInArrow(_json_writer(url, prefix), _WRITTEN).collect()
     files = tuple(

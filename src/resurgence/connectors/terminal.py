@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from resurgence.connectors.contract import CoveredInput, SinkMemory, StagedOutput
+from resurgence.connectors.json_lines import TIMESTAMP_FORMAT, TimestampFormat
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.storage.object_store import shared_store
@@ -35,6 +36,7 @@ class StdoutSink:
     ) -> None:
         self._is_limited = is_limited
         self._format = FileFormat(options["format"])
+        self._timestamps = TimestampFormat(options.get(TIMESTAMP_FORMAT, "rfc3339"))
         self._keys = keys
         self._url = state_url
         self._folder = folder
@@ -46,7 +48,7 @@ class StdoutSink:
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
         prefix = f"{self._folder}/{epoch:010}-{generation}"
-        return stage_files(rows, self._format, self._url, prefix, self._keys)
+        return stage_files(rows, self._format, self._url, prefix, self._keys, self._timestamps)
 
     def commit(
         self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput

@@ -37,11 +37,13 @@ BAD_DATA = "bad_data"
 UNSTRUCTURED = "json.unstructured"
 """Set to true, a record is not taken apart: its text is the column `value`."""
 IDLE_TIMEOUT = "idle_timeout"
+TIMESTAMP_FORMAT = "json.timestamp_format"
+TIMESTAMP_UNIT = "timestamp_unit"
 MAX_FUTURE = "max_future"
 """How far event time may be ahead of an epoch's planning time; a row beyond is a bad record."""
 _FIXED_OPTIONS = {
     "framing.method": ("newline", "a record is a line", "leave it out"),
-    "json.timestamp_format": (
+    TIMESTAMP_FORMAT: (
         "rfc3339",
         "timestamps in JSON are ISO 8601",
         "read numbers as BIGINT, with a TIMESTAMP beside it that is"
@@ -115,6 +117,7 @@ class Declarations:
             idle_micros = self._interval_option(options, IDLE_TIMEOUT)
             self._check_max_future(connector, watermark, options)
             max_future_micros = self._interval_option(options, MAX_FUTURE)
+        self._read_timestamp_format(connector, role, options)
         self._drop_harmless(connector, role, options)
         self._check_unstructured(columns, options)
         self._check_metadata(columns, options)
@@ -166,15 +169,36 @@ class Declarations:
         found = {key: options.pop(key) for key in keys}
         return {key: Named(each.value, each.node) for key, each in found.items()}
 
+    def _read_timestamp_format(
+        self, connector: ConnectorSpec, role: Role, options: dict[str, Option]
+    ) -> None:
+        """Timestamps as milliseconds: of a source, what `timestamp_unit` says, too."""
+        option = options.get(TIMESTAMP_FORMAT)
+        if option is None or option.value.lower().replace("_", "") != "unixmillis":
+            return
+        known = connector.roles[role].options
+        if TIMESTAMP_UNIT in known:
+            del options[TIMESTAMP_FORMAT]
+            options.setdefault(TIMESTAMP_UNIT, Option(TIMESTAMP_UNIT, "millis", option.node))
+        elif TIMESTAMP_FORMAT in known:
+            written = options["format"].value if "format" in options else known["format"].default
+            if written != "json":
+                message = f"{TIMESTAMP_FORMAT} = '{option.value}' requires format = 'json'"
+                raise self.script.error(option.node, message, "leave it out")
+            options[TIMESTAMP_FORMAT] = Option(TIMESTAMP_FORMAT, "unix_millis", option.node)
+
     def _drop_harmless(
         self, connector: ConnectorSpec, role: Role, options: dict[str, Option]
     ) -> None:
         """Options that may say what is so anyway, and nothing else."""
         for key, (only, reason, hint) in _FIXED_OPTIONS.items():
-            if key not in options or key in connector.roles[role].options:
+            if key not in options:
+                continue
+            is_only = options[key].value.lower() == only
+            if key in connector.roles[role].options and not is_only:
                 continue
             option = options.pop(key)
-            if option.value.lower() != only:
+            if not is_only:
                 raise self.script.error(
                     option.node, f"{key} = '{option.value}' is not supported: {reason}", hint
                 )

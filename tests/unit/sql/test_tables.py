@@ -525,6 +525,20 @@ def test_max_future_is_for_append_only_sources_with_bad_records() -> None:
             compile_pipeline(text, REAL_CONNECTORS)
 
 
+def test_timestamps_as_milliseconds_are_for_json() -> None:
+    sink = "CREATE TABLE t (a TIMESTAMP) WITH (connector = 'filesystem', path = 'x', type = 'sink', 'json.timestamp_format' = 'UnixMillis'{})"
+    (source,) = compile_pipeline(
+        timed_table("a TIMESTAMP", "'json.timestamp_format' = 'unix_millis'") + "; SELECT * FROM t",
+        REAL_CONNECTORS,
+    ).sources()
+    assert source.options["timestamp_unit"] == "millis"
+    query = "CREATE TABLE s (a TIMESTAMP) WITH (connector = 'single_file', path = 'y', type = 'source'); INSERT INTO t SELECT a FROM s"
+    with pytest.raises(SqlError, match="requires format = 'json'"):
+        compile_pipeline(f"{sink.format('')}; {query}", REAL_CONNECTORS)
+    graph = compile_pipeline(f"{sink.format(', format = json')}; {query}", REAL_CONNECTORS)
+    assert graph.sinks()[0].options["json.timestamp_format"] == "unix_millis"
+
+
 def test_a_unit_is_that_of_the_table_or_of_a_column() -> None:
     options = "timestamp_unit = 'millis', 'timestamp_unit.B' = 'nanos', max_future = '1 hour'"
     text = timed_table("a TIMESTAMP, B TIMESTAMP, WATERMARK FOR a", options) + "; SELECT * FROM t"
