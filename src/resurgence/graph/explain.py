@@ -127,7 +127,10 @@ def _window_lines(operator: WindowAggregateOperator, parallelism: int) -> Iterat
     if operator.window != "tumble":
         hashed = "the keys"
     yield f"  parallelism  {_subtasks(parallelism)}, by hash of {hashed}"
-    if operator.window == "session":
+    if operator.window == "asof":
+        yield "  state        TimeTable 'partials': rows that wait for the watermark, the newest right row of each key"
+        yield "  dropped      a row, when the watermark passes it; a right row, when a newer one has been passed"
+    elif operator.window == "session":
         yield "  state        TimeTable 'partials': a row per open session, group and epoch"
         yield "  dropped      a session, when the watermark passes its end and its row has gone out"
     elif operator.window == "hop":
@@ -152,6 +155,8 @@ def _window(operator: WindowAggregateOperator) -> str:
     if operator.offset_micros:
         later = duration_text(operator.offset_micros)
         return f"{_window(operator.model_copy(update={'offset_micros': 0}))}, shifted by {later}"
+    if operator.window == "asof":
+        return "asof join: a row goes out when the watermark passes it"
     if operator.window == "cumulate":
         step = duration_text(operator.slide_micros or 0)
         return f"cumulating, up to {width} of event time in steps of {step}"

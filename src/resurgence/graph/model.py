@@ -32,7 +32,7 @@ number of epochs, the rows that came less those that went are the batch answer s
 """
 
 
-WindowKind = Literal["tumble", "hop", "cumulate", "session"]
+WindowKind = Literal["tumble", "hop", "cumulate", "session", "asof"]
 
 
 class Value(BaseModel):
@@ -139,6 +139,21 @@ class UnionOperator(Value):
     inputs: tuple[OperatorId, ...]
 
 
+class AsofSpec(Value):
+    """An ASOF join over the union of its two sides: each row of the left meets the newest row of the
+    right with the same keys that is not newer than itself.
+    """
+
+    is_right: str
+    """The column that says of which side a row is."""
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    is_outer: bool
+    """A row of the left that meets none stays, with nulls."""
+    is_strict: bool
+    """The row of the right must be older."""
+
+
 class WindowAggregateOperator(Value):
     """Groups rows by a window of event time and keys; gives a window's rows when the watermark
     passes it.
@@ -165,6 +180,10 @@ class WindowAggregateOperator(Value):
     """The event time of its rows, and its watermark, are the planning time of their epoch."""
     keys: tuple[Expression, ...]
     aggregates: tuple[AggregateCall, ...]
+    asof: AsofSpec | None = None
+    """Set if rows are not aggregated but joined: each waits for the watermark to pass it. Its output
+    columns are those of both sides, and event time.
+    """
 
 
 class LateRowsOperator(Value):

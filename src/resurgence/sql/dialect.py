@@ -327,6 +327,7 @@ class Resurgence(Spark):
             "INT8": TokenType.BIGINT,
             # Read so that it can be refused by its name.
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
+            "MATCH_CONDITION": TokenType.MATCH_CONDITION,
         }
 
     Parser = ResurgenceParser

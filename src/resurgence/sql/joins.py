@@ -147,13 +147,13 @@ class Joins:
 
     def _kept(self, side: Relation, letter: str, keys: list[exp.Expr]) -> UpdatingInput:
         """The columns of a side, and what must be equal as columns of its own."""
-        columns = [Expression(name=each.column, sql=_original(each)) for each in side.attributes]
+        columns = [Expression(name=each.column, sql=original(each)) for each in side.attributes]
         if side.has_event_time:
             columns.append(Expression(name=f"{letter}_time", sql=f"`{EVENT_TIME}`"))
         names = []
         for number, key in enumerate(keys):
             names.append(f"{letter}_key_{number}")
-            columns.append(Expression(name=names[-1], sql=_unrenamed(key, side)))
+            columns.append(Expression(name=names[-1], sql=unrenamed(key, side)))
         return UpdatingInput(
             operator=side.operator,
             columns=tuple(columns),
@@ -244,7 +244,7 @@ class Joins:
         """The c of `left time = right time + c`, if `one` is of the left and `other` of the
         right.
         """
-        terms = _time_term(one, left), _time_term(other, right)
+        terms = time_term(one, left), time_term(other, right)
         if terms[0] is None or terms[1] is None:
             return None
         return terms[1] - terms[0]
@@ -356,20 +356,20 @@ def apart(relation: Relation, letter: str) -> Relation:
     return replace(relation, attributes=attributes, either=tuple(either))
 
 
-def _original(attribute: Attribute) -> str:
+def original(attribute: Attribute) -> str:
     assert isinstance(attribute, _Renamed)
     return attribute.original
 
 
 def renamed(side: Relation, letter: str) -> str:
     """A side's columns under their new names, and its event time."""
-    columns = [f"{_original(each)} AS `{each.column}`" for each in side.attributes]
+    columns = [f"{original(each)} AS `{each.column}`" for each in side.attributes]
     return ", ".join([*columns, f"`{EVENT_TIME}` AS `{letter}_time`"])
 
 
-def _unrenamed(node: exp.Expr, side: Relation) -> str:
+def unrenamed(node: exp.Expr, side: Relation) -> str:
     """An expression over the new names, as one over the columns of the operator itself."""
-    originals = {each.column: _original(each) for each in side.attributes}
+    originals = {each.column: original(each) for each in side.attributes}
 
     def step(each: exp.Expr) -> exp.Expr:
         if isinstance(each, exp.Column) and each.name in originals:
@@ -415,11 +415,11 @@ def _comparisons(
         yield type(part), part.this, part.expression
 
 
-def _time_term(node: exp.Expr, side: Relation) -> int | None:
+def time_term(node: exp.Expr, side: Relation) -> int | None:
     """What is added to event time in an expression that is a side's event time and an interval."""
     node = node.unnest()
     if isinstance(node, exp.Add | exp.Sub):
-        time, offset = _time_term(node.this, side), offset_micros(node.expression)
+        time, offset = time_term(node.this, side), offset_micros(node.expression)
         if time is None or offset is None:
             return None
         return time + offset if isinstance(node, exp.Add) else time - offset

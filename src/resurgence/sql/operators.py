@@ -18,6 +18,7 @@ from resurgence.errors import SqlError
 from resurgence.graph.model import (
     PLANNED_AT,
     AggregateCall,
+    AsofSpec,
     ClosedQueryOperator,
     Column,
     Expression,
@@ -129,6 +130,21 @@ class Operators:
             aggregates=aggregates,
         )
         return self._add_by_digest("window", operator)
+
+    def asof_join(
+        self, source: OperatorId, keys: tuple[Expression, ...], spec: AsofSpec
+    ) -> OperatorId:
+        operator = WindowAggregateOperator(
+            id=_PENDING,
+            input=source,
+            window="asof",
+            width_micros=0,
+            lateness_micros=self.lateness_micros,
+            keys=keys,
+            aggregates=(),
+            asof=spec,
+        )
+        return self._add_by_digest("asof", operator)
 
     def late_rows(self, source: OperatorId, window: OperatorId) -> OperatorId:
         return self._add_by_digest(
@@ -295,6 +311,8 @@ class Operators:
                 shape = [operator.window, operator.slide_micros]
             if operator.offset_micros:
                 shape.append(f"offset {operator.offset_micros}")
+            if operator.asof is not None:
+                shape.append(operator.asof.model_dump(mode="json"))
             if operator.lateness_micros:
                 shape.append(f"lateness {operator.lateness_micros}")
             if operator.by_processing_time:

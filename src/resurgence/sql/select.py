@@ -10,6 +10,7 @@ from sqlglot import exp
 from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.model import Expression
 from resurgence.sql.aggregate import Aggregation
+from resurgence.sql.asof_joins import AsofJoins
 from resurgence.sql.clauses import refuse_unread
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.flink_syntax import WindowTable
@@ -46,7 +47,7 @@ _READ_CLAUSES = frozenset(
         *("where", "group", "having"),
     }
 )
-_JOIN_CLAUSES = frozenset({"this", "on", "using", "side", "kind", "method"})
+_JOIN_CLAUSES = frozenset({"this", "on", "using", "side", "kind", "method", "match_condition"})
 _QUALIFY = "__qualify"
 
 
@@ -318,6 +319,11 @@ class Selects:
                 relation = unnests.join(relation, join)
                 continue
             right = self._from_item(join.this, lookup, select)
+            if (join.method or "").upper() == "ASOF" and not isinstance(right, LookupRelation):
+                relation = AsofJoins(self.expressions, self.operators, joins.read).compile(
+                    relation, right, join
+                )
+                continue
             stated = with_condition(join, relation, right, select, self.expressions)
             if isinstance(right, LookupRelation):
                 relation = lookups.compile(relation, right, stated)

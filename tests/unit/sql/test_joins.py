@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from resurgence.errors import SqlError
+from resurgence.graph.explain import explain_graph
 from resurgence.graph.model import Graph, UpdatingQueryOperator
 
 Compile = Callable[..., Graph]
@@ -249,3 +250,49 @@ def test_a_window_that_may_be_missing_can_be_compared_null_safely(compiled: Comp
     joined = "a LEFT JOIN b ON a.window = b.window AND a.id = b.id"
     graph = compiled(f"{views} SELECT a.id FROM {joined} JOIN a AS c ON b.window <=> c.window")
     assert not graph.updating_queries()
+
+
+ASOF = "SELECT o.id FROM orders o ASOF"
+
+
+@pytest.mark.parametrize(
+    ("join", "message"),
+    [
+        ("JOIN plain p ON o.id = p.a", "requires append-only inputs with event time"),
+        ("JOIN (SELECT id, count(*) FROM payments GROUP BY id) p ON o.id = p.id", "append-only"),
+        ("JOIN payments p ON o.id = p.id", "compares the event times of both sides, once"),
+        ("JOIN payments p ON o.at >= p.at AND o.at > p.at", "compares the event times"),
+        ("JOIN payments p ON o.at <= p.at", "one comparison of event times"),
+        ("JOIN payments p ON o.delivered >= p.at", "one comparison of event times"),
+        ("JOIN payments p ON o.at >= p.at + INTERVAL '1 second'", "one comparison of event times"),
+        ("JOIN payments p ON o.at >= p.at AND p.id > 3", "one comparison of event times"),
+        ("JOIN payments p ON o.at >= p.at AND (o.id, 1) = (p.id, p.id)", "one comparison"),
+        ("JOIN payments p USING (id, at)", "takes ON, and not USING"),
+        ("RIGHT JOIN payments p ON o.at >= p.at", "ASOF RIGHT JOIN is not supported"),
+    ],
+)
+def test_an_asof_join_takes_equalities_and_one_comparison_of_event_times(
+    refusal: Refusal, join: str, message: str
+) -> None:
+    error = refusal(f"{TABLES} {ASOF} {join}")
+    assert message in error.message
+    assert error.hint
+
+
+def test_an_asof_join_is_append_only_and_keeps_event_time(compiled: Compile) -> None:
+    join = "payments p MATCH_CONDITION (p.at < o.at) ON o.id = p.id"
+    graph = compiled(
+        f"{TABLES} INSERT INTO anything SELECT count(*) FROM"
+        f" (SELECT o.id FROM orders o ASOF JOIN {join}) GROUP BY tumble('1 minute')"
+    )
+    asof = graph.window_aggregates()[0].asof
+    assert asof is not None
+    assert (asof.is_outer, asof.is_strict) == (True, True)
+    assert not graph.updating_queries()
+
+
+def test_an_asof_join_explains_itself(compiled: Compile) -> None:
+    graph = compiled(f"{TABLES} {ASOF} JOIN payments p ON o.id = p.id AND o.at >= p.at")
+    text = explain_graph(graph, parallelism=2)
+    assert "asof join: a row goes out when the watermark passes it" in text
+    assert "the newest right row of each key" in text

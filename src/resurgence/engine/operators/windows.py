@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
+from resurgence.engine.operators.asof_join import AsofJoin
 from resurgence.engine.operators.cumulate_aggregate import CumulateAggregate
 from resurgence.engine.operators.hop_aggregate import HopAggregate
 from resurgence.engine.operators.session_aggregate import SessionAggregate
@@ -15,6 +16,7 @@ _KINDS: dict[str, type[WindowAggregate]] = {
     "hop": HopAggregate,
     "cumulate": CumulateAggregate,
     "session": SessionAggregate,
+    "asof": AsofJoin,
 }
 
 
