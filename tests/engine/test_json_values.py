@@ -155,6 +155,18 @@ def test_values_are_read_as_they_are_written(
         assert value == expected, line
 
 
+def test_long_values_are_cut_out_without_a_deep_stack(spark: SparkSession) -> None:
+    values = [
+        "[" + ", ".join(["1.10"] * 50_000) + "]",
+        '{"a": "' + r"\n" * 50_000 + '", "b": 1.10}',
+        "{" + ", ".join(f'"k{number}": {{"x": 1.10}}' for number in range(50_000)) + "}",
+    ]
+    lines = [(position, f'{{"x": {each}, "a": {each}}}') for position, each in enumerate(values)]
+    reader = JsonLineReader((Column(name="a", type="STRING"),))
+    found = reader.parse(spark.createDataFrame(lines, "position BIGINT, text STRING"))
+    assert [row.a for row in found.collect()] == values
+
+
 def test_of_a_name_that_stands_twice_the_last_value_counts(spark: SparkSession) -> None:
     reader = JsonLineReader((Column(name="a", type="STRING"),))
     lines = spark.createDataFrame(
