@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors import debezium_json
 from resurgence.connectors.contract import BAD_POSITION
+from resurgence.connectors.debezium_reader import DebeziumReader
 from resurgence.connectors.json_lines import LINE
 from resurgence.graph.model import CHANGE, Column
 
@@ -20,6 +21,7 @@ COLUMNS = (
     Column(name="name", type="STRING"),
     Column(name="at", type="TIMESTAMP"),
 )
+READER = DebeziumReader(COLUMNS)
 SCHEMA = "id BIGINT, name STRING, at TIMESTAMP"
 NOON = datetime(2024, 5, 6, 12)
 AT = "2024-05-06T12:00:00"
@@ -27,7 +29,7 @@ AT = "2024-05-06T12:00:00"
 
 def parsed(spark: SparkSession, texts: Sequence[str | None]) -> DataFrame:
     lines = spark.createDataFrame(list(enumerate(texts)), "position BIGINT, text STRING")
-    return debezium_json.parse(lines, COLUMNS)
+    return READER.parse(lines)
 
 
 def rendered(rows: DataFrame, keys: tuple[str, ...]) -> list[dict[str, object]]:
@@ -71,8 +73,13 @@ def test_lines_become_rows_that_come_and_go(spark: SparkSession) -> None:
 BAD = {
     '{"before": null, "after": {"id": 1}, "op": "c"': ("not JSON", 47),
     "[1]": ("not a JSON object", 1),
-    '{"after": {"id": 1}}': ("'op' must be one of c, r, u, d, and is missing", 1),
-    '{"after": {"id": 1}, "op": "t"}': ("'op' must be one of c, r, u, d, and is \"t\"", 22),
+    '{"after": {"id": 1}}': ("'op' must be one of c, r, u, d, t, m, and is missing", 1),
+    '{"after": {"id": 1}, "op": "x"}': ("'op' must be one of c, r, u, d, t, m, and is \"x\"", 22),
+    '{"after": {"id": 1}, "op": "t"}': ("a truncate takes a table with a PRIMARY KEY", 22),
+    '{"before": {"id": 1, "name": "a"}, "after": null, "op": "d"}': (
+        "'before' lacks the column 'at'",
+        12,
+    ),
     '{"before": null, "after": {"id": 1}, "op": "u"}': ("'before' is missing", 2),
     '{"before": null, "after": {"id": 1}, "op": "d"}': ("'before' is missing", 2),
     '{"after": null, "op": "c"}': ("'after' is missing", 2),
@@ -97,7 +104,7 @@ def test_bad_lines_are_marked_and_explained(spark: SparkSession) -> None:
 
 @pytest.mark.parametrize("text", BAD)
 def test_what_is_wrong_with_a_line_is_said_with_its_place(text: str) -> None:
-    reason, column = debezium_json.explain_bad_line(text, COLUMNS)
+    reason, column, _ = READER.explain_bad_line(text)
     wanted, place = BAD[text]
     assert reason.startswith(wanted), reason
     assert column == place, text[column - 1 :]

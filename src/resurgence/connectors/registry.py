@@ -156,7 +156,7 @@ def _source(operator: SourceOperator, options: Mapping[str, str]) -> Source:
     if operator.connector == "nexmark":
         return nexmark.NexmarkSource(options, operator.columns)
     if operator.connector == "single_file":
-        return SingleFileSource(options, operator.columns)
+        return SingleFileSource(options, operator.columns, operator.keys)
     raise ConfigError(f"'{operator.connector}' is not a source")
 
 

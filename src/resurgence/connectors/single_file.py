@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from resurgence.connectors import debezium_json, json_lines
+from resurgence.connectors import json_lines
 from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.contract import (
     CoveredInput,
@@ -37,8 +37,10 @@ from resurgence.connectors.contract import (
     StagedOutput,
     require_same_input,
 )
+from resurgence.connectors.debezium_reader import DebeziumReader
+from resurgence.connectors.debezium_types import DEFAULT_UNIT
 from resurgence.connectors.json_lines import TIMESTAMP_FORMAT, JsonLineReader, TimestampFormat
-from resurgence.connectors.json_values import declared_units
+from resurgence.connectors.json_values import TIMESTAMP_UNIT, declared_units
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.connectors.tasks import ArrowFunction
 from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGone, UserError
@@ -86,10 +88,15 @@ class _Span:
 class SingleFileSource:
     """A file of JSON lines."""
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[Column]) -> None:
+    def __init__(
+        self, options: Mapping[str, str], columns: Sequence[Column], keys: tuple[str, ...] = ()
+    ) -> None:
         self._path = Path(options["path"]).expanduser().absolute()
         self._columns = tuple(columns)
-        self._is_debezium = options.get("format") == FileFormat.DEBEZIUM_JSON
+        self._debezium: DebeziumReader | None = None
+        if options.get("format") == FileFormat.DEBEZIUM_JSON:
+            units = declared_units({TIMESTAMP_UNIT: DEFAULT_UNIT, **options}, self._columns)
+            self._debezium = DebeziumReader(self._columns, keys, units)
         self._is_unstructured = options.get("json.unstructured") == "true"
         self._json = JsonLineReader(self._columns, declared_units(options, self._columns))
         self.drops_bad_records = options.get("bad_data") == "drop"
@@ -155,37 +162,40 @@ class SingleFileSource:
         lines = spark.range(0, len(spans), 1, len(spans)).mapInArrow(
             _line_reader(str(self._path), spans), "position BIGINT, text STRING"
         )
-        if self._is_debezium:
-            return debezium_json.parse(lines, self._columns)
+        if self._debezium is not None:
+            return self._debezium.parse(lines)
         metadata = {"path": F.lit(str(self._path)), "line": F.col("position") + 1}
         if self._is_unstructured:
             return json_lines.parse_unstructured(lines, self._columns, metadata)
         return self._json.parse(lines, metadata)
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
-        reason, column, hint = "cannot be read", 1, _BAD_LINE_HINT
+        reason, column, hint = "cannot be read", 1, None
         with self._path.open("rb") as file:
             file.seek(_number(input_range.start, "byte"))
             for number, line in enumerate(file, start=_number(input_range.start, "line")):
                 if number == position:
                     line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
-                    reason, column = self._explain(line.rstrip(b"\r\n"))
-                    hint = _UNIT_HINT if json_lines.OUT_OF_RANGE in reason else hint
+                    reason, column, hint = self._explain(line.rstrip(b"\r\n"))
+                    if hint is None and json_lines.OUT_OF_RANGE in reason:
+                        hint = _UNIT_HINT
                     break
         return BadRecord(
             f"{self._path}, line {position + 1}, column {column}: {reason}",
-            hint=hint,
+            hint=hint or _BAD_LINE_HINT,
             position=f"{self._path}, line {position + 1}",
         )
 
-    def _explain(self, line: bytes) -> tuple[str, int]:
+    def _explain(self, line: bytes) -> tuple[str, int, str | None]:
         try:
+            if self._debezium is not None:
+                return self._debezium.explain_bad_line(line.decode())
             declared = [each for each in self._columns if each.metadata is None]
-            if self._is_debezium:
-                return debezium_json.explain_bad_line(line.decode(), declared)
-            return json_lines.explain_bad_line(line.decode(), declared, self._json.units)
+            found = json_lines.explain_bad_line(line.decode(), declared, self._json.units)
+            return *found, None
         except UnicodeDecodeError as error:
-            return f"not UTF-8: byte {line[error.start]:02x}", len(line[: error.start].decode()) + 1
+            place = len(line[: error.start].decode()) + 1
+            return f"not UTF-8: byte {line[error.start]:02x}", place, None
 
     def _advance(self, byte: int, most_lines: int) -> tuple[int, int]:
         """(byte after at most that many lines, how many lines there were)."""

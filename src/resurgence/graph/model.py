@@ -32,6 +32,12 @@ number of epochs, the rows that came less those that went are the batch answer s
 """
 
 
+OPERATION = "__operation"
+"""The hidden column of a source of keyed changes: `upsert`, `delete` or `truncate`."""
+
+POSITION = "__position"
+"""The hidden column that orders keyed changes within an epoch: a record's position in its input."""
+
 WindowKind = Literal["tumble", "hop", "cumulate", "session", "asof"]
 
 
@@ -104,11 +110,15 @@ class SourceOperator(Value):
     """Without rows for so long, it holds no watermark back."""
     max_future_micros: int | None = None
     """A row whose event time is farther ahead of the planning time is a bad record."""
+    keys: tuple[str, ...] = ()
+    """Set if its records are changes by key: its rows carry `OPERATION` and `POSITION`, and a
+    NormaliseOperator makes a changelog of them.
+    """
 
     @property
     def is_updating(self) -> bool:
         """Its rows carry `CHANGE`."""
-        return self.options.get("format") == "debezium_json"
+        return self.options.get("format") == "debezium_json" and not self.keys
 
     @property
     def read_columns(self) -> tuple[Column, ...]:
@@ -245,6 +255,17 @@ class UpdatingQueryOperator(Value):
     position: Position | None = None
 
 
+class NormaliseOperator(Value):
+    """Turns changes by key into a changelog that holds the whole row of every retraction. It keeps
+    the last row of each key, without TTL.
+    """
+
+    kind: Literal["normalise"] = "normalise"
+    id: OperatorId
+    input: OperatorId
+    keys: tuple[str, ...]
+
+
 class LookupSpec(Value):
     """A table at rest that rows are joined with. It is read as a whole, and again when it is older
     than `ttl_micros`; 0: in every epoch.
@@ -311,12 +332,15 @@ Operator = Annotated[
     | LateRowsOperator
     | ClosedQueryOperator
     | UpdatingQueryOperator
+    | NormaliseOperator
     | LookupJoinOperator
     | SinkOperator,
     Field(discriminator="kind"),
 ]
 StatelessOperator = QueryOperator | UnionOperator | ClosedQueryOperator | LookupJoinOperator
-DurableOperator = SourceOperator | WindowAggregateOperator | UpdatingQueryOperator | SinkOperator
+StatefulOperator = WindowAggregateOperator | UpdatingQueryOperator | NormaliseOperator
+"""An operator that keeps rows in a state table."""
+DurableOperator = SourceOperator | StatefulOperator | SinkOperator
 
 
 def inputs_of(operator: Operator) -> tuple[OperatorId, ...]:
@@ -369,6 +393,9 @@ class Graph(Value):
 
     def updating_queries(self) -> tuple[UpdatingQueryOperator, ...]:
         return tuple(each for each in self.operators if isinstance(each, UpdatingQueryOperator))
+
+    def normalisers(self) -> tuple[NormaliseOperator, ...]:
+        return tuple(each for each in self.operators if isinstance(each, NormaliseOperator))
 
     def durable(self) -> tuple[DurableOperator, ...]:
         """The operators that have something in a checkpoint."""

@@ -11,7 +11,7 @@ import pytest
 from resurgence.connectors import registry
 from resurgence.connectors.registry import CONNECTORS, check_connectors, make_sink, make_source
 from resurgence.errors import ResurgenceError, UserError
-from resurgence.graph.model import Column, Graph
+from resurgence.graph.model import Graph
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
 
@@ -21,9 +21,7 @@ JOB = JobName("rides")
 class Talkative:
     """A connector whose errors quote its options."""
 
-    def __init__(
-        self, options: Mapping[str, str], columns: tuple[Column, ...] = (), *, fails_at_once: bool
-    ) -> None:
+    def __init__(self, options: Mapping[str, str], *_: object, fails_at_once: bool) -> None:
         self.options = options
         if fails_at_once:
             self.check()
