@@ -102,7 +102,10 @@ def test_an_envelope_is_opened(spark: SparkSession, schema: bool) -> None:
     change = event("u", {"id": 1, "name": "a", "note": None}, {"id": 1, "name": "b"})
     record = enveloped(change) if schema else {"schema": None, "payload": change}
     found = parsed(spark, DebeziumReader(ITEMS), [record]).collect()
-    assert [tuple(each) for each in found] == [(1, "a", None, -1, None), (1, "b", None, 1, None)]
+    assert [tuple(each) for each in found] == [
+        (1, "a", None, -1, 0, None),
+        (1, "b", None, 1, 0, None),
+    ]
 
 
 TYPED = (

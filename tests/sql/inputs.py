@@ -15,6 +15,7 @@ from datetime import datetime, timedelta
 Record = dict[str, object]
 
 _START = datetime(2024, 3, 1)
+UNAVAILABLE = "__debezium_unavailable_value"
 
 
 @dataclass(frozen=True)
@@ -197,18 +198,61 @@ def stock(count: int = 150) -> Input:
     return Input("stock", columns, tuple(rows))
 
 
+def inventory(count: int = 150) -> Input:
+    """The same changes as Postgres and Debezium send them by default: no row before an update, only
+    the key of a delete, and nothing of a long text that did not change. There are snapshots, records
+    that are sent again, and truncates.
+    """
+    chance = random.Random(f"inventory {count}")
+    live, rows = dict[object, Record](), list[Record]()
+    while len(rows) < count:
+        item, dice = chance.randint(1, 20), chance.random()
+        before = live.get(item)
+        if dice < 0.02:
+            live.clear()
+            rows.append({"op": "t", "before": None, "after": None})
+        elif dice < 0.05:
+            rows += [{"op": "r", "before": None, "after": each} for each in live.values()]
+        elif dice < 0.1:
+            rows += rows[-chance.randint(1, 5) :]
+            live = {each["id"]: each for each in final_rows(tuple(rows))}
+        elif before is not None and dice < 0.3:
+            del live[item]
+            rows.append({"op": "d", "before": {"id": item}, "after": None})
+        else:
+            after: Record = {
+                "id": item,
+                "kind": chance.choice(["tool", "toy", None]),
+                "amount": chance.randint(0, 50),
+                "note": chance.choice(["long", "longer", None]),
+            }
+            sent = after
+            if before is not None and dice < 0.6:
+                after, sent = {**after, "note": before["note"]}, {**after, "note": UNAVAILABLE}
+            live[item] = after
+            rows.append({"op": "c" if before is None else "u", "before": None, "after": sent})
+    return Input("inventory", "id BIGINT, kind TEXT, amount BIGINT, note TEXT", tuple(rows))
+
+
 def final_rows(changes: tuple[Record, ...]) -> tuple[Record, ...]:
-    """What is left of a change stream at its end: what the batch query reads."""
-    live = list[Record]()
+    """What is left of a change stream by `id` at its end: what the batch query reads."""
+    live = dict[object, Record]()
     for each in changes:
         before, after = each["before"], each["after"]
-        if isinstance(before, dict):
-            live.remove(before)
+        if each["op"] == "t":
+            live.clear()
         if isinstance(after, dict):
-            live.append(after)
-    return tuple(live)
+            held = live.get(after["id"], {})
+            live[after["id"]] = {
+                name: held.get(name, value) if value == UNAVAILABLE else value
+                for name, value in after.items()
+            }
+        elif isinstance(before, dict):
+            live.pop(before["id"], None)
+    return tuple(live.values())
 
 
 INPUTS: dict[str, Callable[..., Input]] = {
-    each.__name__: each for each in (rides, pings, orders, payments, clicks, many, skewed, stock)
+    each.__name__: each
+    for each in (rides, pings, orders, payments, clicks, many, skewed, stock, inventory)
 }

@@ -22,7 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from resurgence.connectors import json_lines
-from resurgence.connectors.contract import BAD_POSITION
+from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION
 from resurgence.connectors.debezium_types import (
     DEFAULT_UNIT,
     DESCRIPTION,
@@ -57,8 +57,8 @@ class DebeziumReader:
     # ---------------------------------------------------------------- parse
 
     def parse(self, lines: DataFrame) -> DataFrame:
-        """Columns `position` and `text` to the declared columns, BAD_POSITION, and `CHANGE` or, with
-        keys, `OPERATION` and `POSITION`. Blank lines are skipped; a null is a line that is not text.
+        """Columns `position` and `text` to the declared columns, BAD_POSITION, and `CHANGE` and
+        RECORD_POSITION or, with keys, `OPERATION` and `POSITION`. Blank lines are skipped; a null is a line that is not text.
         """
         judged = self._judged(self._typed(self._parsed(lines)))
         changes = judged.selectExpr("position", "bad", f"explode({self._items()}) AS item")
@@ -66,7 +66,7 @@ class DebeziumReader:
         if self.keys:
             hidden = [f"item.change AS `{OPERATION}`", f"position AS `{POSITION}`"]
         else:
-            hidden = [f"item.change AS `{CHANGE}`"]
+            hidden = [f"item.change AS `{CHANGE}`", f"position AS `{RECORD_POSITION}`"]
         return changes.selectExpr(*values, *hidden, f"IF(bad, position, NULL) AS `{BAD_POSITION}`")
 
     def _parsed(self, lines: DataFrame) -> DataFrame:

@@ -182,6 +182,14 @@ class TableCompaction:
                 self._compactor.start(operator_id, epoch, replaced, write)
                 return
 
+        for operator_id, normaliser in self._pipeline.normalisers.items():
+            replaced = normaliser.mergeable()
+            if normaliser.table.fullest_subtask() > self._limit and replaced:
+                rows = normaliser.merged(replaced)
+                write = functools.partial(self._write, normaliser.table, rows, epoch)
+                self._compactor.start(operator_id, epoch, replaced, write)
+                return
+
     def _write(self, table: TimeTable | KeyTable, rows: DataFrame, epoch: Epoch) -> Written:
         written = table.write(rows, epoch, self._generation)
         self._faults.hit(FaultPoint.COMPACTION_MID, epoch)

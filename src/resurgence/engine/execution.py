@@ -14,6 +14,8 @@ from pyspark.sql import DataFrame
 
 from resurgence.connectors.contract import StagedOutput
 from resurgence.engine.exact_rows import net_changes
+from resurgence.engine.key_table import KeyTable
+from resurgence.engine.operators.changelog_normaliser import truncated_at, truncation
 from resurgence.engine.operators.updating_query import ROWS_TABLE
 from resurgence.engine.operators.window_aggregate import PARTIALS
 from resurgence.engine.pipeline import Pipeline
@@ -24,8 +26,10 @@ from resurgence.engine.state_writer import Written
 from resurgence.graph.model import (
     EVENT_TIME,
     LateRowsOperator,
+    NormaliseOperator,
     SinkOperator,
     SourceOperator,
+    StatefulOperator,
     UpdatingQueryOperator,
     WindowAggregateOperator,
 )
@@ -46,8 +50,6 @@ SPREAD_ABOVE = 0.2
 """Groups per row, in the epoch before, above which grouping twice costs more than shuffling all
 rows.
 """
-
-StatefulOperator = WindowAggregateOperator | UpdatingQueryOperator
 
 
 @dataclass
@@ -122,7 +124,7 @@ class Execution:
                 self._pipeline.tables[operator.id].load(load.subtasks[PARTIALS])
                 self._timers[operator.id] = load.metadata.timers
             else:
-                table = self._pipeline.updating[operator.id].table
+                table = self._key_table(operator)
                 table.load(load.metadata.tables[ROWS_TABLE], load.subtasks[ROWS_TABLE])
 
     def adopt(self, work: EpochWork) -> None:
@@ -174,6 +176,8 @@ class Execution:
             self._observe(work, source.id)
         for query in self._pipeline.updating.values():
             query.release()
+        for normaliser in self._pipeline.normalisers.values():
+            normaliser.release()
         self._faults.hit(FaultPoint.SINK_STAGED, work.epoch)
 
     def _read(self, work: EpochWork, operator_id: OperatorId) -> None:
@@ -255,6 +259,8 @@ class Execution:
         self._entered(work.epoch, operator.id)
         if isinstance(operator, WindowAggregateOperator):
             self._aggregate(work, operator)
+        elif isinstance(operator, NormaliseOperator):
+            self._normalise(work, operator)
         else:
             self._update(work, operator)
         work.read.update(each.id for each in self._graph.upstream(operator.id))
@@ -355,6 +361,31 @@ class Execution:
         work.bytes_written += written.bytes
         work.rows[operator.id] = query.append(written.files, work.time)
 
+    def _normalise(self, work: EpochWork, operator: NormaliseOperator) -> None:
+        """Apply an epoch's changes to the rows that are kept by key, and give the changelog."""
+        normaliser = self._pipeline.normalisers[operator.id]
+        rows = self._pipeline.derive(operator.input, work.rows, work.time)
+        work.rows[operator.id] = None
+        if rows is None:
+            return
+        fault = self._faults.claim(FaultPoint.STATE_PARTIAL, work.epoch)
+        with work.profile.measure("spark"):
+            watched, observation = truncation(rows)
+            delta = normaliser.delta(watched, work.epoch)
+            written = normaliser.table.write(delta, work.epoch, self._plan.generation, fault=fault)
+            at = truncated_at(observation)
+            if at is not None:
+                delta = normaliser.delta(rows, work.epoch, after=at)
+                written = normaliser.table.write(delta, work.epoch, self._plan.generation)
+        work.kept_rows[operator.id] = written.kept_rows
+        work.bytes_written += written.bytes
+        work.rows[operator.id] = normaliser.append(written.files, truncated=at is not None)
+
+    def _key_table(self, operator: UpdatingQueryOperator | NormaliseOperator) -> KeyTable:
+        if isinstance(operator, NormaliseOperator):
+            return self._pipeline.normalisers[operator.id].table
+        return self._pipeline.updating[operator.id].table
+
     def _stage(self, work: EpochWork, operator: SinkOperator) -> None:
         self._entered(work.epoch, operator.id)
         left = (
@@ -388,8 +419,8 @@ class Execution:
                 table = self._pipeline.tables[operator.id]
                 tables = {PARTIALS: table.checkpoint()}
                 timers = work.timers[operator.id]
-            elif isinstance(operator, UpdatingQueryOperator):
-                tables = {ROWS_TABLE: self._pipeline.updating[operator.id].table.checkpoint()}
+            elif isinstance(operator, UpdatingQueryOperator | NormaliseOperator):
+                tables = {ROWS_TABLE: self._key_table(operator).checkpoint()}
             else:
                 values = work.staged[operator.id].model_dump(mode="json")
                 tables = {STAGED: TableCheckpoint(kind=TableKind.GLOBAL, values=values)}

@@ -23,7 +23,7 @@ from resurgence.engine.source_reader import SourceReader
 from resurgence.engine.spark_errors import translate
 from resurgence.errors import ResurgenceError
 from resurgence.graph.model import LateRowsOperator, SourceOperator
-from resurgence.ids import OperatorId
+from resurgence.ids import Epoch, OperatorId
 from resurgence.state.records import FINGERPRINT, InputRange, Offset
 
 _TAG = "resurgence-failing-input"
@@ -107,6 +107,7 @@ class FailingInput:
             *self.pipeline.sources,
             *self.pipeline.windows,
             *self.pipeline.updating,
+            *self.pipeline.normalisers,
             *late,
         )
         given: dict[OperatorId, DataFrame | None] = dict.fromkeys(others)
@@ -118,6 +119,12 @@ class FailingInput:
                 if rows is not None:
                     rows = self.pipeline.timed(window.id, rows, self.time)
                     _run(self.pipeline.windows[window.id].partials(rows))
+            for normaliser in graph.normalisers():
+                rows = self.pipeline.derive(normaliser.input, given, self.time)
+                if rows is not None:
+                    compiled = self.pipeline.normalisers[normaliser.id]
+                    _run(compiled.delta(rows, Epoch(0)))
+                    given[normaliser.id] = compiled.inserted(rows)
             for query in graph.updating_queries():
                 found = [
                     self.pipeline.derive(each.operator, given, self.time) for each in query.inputs

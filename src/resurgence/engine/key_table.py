@@ -117,9 +117,16 @@ class KeyTable(LiveFiles):
 
     def dealt(self, rows: DataFrame) -> DataFrame:
         """Rows shuffled by key, with one partition per subtask."""
-        partitions = shuffle_partitions(self._parallelism)
-        shuffled = rows.repartition(partitions, KEY)
-        return shuffled if partitions == self._parallelism else shuffled.coalesce(self._parallelism)
+        return self.gathered(self.shuffled(rows))
+
+    def shuffled(self, rows: DataFrame) -> DataFrame:
+        """Rows shuffled by key, into partitions that Spark knows to hold whole keys."""
+        return rows.repartition(shuffle_partitions(self._parallelism), KEY)
+
+    def gathered(self, rows: DataFrame) -> DataFrame:
+        """Rows that were `shuffled`, with one partition per subtask."""
+        is_dealt = shuffle_partitions(self._parallelism) == self._parallelism
+        return rows if is_dealt else rows.coalesce(self._parallelism)
 
     def write(
         self,
@@ -143,18 +150,24 @@ class KeyTable(LiveFiles):
         return self._writer.write(grouped, fill, TIME, epoch, generation, fault)
 
     def read_touched(
-        self, spark: SparkSession, fresh: tuple[StateFile, ...]
+        self, spark: SparkSession, fresh: tuple[StateFile, ...], *, all_keys: bool = False
     ) -> tuple[DataFrame, ...]:
         """All rows of the keys in some files that were just written, these rows marked by `NEW`:
-        one DataFrame per subtask that has such keys, in one partition.
+        one DataFrame per subtask that has such keys, in one partition. With `all_keys`, the rows of
+        the others as well.
         """
         paths = {each.path for each in fresh}
         found = []
-        for slices, written in zip(self._subtasks, deal(fresh, self._parallelism), strict=True):
-            if written:
-                held = tuple(each.file for each in slices if each.file.path not in paths)
-                files = tuple(each.file for each in written)
-                found.append(self._rows(spark, _Reading(held, (*held, *files), self._ttl, files)))
+        dealt = enumerate(zip(self._subtasks, deal(fresh, self._parallelism), strict=True))
+        for subtask, (slices, written) in dealt:
+            held = tuple(each.file for each in slices if each.file.path not in paths)
+            files = tuple(each.file for each in written)
+            reading = _Reading(held, (*held, *files), self._ttl, files, all_keys=all_keys)
+            if files or (all_keys and held):
+                rows = self._rows(spark, reading)
+                if all_keys and any(each.partial for each in slices):
+                    rows = rows.where(self.is_owned(subtask, _GROUP_OF_KEY))
+                found.append(rows)
         return tuple(found)
 
     def read(self, spark: SparkSession, only: frozenset[str], time: int) -> tuple[DataFrame, ...]:
@@ -222,8 +235,9 @@ def _markers(schema: pa.Schema, keys: pa.Array, time: int) -> pa.RecordBatch:
 @dataclass(frozen=True)
 class _Reading:
     """What one task reads: the rows of `held` that are not dead, as all files of the subtask have
-    it. With `fresh`, its rows, and of `held` only the rows of its keys. With `since`, also not the
-    rows of forgotten keys, but the markers that files outside of `held` need.
+    it. With `fresh`, its rows, and of `held` only the rows of its keys, unless `all_keys` is set.
+    With `since`, also not the rows of forgotten keys, but the markers that files outside of `held`
+    need.
     """
 
     held: tuple[StateFile, ...]
@@ -231,6 +245,7 @@ class _Reading:
     ttl: int | None
     fresh: tuple[StateFile, ...] | None = None
     since: int | None = None
+    all_keys: bool = False
 
     @property
     def may_have_dead(self) -> bool:
@@ -255,7 +270,8 @@ def _reader(url: str, reading: _Reading) -> ArrowFunction:
         touched: pa.Array | None = None
         if reading.fresh is not None:
             fresh = [batch for file in reading.fresh for batch in _batches(url, file, None)]
-            touched = _distinct([pc.unique(batch.column(KEY)) for batch in fresh])
+            if not reading.all_keys:
+                touched = _distinct([pc.unique(batch.column(KEY)) for batch in fresh])
             for batch in fresh:
                 yield _tagged(batch.filter(pc.is_valid(batch.column(CHANGE))), new=True)
         born = _births(url, reading, touched)

@@ -17,6 +17,7 @@ from resurgence.connectors.registry import make_lookup, make_sink, make_source
 from resurgence.engine.clock_reads import refuse_clock_reads, without_clock_reads
 from resurgence.engine.kept_lookup import KeptLookup
 from resurgence.engine.key_table import KeyTable
+from resurgence.engine.operators.changelog_normaliser import ChangelogNormaliser
 from resurgence.engine.operators.updating_query import ROWS_TABLE, UpdatingQuery
 from resurgence.engine.operators.window_aggregate import PARTIALS, WindowAggregate
 from resurgence.engine.operators.windows import compile_window
@@ -33,6 +34,7 @@ from resurgence.graph.model import (
     Graph,
     LateRowsOperator,
     LookupJoinOperator,
+    NormaliseOperator,
     Operator,
     QueryOperator,
     SinkOperator,
@@ -64,6 +66,7 @@ class Pipeline:
         self.windows: dict[OperatorId, WindowAggregate] = {}
         self.tables: dict[OperatorId, TimeTable] = {}
         self.updating: dict[OperatorId, UpdatingQuery] = {}
+        self.normalisers: dict[OperatorId, ChangelogNormaliser] = {}
         self.lookups: dict[str, KeptLookup] = {
             each.name: KeptLookup(each, make_lookup(each), spark) for each in graph.lookup_tables()
         }
@@ -114,6 +117,16 @@ class Pipeline:
                 )
                 self.updating[operator.id] = query
                 shapes[operator.id] = query.shape
+            elif isinstance(operator, NormaliseOperator):
+                normaliser = ChangelogNormaliser(
+                    operator,
+                    shapes[operator.input],
+                    url=state_url,
+                    folder=paths.table(operator.id, ROWS_TABLE),
+                    parallelism=parallelism,
+                )
+                self.normalisers[operator.id] = normaliser
+                shapes[operator.id] = normaliser.shape
             elif isinstance(operator, LookupJoinOperator):
                 shapes[operator.id] = _checked_lookup_join(
                     shapes[operator.input], self.lookups[operator.table.name], operator
@@ -130,8 +143,9 @@ class Pipeline:
 
     def state_tables(self) -> dict[OperatorId, TimeTable | KeyTable]:
         """The tables of all operators that keep rows."""
-        keyed = {operator_id: query.table for operator_id, query in self.updating.items()}
-        return {**self.tables, **keyed}
+        queries = {operator_id: each.table for operator_id, each in self.updating.items()}
+        normalisers = {operator_id: each.table for operator_id, each in self.normalisers.items()}
+        return {**self.tables, **queries, **normalisers}
 
     def sink_tables(self) -> list[tuple[OperatorId, ...]]:
         """The sink operators of each table that is written."""

@@ -26,11 +26,14 @@ from resurgence.graph.explain import duration_text
 from resurgence.graph.model import (
     CHANGE,
     EVENT_TIME,
+    OPERATION,
     PLANNED_AT,
+    POSITION,
     Column,
     SourceOperator,
     WatermarkSpec,
 )
+from resurgence.sql.table_columns import computed_sql
 from resurgence.state.records import InputRange
 
 _WATERMARK = "__watermark"
@@ -152,6 +155,8 @@ def read_shape(spark: SparkSession, operator: SourceOperator) -> DataFrame:
     columns = [f"`{each.name}` {each.type}" for each in operator.read_columns]
     if operator.is_updating:
         columns.append(f"`{CHANGE}` INT")
+    if operator.keys:
+        columns += [f"`{OPERATION}` STRING", f"`{POSITION}` BIGINT"]
     rows = spark.createDataFrame([], ", ".join(columns))
     return with_planning_time(rows, 0) if reads_planning_time(operator) else rows
 
@@ -198,19 +203,9 @@ def _value(column: Column, may_be_bad: bool) -> str:
     """A column of a row. A bad record has no values to compute with."""
     if column.generated is None:
         return f"`{column.name}`"
-    value, fault = column.generated.sql, f"raise_error({_fault(column)})"
-    if column.type:
-        value, fault = (f"CAST({each} AS {column.type})" for each in (value, fault))
-    if not column.nullable:
-        value = f"coalesce({value}, {fault})"
+    value = computed_sql(column)
     value = f"IF({_GOOD}, {value}, NULL)" if may_be_bad else value
     return f"{value} AS `{column.name}`"
-
-
-def _fault(column: Column) -> str:
-    """A text of Spark SQL."""
-    name = column.name.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{name} is computed, NOT NULL, and has no value'"
 
 
 def _pin(rows: DataFrame, column: Column, value: str) -> None:

@@ -12,10 +12,12 @@ from resurgence.graph.model import (
     Graph,
     LateRowsOperator,
     LookupJoinOperator,
+    NormaliseOperator,
     Operator,
     QueryOperator,
     SinkOperator,
     SourceOperator,
+    StatefulOperator,
     UnionOperator,
     UpdatingQueryOperator,
     WindowAggregateOperator,
@@ -78,6 +80,13 @@ def _operator_lines(operator: Operator, parallelism: int) -> Iterator[str]:
         case UpdatingQueryOperator():
             yield f"{operator.id}: updating query"
             yield from _updating_lines(operator, parallelism)
+        case NormaliseOperator():
+            yield f"{operator.id}: changelog by key"
+            yield f"  input        {operator.input}"
+            yield f"  keys         {', '.join(operator.keys)}"
+            yield f"  parallelism  {_subtasks(parallelism)}, by hash of the keys"
+            yield "  state        KeyTable 'rows': the last row of each key"
+            yield "  dropped      a key, when it is deleted or the table is truncated"
         case LookupJoinOperator():
             yield f"{operator.id}: lookup join"
             yield from _lookup_lines(operator)
@@ -221,13 +230,13 @@ def _job_lines(graph: Graph) -> Iterator[str]:
     always: list[str] = []
     closing: list[str] = []
     for operator in graph.operators:
-        if not isinstance(operator, WindowAggregateOperator | UpdatingQueryOperator | SinkOperator):
+        if not isinstance(operator, StatefulOperator | SinkOperator):
             continue
         feeds = _feeds(graph, operator)
         read = ", ".join(_read(each) for each in feeds)
         if isinstance(operator, WindowAggregateOperator):
             work = "partial aggregates, one shuffle, writes state files"
-        elif isinstance(operator, UpdatingQueryOperator):
+        elif isinstance(operator, UpdatingQueryOperator | NormaliseOperator):
             work = "one shuffle, writes state files"
         else:
             work = f"{_shuffles(graph, operator)}, stages"
@@ -280,13 +289,13 @@ def _feeds(graph: Graph, operator: Operator) -> list[Operator]:
 
 
 def _has_rows(operator: Operator) -> bool:
-    return isinstance(operator, SourceOperator | WindowAggregateOperator | UpdatingQueryOperator)
+    return isinstance(operator, SourceOperator | StatefulOperator)
 
 
 def _read(operator: Operator) -> str:
     if isinstance(operator, WindowAggregateOperator):
         return f"the closed bins of {operator.id}"
-    if isinstance(operator, UpdatingQueryOperator):
+    if isinstance(operator, UpdatingQueryOperator | NormaliseOperator):
         return f"the touched keys of {operator.id}"
     return operator.id
 

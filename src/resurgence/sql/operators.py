@@ -27,6 +27,7 @@ from resurgence.graph.model import (
     LookupJoinKind,
     LookupJoinOperator,
     LookupSpec,
+    NormaliseOperator,
     Operator,
     Position,
     QueryOperator,
@@ -86,6 +87,7 @@ class Operators:
         watermark: WatermarkSpec | None,
         idle_micros: int | None = None,
         max_future_micros: int | None = None,
+        keys: tuple[str, ...] = (),
     ) -> OperatorId:
         operator_id = OperatorId(f"source-{slug(table)}")
         operator = SourceOperator(
@@ -97,6 +99,7 @@ class Operators:
             watermark=watermark,
             idle_micros=idle_micros,
             max_future_micros=max_future_micros,
+            keys=keys,
         )
         return self._add(operator)
 
@@ -188,6 +191,10 @@ class Operators:
         )
         return self._add_by_digest("updating", operator)
 
+    def normalise(self, source: OperatorId, keys: tuple[str, ...]) -> OperatorId:
+        operator = NormaliseOperator(id=_PENDING, input=source, keys=keys)
+        return self._add_by_digest("normalise", operator)
+
     def lookup_join(
         self,
         source: OperatorId,
@@ -252,7 +259,8 @@ class Operators:
         operator: StatelessOperator
         | WindowAggregateOperator
         | LateRowsOperator
-        | UpdatingQueryOperator,
+        | UpdatingQueryOperator
+        | NormaliseOperator,
     ) -> OperatorId:
         text = json.dumps(self._lineage(operator, None), sort_keys=True, ensure_ascii=False)
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -293,6 +301,8 @@ class Operators:
             definition = ["union"]
         elif isinstance(operator, LateRowsOperator):
             definition = ["late", operator.window]
+        elif isinstance(operator, NormaliseOperator):
+            definition = ["normalise", *operator.keys]
         elif isinstance(operator, ClosedQueryOperator):
             definition = [operator.sql]
         elif isinstance(operator, LookupJoinOperator):
@@ -329,8 +339,9 @@ class Operators:
         else:
             raise AssertionError(f"nothing reads the sink {operator.id}")
         read: set[str] | None = _names(definition)
-        if isinstance(operator, UnionOperator | LateRowsOperator):
-            # All columns count.
+        if isinstance(operator, UnionOperator | LateRowsOperator | NormaliseOperator):
+            # All columns count. A normaliser that starts empty inserts its rows again, so what
+            # reads it must not keep its state.
             read = None
         elif isinstance(operator, LookupJoinOperator):
             # Columns of the input go through as they are.

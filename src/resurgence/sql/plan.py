@@ -17,6 +17,7 @@ from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role
 from resurgence.graph.model import Column, Expression, Graph, Position
 from resurgence.ids import OperatorId
+from resurgence.sql.changelogs import normalised
 from resurgence.sql.clauses import drop_comments, refuse_unread, unsupported
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.foreign_windows import own_windows
@@ -240,16 +241,19 @@ class _Pipeline:
         columns = table.columns or ()
         if table.role is Role.LOOKUP:
             return looked_up(table)
-        operator = self.operators.source(
-            table.name,
-            table.connector,
-            table.options,
-            columns,
-            table.watermark,
-            table.idle_micros,
-            table.max_future_micros,
-        )
         is_updating = table.options.get("format") == UPDATING_FORMAT
+        if is_updating and table.primary_key:
+            operator = normalised(table, self.operators)
+        else:
+            operator = self.operators.source(
+                table.name,
+                table.connector,
+                table.options,
+                columns,
+                table.watermark,
+                table.idle_micros,
+                table.max_future_micros,
+            )
         event_time = table.watermark.event_time if table.watermark else None
         return Relation(
             operator,

@@ -226,6 +226,17 @@ class TableColumns:
         return column.model_copy(update={"generated": generated})
 
 
+def computed_sql(column: Column) -> str:
+    """The value of a computed column, over the columns that are read."""
+    assert column.generated is not None
+    name = column.name.replace("\\", "\\\\").replace("'", "\\'")
+    fault = f"raise_error('{name} is computed, NOT NULL, and has no value')"
+    value = column.generated.sql
+    if column.type:
+        value, fault = (f"CAST({each} AS {column.type})" for each in (value, fault))
+    return value if column.nullable else f"coalesce({value}, {fault})"
+
+
 def attributes(columns: tuple[Column, ...]) -> tuple[Attribute, ...]:
     """Declared columns as a query sees them."""
     return tuple(

@@ -121,6 +121,9 @@ class Declarations:
         self._drop_harmless(connector, role, options)
         self._check_unstructured(columns, options)
         self._check_metadata(columns, options)
+        keys = written.primary_key(columns)
+        if role is Role.SOURCE:
+            self._check_keys(columns, keys, options)
         return Table(
             name=named.name,
             role=role,
@@ -128,7 +131,7 @@ class Declarations:
             options=self._checked_options(create, connector, role, options, columns),
             columns=columns or None,
             watermark=watermark,
-            primary_key=written.primary_key(columns),
+            primary_key=keys,
             ttl_micros=ttl_micros,
             idle_micros=idle_micros,
             max_future_micros=max_future_micros,
@@ -225,6 +228,22 @@ class Declarations:
                 " that of another record",
                 f"leave the column '{named[0].name}' out",
             )
+
+    def _check_keys(
+        self, columns: tuple[Column, ...], keys: tuple[str, ...], options: dict[str, Option]
+    ) -> None:
+        """Changes by key are applied by the key as the record has it."""
+        option = options.get("format")
+        if option is None or option.value != "debezium_json":
+            return
+        for each in columns:
+            if each.name in keys and each.generated is not None:
+                message = f"column '{each.name}' is computed and cannot be in the PRIMARY KEY"
+                hint = "name columns that the records have"
+                raise self.script.error(option.node, message, hint)
+            if each.name in keys and each.type.upper().startswith("MAP"):
+                message = f"column '{each.name}' of type {each.type} cannot be in the PRIMARY KEY"
+                raise self.script.error(option.node, message, "name a column of a scalar type")
 
     def _options(self, create: exp.Create) -> dict[str, Option]:
         options: dict[str, Option] = {}

@@ -23,13 +23,13 @@ CONNECTORS = {
                 Role.SOURCE: RoleSpec(
                     {
                         "path": PATH,
-                        "format": OptionSpec(choices=("json",)),
+                        "format": OptionSpec(choices=("json", "debezium_json")),
                         "bad_data": OptionSpec(choices=("fail", "drop")),
                     },
                     metadata={"path": "STRING", "line": "BIGINT"},
                 ),
                 Role.SINK: RoleSpec(
-                    {"path": PATH, "format": OptionSpec(choices=("json",))},
+                    {"path": PATH, "format": OptionSpec(choices=("json", "debezium_json"))},
                     guarantee=Guarantee.EXACTLY_ONCE,
                 ),
             },

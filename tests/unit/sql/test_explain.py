@@ -104,6 +104,36 @@ def test_a_join_shows_what_it_keeps_and_for_how_long(compiled: Compile) -> None:
     assert "  dropped      a row, when the watermark is 1 minute beyond its event time" in text
 
 
+CUSTOMERS = """CREATE TABLE customers (id BIGINT PRIMARY KEY, name TEXT{more})
+WITH (connector = 'single_file', path = 'x', type = 'source', format = 'debezium_json');
+SELECT name, count(*) FROM customers GROUP BY name;
+"""
+
+
+def test_changes_by_key_show_what_is_kept(compiled: Compile) -> None:
+    text = explain_graph(compiled(CUSTOMERS.format(more="")), parallelism=2)
+    assert ": changelog by key\n  input        source-customers\n  keys         id\n" in text
+    assert "  state        KeyTable 'rows': the last row of each key\n" in text
+    assert ": reads source-customers, one shuffle, writes state files" in text
+    assert ": reads the touched keys of normalise-" in text
+
+
+def test_what_reads_changes_by_key_is_edited_with_their_table(compiled: Compile) -> None:
+    """A normaliser of other columns starts empty: what reads it must start empty, too."""
+
+    def ids(more: str) -> set[str]:
+        graph = compiled(CUSTOMERS.format(more=more))
+        return {
+            each.id for each in graph.operators if each.id.startswith(("normalise", "updating"))
+        }
+
+    assert len(ids("")) == 2
+    assert ids("") == ids("")
+    assert not ids("") & ids(", age INT")
+    computed = ids(", size INT GENERATED ALWAYS AS (length(name))")
+    assert {each for each in computed if each.startswith("normalise")} <= ids("")
+
+
 def test_columns_that_are_computed_or_told_show_how(compiled: Compile) -> None:
     text = explain_graph(
         compiled(

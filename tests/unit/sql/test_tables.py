@@ -33,6 +33,10 @@ def file_table(columns: str) -> str:
     )
 
 
+def changes_table(columns: str) -> str:
+    return f"{file_table(columns)[:-1]}, format = 'debezium_json')"
+
+
 @pytest.mark.parametrize(
     ("declared", "spark"),
     [
@@ -441,6 +445,18 @@ def test_a_primary_key_is_of_a_column_or_of_the_table() -> None:
         ),
         (file_table("a INT PRIMARY KEY, b INT PRIMARY KEY"), 36, "has one PRIMARY KEY", "(a, b)"),
         (file_table("a INT, PRIMARY KEY (a, c)"), 40, "there is no column 'c'", "known: a"),
+        (
+            changes_table("a INT, b INT AS (a + 1), PRIMARY KEY (b)"),
+            121,
+            "column 'b' is computed and cannot be in the PRIMARY KEY",
+            "name columns that the records have",
+        ),
+        (
+            changes_table("a MAP<STRING, STRING> PRIMARY KEY"),
+            114,
+            "column 'a' of type MAP<STRING, STRING> cannot be in the PRIMARY KEY",
+            "name a column of a scalar type",
+        ),
         (
             file_table("a INT GENERATED ALWAYS AS (c + 1) STORED"),
             44,

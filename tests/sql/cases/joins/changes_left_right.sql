@@ -4,7 +4,7 @@
 -- undeclared
 CREATE TABLE orders (at TIMESTAMP, id BIGINT, customer BIGINT, amount BIGINT) WITH (
     connector = 'single_file', path = '$input/orders.json', format = 'json', type = 'source');
-CREATE TABLE stock (id BIGINT PRIMARY KEY, kind TEXT, amount BIGINT, at TIMESTAMP) WITH (
+CREATE TABLE stock (id BIGINT, kind TEXT, amount BIGINT, at TIMESTAMP) WITH (
     connector = 'single_file', path = '$input/stock.json', format = 'debezium_json', type = 'source');
 CREATE TABLE lefts WITH (
     connector = 'single_file', path = '$output/lefts.changes', format = 'debezium_json', type = 'sink');

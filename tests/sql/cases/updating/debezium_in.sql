@@ -2,7 +2,7 @@
 -- input: stock
 -- undeclared
 -- sink: changelog
-CREATE TABLE stock (id BIGINT PRIMARY KEY, kind TEXT, amount BIGINT, at TIMESTAMP) WITH (
+CREATE TABLE stock (id BIGINT, kind TEXT, amount BIGINT, at TIMESTAMP) WITH (
     connector = 'single_file', path = '$input/stock.json', format = 'debezium_json', type = 'source');
 INSERT INTO output SELECT id, kind, amount FROM stock;
 

@@ -1,0 +1,245 @@
+"""Turns changes by key into a changelog: whole rows, and for each one that is replaced or deleted the
+row that was there before.
+
+A record of such a source upserts a row, deletes one by its key, or truncates the table. An upsert
+may lack values that the database did not send; they stay as they were.
+
+State is one KeyTable `rows`. The records of a key in one epoch are folded into one row, by their
+position in the input; it says what the epoch did to the key. The rows of a key in several epochs
+fold in the same way, by epoch, and so do those that a compaction merges. Compaction therefore merges
+only files that follow each other in time; then one row per key is left, and none of a deleted key
+once all files are merged.
+
+An epoch writes its folded rows, one Spark job with one shuffle. Then each subtask reads the rows of
+the keys that were touched and folds them twice, without the epoch's row and with it. The changes are
+the difference. A truncate ends the life of all files before it: the epoch is folded again from the
+records after the truncate, and all keys are compared.
+
+Within one epoch, changes are net: a key gives at most one retraction and one insertion.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, StructField
+
+from resurgence.connectors.debezium_types import unavailable_sql
+from resurgence.engine.exact_rows import ExactRows, quoted
+from resurgence.engine.key_table import KEY, NEW, TIME, KeyTable
+from resurgence.engine.observed import observed
+from resurgence.graph.model import CHANGE, OPERATION, POSITION, NormaliseOperator
+from resurgence.ids import Epoch
+from resurgence.state.records import StateFile
+
+RESET = "__reset"
+"""The column that says whether a row also stands for an older delete: values from before do not
+count.
+"""
+
+_LAST, _RESET_AT = "__last", "__reset_at"
+_BEFORE, _AFTER = "__before", "__after"
+_ITEM = "__item"
+
+
+class ChangelogNormaliser:
+    """The operator compiled against the columns of its source."""
+
+    def __init__(
+        self,
+        operator: NormaliseOperator,
+        rows: DataFrame,
+        *,
+        url: str,
+        folder: str,
+        parallelism: int,
+    ) -> None:
+        """`rows` has the columns of the source, and no rows."""
+        self._spark: SparkSession = rows.sparkSession
+        self._keys = [quoted(each) for each in operator.keys]
+        self._columns = [each for each in rows.schema if each.name not in (OPERATION, POSITION)]
+        self._parallelism = parallelism
+        self._kept: DataFrame | None = None
+        self.table = KeyTable(
+            url=url,
+            folder=folder,
+            columns=(*self._columns, StructField(RESET, BooleanType())),
+            parallelism=parallelism,
+        )
+        nothing = self._spark.createDataFrame([], self.table.schema)
+        self.shape = self._changes(nothing.selectExpr("*", f"false AS {NEW}"))
+        """The changes that it gives, without rows: the columns of the source and `CHANGE`."""
+
+    # ---------------------------------------------------------------- append
+
+    def delta(self, rows: DataFrame, epoch: Epoch, after: int | None = None) -> DataFrame:
+        """What an epoch does to each key, as the table keeps it. With `after`, only the records
+        behind that position.
+        """
+        condition = f"{OPERATION} <> 'truncate'"
+        if after is not None:
+            condition += f" AND {POSITION} > {after}L"
+        keys = ", ".join(self._keys)
+        keyed = rows.where(condition).selectExpr(
+            f"shiftrightunsigned(xxhash64({keys}), 2) AS {KEY}",
+            *(quoted(each.name) for each in self._columns),
+            f"false AS {RESET}",
+            f"IF({OPERATION} = 'delete', -1L, 1L) AS {CHANGE}",
+            f"{POSITION} AS {TIME}",
+        )
+        folded = self._folded(self.table.shuffled(keyed))
+        return self.table.gathered(folded.withColumn(TIME, F.lit(epoch).cast("bigint")))
+
+    def inserted(self, rows: DataFrame) -> DataFrame:
+        """The rows that records bring, as if nothing had been there before."""
+        names = (quoted(each.name) for each in self._columns)
+        return rows.where(f"{OPERATION} = 'upsert'").selectExpr(*names, f"1 AS {CHANGE}")
+
+    def append(self, files: tuple[StateFile, ...], *, truncated: bool) -> DataFrame | None:
+        """Make an epoch's rows part of the state; gives the changes. They can be asked for until
+        `release`. None: nothing changes.
+        """
+        held = frozenset(each.path for each in self.table.files)
+        subtasks = self.table.read_touched(self._spark, files, all_keys=truncated)
+        if truncated:
+            self.table.exchange(held, files)
+        else:
+            self.table.append(files)
+        changes = [self._changes(each, from_new=truncated) for each in subtasks]
+        if not changes:
+            return None
+        self._kept = functools.reduce(DataFrame.unionAll, changes).persist()
+        return self._kept
+
+    def release(self) -> None:
+        """Let go of the last changes."""
+        if self._kept is not None:
+            self._kept.unpersist()
+            self._kept = None
+
+    # ---------------------------------------------------------------- fold
+
+    def _folded(self, rows: DataFrame) -> DataFrame:
+        """The rows of each key as one, in the order of `TIME`."""
+        folded = rows.groupBy(KEY, *self._keys).agg(*self._aggregates("", "true"))
+        return folded.selectExpr(
+            KEY,
+            *self._values(""),
+            f"`{_RESET_AT}` IS NOT NULL AS {RESET}",
+            f"`{_LAST}`.{CHANGE} AS {CHANGE}",
+            f"`{_LAST}`.{TIME} AS {TIME}",
+        )
+
+    def _aggregates(self, prefix: str, only: str) -> list[Column]:
+        """One pass over the rows of a key: the last one, the time of the last reset, and of each
+        column that may lack its value the last value there is.
+        """
+        names = [each.name for each in self._columns]
+        last = ", ".join(map(quoted, [*names, CHANGE, TIME]))
+        calls = [
+            f"max_by(struct({last}), {TIME}) FILTER (WHERE {only}) AS `{prefix}{_LAST}`",
+            f"max({TIME}) FILTER (WHERE {only} AND ({RESET} OR {CHANGE} < 0))"
+            f" AS `{prefix}{_RESET_AT}`",
+        ]
+        for number, each in enumerate(self._columns):
+            missing = unavailable_sql(quoted(each.name), each.dataType)
+            if missing is not None:
+                known = f"{only} AND {CHANGE} > 0 AND NOT coalesce({missing}, false)"
+                calls.append(
+                    f"max_by(struct({TIME} AS at, {quoted(each.name)} AS value), {TIME})"
+                    f" FILTER (WHERE {known}) AS `{prefix}{number}`"
+                )
+        return [F.expr(each) for each in calls]
+
+    def _values(self, prefix: str) -> list[str]:
+        """The columns of the folded row. A value is taken from an older row only if no reset stands
+        between. If there is none at all, what the source sent in its place is shown.
+        """
+        values = []
+        for number, each in enumerate(self._columns):
+            name = quoted(each.name)
+            value = f"`{prefix}{_LAST}`.{name}"
+            if unavailable_sql(value, each.dataType) is not None:
+                known = f"`{prefix}{number}`"
+                is_valid = f"{known}.at >= coalesce(`{prefix}{_RESET_AT}`, {known}.at)"
+                value = f"IF({is_valid}, {known}.value, {value})"
+            values.append(f"{value} AS {name}")
+        return values
+
+    # ---------------------------------------------------------------- changes
+
+    def _changes(self, rows: DataFrame, *, from_new: bool = False) -> DataFrame:
+        """The difference between the rows of each key without the new one and with it. `from_new`:
+        what is not new does not count afterwards.
+        """
+        sides = {_BEFORE: f"NOT {NEW}", _AFTER: NEW if from_new else "true"}
+        calls = [call for side, only in sides.items() for call in self._aggregates(side, only)]
+        pairs = rows.groupBy(KEY, *self._keys).agg(*calls)
+        pairs = pairs.selectExpr(*(self._row(side) for side in sides))
+        kind = pairs.schema[_AFTER].dataType
+        # Compared in a form in which no two rows are equal that are not the same.
+        copies = [StructField(f"{side}_form", kind) for side in sides]
+        changed = (
+            pairs.selectExpr(*sides, *(f"{side} AS {side}_form" for side in sides))
+            .selectExpr(*sides, *ExactRows(copies).forms)
+            .where(f"NOT ({_BEFORE}_form <=> {_AFTER}_form)")
+        )
+        gone = f"named_struct('row', {_BEFORE}, 'change', -1)"
+        come = f"named_struct('row', {_AFTER}, 'change', 1)"
+        return changed.selectExpr(
+            f"explode(filter(array({gone}, {come}), item -> item.row IS NOT NULL)) AS {_ITEM}"
+        ).selectExpr(
+            *(f"{_ITEM}.row.{quoted(each.name)} AS {quoted(each.name)}" for each in self._columns),
+            f"{_ITEM}.change AS {CHANGE}",
+        )
+
+    def _row(self, side: str) -> str:
+        """One side of the difference: a struct of the columns, null where there is no row."""
+        values = ", ".join(self._values(side))
+        return f"IF(`{side}{_LAST}`.{CHANGE} > 0, struct({values}), NULL) AS {side}"
+
+    # ---------------------------------------------------------------- compaction
+
+    def mergeable(self) -> frozenset[str]:
+        """The files worth merging, as paths: the newest ones, up to the oldest that is no larger
+        than all newer ones together. What is left is older in every row.
+        """
+        newest = sorted(self.table.files, key=lambda each: each.time_end, reverse=True)
+        chosen, size = 0, 0
+        for number, each in enumerate(newest):
+            if size and each.bytes * self._parallelism <= size:
+                chosen = number + 1
+            size += each.bytes
+        if not chosen:
+            return frozenset()
+        start = min(each.time_start for each in newest[:chosen])
+        while any(each.time_start < start <= each.time_end for each in newest):
+            start = min(each.time_start for each in newest if each.time_end >= start)
+        return frozenset(each.path for each in newest if each.time_end >= start)
+
+    def merged(self, replaced: frozenset[str]) -> DataFrame:
+        """The rows of some files, one per key, to be written in their place."""
+        is_whole = replaced >= {each.path for each in self.table.files}
+        parts: Sequence[DataFrame] = self.table.read(self._spark, replaced, 0)
+        merged = [self._folded(each.drop(NEW)) for each in parts]
+        if is_whole:
+            merged = [each.where(f"{CHANGE} > 0") for each in merged]
+        return functools.reduce(
+            DataFrame.unionAll, (each.sortWithinPartitions(KEY) for each in merged)
+        )
+
+
+def truncation(rows: DataFrame) -> tuple[DataFrame, Observation]:
+    """Rows of the source, observed: the position of the last truncate among them."""
+    observation = Observation()
+    last = F.expr(f"max(IF({OPERATION} = 'truncate', {POSITION}, NULL)) AS truncated_at")
+    return rows.observe(observation, last), observation
+
+
+def truncated_at(observation: Observation) -> int | None:
+    """What was observed, once a Spark job has read the rows."""
+    found = observed(observation).get("truncated_at")
+    return None if found is None else int(found)
