@@ -13,10 +13,11 @@ from pyspark.sql import SparkSession
 
 from resurgence.cli.rollback import roll_back
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.errors import ResurgenceError, SinkConflict
+from resurgence.errors import ResurgenceError, Retired, SinkConflict
 from resurgence.ids import Epoch, JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend
+from resurgence.state.load_plan import LoadPlan
 from tests.engine.harness import Job, Leg, read_lines, sink_table, source_table, write_lines
 
 FIRST, GROWN = 100, 200
@@ -135,6 +136,26 @@ def test_an_epoch_on_record_is_replayed_over_its_input_and_not_refused(
     copied.job.settings = {}
     (tmp_path / "state/job/epochs/0000000003/manifest-0.json").unlink()
     assert copied.job.open(Leg(15)).epoch == 2
+    copied.job.run([Leg(15)])
+    assert copied.output() == list(range(FIRST))
+
+
+def test_a_generation_that_was_overtaken_while_it_started_is_retired_and_not_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied = Copied(spark, tmp_path, "single_file")
+    copied.advance(1, 10)
+    plan = StateBackend.prepare_checkpoint_load
+
+    def overtaken(*given: object, **named: object) -> LoadPlan:
+        planned = plan(*given, **named)  # type: ignore[arg-type]
+        monkeypatch.undo()
+        copied.advance(2, 10)
+        return planned
+
+    monkeypatch.setattr(StateBackend, "prepare_checkpoint_load", overtaken)
+    with pytest.raises(Retired):
+        copied.job.open(Leg(10))
     copied.job.run([Leg(15)])
     assert copied.output() == list(range(FIRST))
 

@@ -129,7 +129,11 @@ class Process:
         claim = self._backend.claim_generation(NOW)
         plan = self._backend.prepare_checkpoint_load(claim, 1)
         held = self._sink.recall(plan.job, recorded_inputs(plan).keys())
-        require_agreement("out", plan, held)
+        try:
+            require_agreement("out", plan, held)
+        except SinkConflict:
+            self._backend.require_newest(claim.generation)
+            raise
         self._retention = Retention(self._backend, KEEP, claim.generation)
         total, position = 0, 0
         if plan.manifest is not None:

@@ -22,7 +22,7 @@ from resurgence.engine.pipeline import Pipeline
 from resurgence.engine.planning_time import instant, micros, planned_micros
 from resurgence.engine.profile import EpochProfile
 from resurgence.engine.sink_agreement import recorded_inputs, require_agreement
-from resurgence.errors import IncompatibleState, ResurgenceError
+from resurgence.errors import IncompatibleState, ResurgenceError, SinkConflict
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.edits import Fate, require_kept, restore_fates
@@ -162,7 +162,13 @@ class Engine:
         known = recorded_inputs(self._plan)
         for operator in self._graph.sinks():
             held = self._pipeline.sinks[operator.id].recall(self._plan.job, known.keys())
-            require_agreement(operator.table, self._plan, held)
+            try:
+                require_agreement(operator.table, self._plan, held)
+            except SinkConflict:
+                # A newer generation may have committed since the load was planned: then this one
+                # is fenced out, and the state is as new as the sink.
+                self._backend.require_newest(self._plan.generation)
+                raise
 
     def _retract(self) -> None:
         """Take back the output of epochs that were rolled back, as long as nothing follows on
