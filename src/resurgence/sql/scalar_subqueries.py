@@ -16,7 +16,7 @@ from resurgence.errors import SqlError
 from resurgence.graph.model import EVENT_TIME
 from resurgence.sql.clauses import refuse_unread
 from resurgence.sql.correlation import Correlated, Correlation, Rows
-from resurgence.sql.dialect import to_spark
+from resurgence.sql.dialect import PlanningTime, to_spark
 from resurgence.sql.expressions import Expressions
 from resurgence.sql.grouping import calls, is_aggregated
 from resurgence.sql.joins import Joins, apart, conjuncts, is_same_window, renamed
@@ -99,7 +99,12 @@ class ScalarSubqueries:
         refuse_unread(query, _READ, self.expressions.script, "in a scalar subquery")
         if len(query.expressions) != 1 or query.is_star:
             raise self._error(node, "a scalar subquery selects one column", "name that column")
-        return Correlation(self.expressions, self.rows).parts(query)
+        parts = Correlation(self.expressions, self.rows).parts(query)
+        for part in (*parts.values, *parts.shared):
+            if clock := part.find(PlanningTime):
+                message = "the planning time, as in now(), is not supported in a scalar subquery"
+                raise self._error(clock, message, "compute it as a column in a subquery of FROM")
+        return parts
 
     def _value(self, parts: Correlated) -> exp.Expr:
         """What the subquery selects, with the aggregates in it marked as being in their place."""

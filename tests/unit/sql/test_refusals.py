@@ -221,6 +221,12 @@ def test_unknown_names_are_refused_with_a_suggestion(
             "first() cannot stand in a scalar subquery",
         ),
         (
+            f"SELECT (SELECT max(n) FROM (SELECT window, count(*) AS n {HOURLY}) i"
+            f" WHERE i.window = o.window AND o.window.end < now()) FROM (SELECT window {HOURLY}) o",
+            152,
+            "now(), is not supported in a scalar subquery",
+        ),
+        (
             "SELECT (SELECT a FROM plain ORDER BY a) FROM rides",
             29,
             "ORDER BY is not supported in a scalar subquery",
