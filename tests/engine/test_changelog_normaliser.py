@@ -16,7 +16,11 @@ from pyspark.sql import SparkSession
 
 from resurgence.connectors.debezium_types import PLACEHOLDER
 from resurgence.engine.epoch import Engine
+from resurgence.engine.operators.changelog_normaliser import ChangelogNormaliser
 from resurgence.errors import BadRecord
+from resurgence.graph.model import OPERATION, POSITION, NormaliseOperator
+from resurgence.ids import Epoch, OperatorId
+from resurgence.state.records import StateFile
 from resurgence.testing.faults import FaultPoint
 from tests.engine.harness import Job, Leg, random_legs, write_lines
 from tests.sql.changelog import merge
@@ -299,3 +303,41 @@ def test_without_a_key_such_events_are_bad_records(spark: SparkSession, tmp_path
         Job(spark, tmp_path, sql).run()
     assert "declare a PRIMARY KEY" in caught.value.hint
     assert not (tmp_path / "copies.changes").exists()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "merged"),
+    [
+        ([], 0),
+        ([10], 0),
+        ([10, 10], 2),
+        ([900, 10, 10], 2),
+        ([900, 1, 50, 10, 10], 4),
+        ([20, 900, 30, 10, 20, 1], 6),
+        ([20, 500, 300, 200, 1], 5),
+    ],
+)
+def test_only_files_that_follow_each_other_are_merged(
+    spark: SparkSession, sizes: list[int], merged: int
+) -> None:
+    """A value that an older file lacks may be in the one between."""
+    rows = spark.createDataFrame([], f"id BIGINT, {OPERATION} STRING, {POSITION} BIGINT")
+    operator = NormaliseOperator(
+        id=OperatorId("normalise-1"), input=OperatorId("source-items"), keys=("id",)
+    )
+    normaliser = ChangelogNormaliser(operator, rows, url="file:///x", folder="x", parallelism=1)
+    files = tuple(
+        StateFile(
+            path=str(epoch),
+            subtask=0,
+            epoch=Epoch(epoch),
+            rows=1,
+            bytes=size,
+            key_groups=1,
+            time_start=epoch,
+            time_end=epoch,
+        )
+        for epoch, size in enumerate(sizes, start=1)
+    )
+    normaliser.table.append(files)
+    assert normaliser.mergeable() == {each.path for each in files[len(files) - merged :]}
