@@ -17,8 +17,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from resurgence.engine import class_archive, java, jvm
+from resurgence.engine import class_archive, java, jvm, temporary_files
 from resurgence.engine.session import session_conf, with_retries
+from resurgence.engine.temporary_files import sweep_temporary_directories
 from resurgence.errors import ConfigError, ResurgenceError
 
 JAVA_8 = 'java version "1.8.0_402"'
@@ -172,24 +173,31 @@ def test_what_a_killed_jvm_left_is_deleted_by_a_later_start(
 ) -> None:
     """And what another one still works in is not."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(jvm, "_DIRECTORY_SETTLED", timedelta(seconds=-1))
     with _start_program(tmp_path, "wait") as program:
         assert program.stdout is not None
         started = json.loads(program.stdout.readline())
         directory = Path(started["directory"])
         assert directory.parent == tmp_path
-        jvm.delete_left_directories()
+        sweep_temporary_directories()
         assert any(directory.iterdir())
         program.send_signal(signal.SIGSTOP)
         os.kill(started["jvm"], signal.SIGKILL)
         program.send_signal(signal.SIGKILL)
     assert directory.exists()
-    monkeypatch.setattr(jvm, "_DIRECTORY_SETTLED", timedelta(minutes=1))
-    jvm.delete_left_directories()
-    assert directory.exists()
-    os.utime(directory, (0, 0))
-    jvm.delete_left_directories()
+    sweep_temporary_directories()
     assert not directory.exists()
+
+
+def test_a_directory_that_is_being_made_is_not_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    unlocked = Path(tempfile.mkdtemp(prefix=temporary_files._NOT_YET_LOCKED))
+    sweep_temporary_directories()
+    assert unlocked.exists()
+    os.utime(unlocked, (0, 0))
+    sweep_temporary_directories()
+    assert not unlocked.exists()
 
 
 def test_a_session_prints_nothing_and_leaves_nothing(tmp_path: Path) -> None:
@@ -268,20 +276,78 @@ def test_an_archive_that_kills_the_jvm_is_deleted(
     assert not archive.exists()
 
 
-def test_an_archive_is_built_once_and_not_again_within_the_hour(
+def test_a_build_that_failed_is_not_tried_again_within_the_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(subprocess, "Popen", lambda command, **_: started.append(command))
     archive = tmp_path / "resurgence" / "classes-0.jsa"
     class_archive.build_archive_in_background(archive)
+    assert started[0][-2:] == ["--build-archive", str(archive)]
+    class_archive.failure_log(archive).touch()
     class_archive.build_archive_in_background(archive)
     assert len(started) == 1
-    assert started[0][-2:] == ["--build-archive", str(archive)]
-    two_hours_ago = time.time() - 7200
-    os.utime(archive.with_suffix(".log"), (two_hours_ago, two_hours_ago))
+    os.utime(class_archive.failure_log(archive), (0, 0))
     class_archive.build_archive_in_background(archive)
     assert len(started) == 2
+
+
+def test_a_failed_build_leaves_its_log_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_directory: Path, log_file: Path) -> Path:
+        log_file.write_text("half a class\n")
+        raise OSError("no room")
+
+    monkeypatch.setattr(class_archive, "_archived_classes", fail)
+    archive = tmp_path / "classes-0.jsa"
+    (tmp_path / "building-by-one-that-was-killed").mkdir()
+    assert not class_archive.build_archive(archive)
+    (log_file,) = tmp_path.iterdir()
+    assert log_file == class_archive.failure_log(archive)
+    assert log_file.read_text().startswith("half a class")
+    assert "no room" in log_file.read_text()
+
+
+def test_only_one_process_builds_and_one_that_was_killed_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "classes-0.jsa"
+    program = (
+        "import sys, time; from pathlib import Path; from resurgence.engine import class_archive\n"
+        "class_archive._build = lambda *_: (print('building', flush=True), time.sleep(60))\n"
+        "class_archive.build_archive(Path(sys.argv[1]))"
+    )
+    monkeypatch.setattr(class_archive, "_LOOKED_WITHIN", timedelta(0))
+    built: list[Path] = []
+    monkeypatch.setattr(class_archive, "_build", lambda archive, _: built.append(archive))
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(archive)],
+        env=os.environ | {"PYTHONPATH": str(Path(jvm.__file__).parents[2])},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as builder:
+        assert builder.stdout is not None
+        assert builder.stdout.readline() == "building\n"
+        assert class_archive.is_being_built(archive)
+        class_archive.build_archive(archive)
+        assert not built
+        builder.kill()
+    assert not class_archive.is_being_built(archive)
+    class_archive.build_archive(archive)
+    assert built == [archive]
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_process_that_builds_survives_the_group_of_the_worker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(class_archive, "_BUILDERS", [])
+    class_archive.build_archive_in_background(tmp_path / "classes-0.jsa")
+    (builder,) = class_archive._BUILDERS
+    assert os.getsid(builder.pid) == builder.pid
+    os.killpg(builder.pid, signal.SIGKILL)
+    builder.wait(10)
 
 
 def test_a_cache_that_cannot_be_written_disturbs_nothing(tmp_path: Path) -> None:
@@ -293,7 +359,6 @@ def test_a_cache_that_cannot_be_written_disturbs_nothing(tmp_path: Path) -> None
 def test_a_built_archive_is_used(tmp_path: Path) -> None:
     archive = tmp_path / "classes-0.jsa"
     command = [sys.executable, "-m", class_archive.__name__, "--build-archive", str(archive)]
-    archive.with_suffix(".log").touch()
     subprocess.run(
         command, check=True, env=os.environ | {"PYTHONPATH": str(Path(jvm.__file__).parents[2])}
     )

@@ -12,6 +12,7 @@ from resurgence import __version__
 from resurgence.cli import (
     checkpoints,
     console,
+    doctor,
     following,
     job_views,
     jobs,
@@ -159,6 +160,7 @@ app.add_typer(checkpoints.commands, name="checkpoints")
 app.add_typer(state_tables.commands, name="state")
 app.command("ledger")(ledger.ledger_command)
 app.command("rollback")(rollback_command)
+app.command("doctor")(doctor.doctor_command)
 app.command("serve")(serve.serve_command)
 app.add_typer(keys.commands, name="keys")
 app.command("create")(jobs.create_command)

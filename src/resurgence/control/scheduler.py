@@ -17,11 +17,13 @@ from datetime import timedelta
 from pathlib import Path
 
 from resurgence.control.background import in_thread
+from resurgence.engine.temporary_files import sweep_temporary_directories
 from resurgence.errors import ResurgenceError
 from resurgence.ids import Generation, WorkerId
 from resurgence.worker.process import LOG_VARIABLE, SPARK_VARIABLE, TOKEN_VARIABLE
 
 _TEAR_DOWN = timedelta(seconds=1)
+_SWEEP_WITHIN = timedelta(seconds=5)
 _LOOK = timedelta(milliseconds=200)
 
 Exited = Callable[[WorkerId, int | None], Awaitable[None]]
@@ -51,6 +53,8 @@ class WorkerProcess:
 
     swept = False
     """It has ended, and nothing of its group is left."""
+    torn_down = False
+    """It was told to end, by force."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -62,6 +66,7 @@ class WorkerProcess:
 
     async def tear_down(self) -> None:
         """Kill the whole group and wait until it is gone. The dead are not waited for."""
+        self.torn_down = True
         self.sweep()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TEAR_DOWN.total_seconds()):
@@ -140,7 +145,7 @@ class ProcessScheduler:
     """Starts workers and watches them."""
 
     def __init__(self) -> None:
-        self._watchers: set[asyncio.Task[None]] = set()
+        self._watchers: dict[asyncio.Task[None], WorkerProcess] = {}
 
     async def start(self, order: WorkerOrder, exited: Exited) -> WorkerProcess:
         """Start a worker; `exited` is called at once when its process ends."""
@@ -188,7 +193,17 @@ class ProcessScheduler:
             process.sweep()
             process.swept = True
             await exited(worker, status)
+            # Its JVM would do so when it ends by itself, but has been killed with the group.
+            await in_thread(sweep_temporary_directories)
 
         watcher = asyncio.create_task(run())
-        self._watchers.add(watcher)
-        watcher.add_done_callback(self._watchers.discard)
+        self._watchers[watcher] = process
+        watcher.add_done_callback(self._watchers.pop)
+
+    async def close(self) -> None:
+        """Wait a moment for workers that were ended to be gone, with all their files: a busy machine
+        needs longer for that than a tear-down waits.
+        """
+        ended = [watcher for watcher, process in self._watchers.items() if process.torn_down]
+        if ended:
+            await asyncio.wait(ended, timeout=_SWEEP_WITHIN.total_seconds())

@@ -126,6 +126,7 @@ class Workforce:
         for hand in list(self._bench):
             await self.end(hand)
         await self.channel.close()
+        await self.scheduler.close()
         self.listening.close()
 
     # ---------------------------------------------------------------- for a job

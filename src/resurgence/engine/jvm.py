@@ -2,8 +2,8 @@
 
 Two shell scripts and a launcher JVM stand between PySpark and the JVM it wants. This module starts
 that JVM directly and keeps one end of its standard input: the JVM exits when that pipe closes, so
-it cannot outlive the process that started it, not even after SIGKILL. Its files are in a directory
-that is locked by that process; where both were killed, a later start deletes it.
+it cannot outlive the process that started it, not even after SIGKILL. All its files are in a temporary
+directory of that process's own.
 
 What a session is configured to do is the business of `session`.
 """
@@ -11,12 +11,9 @@ What a session is configured to do is the business of `session`.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
 import struct
 import subprocess
-import tempfile
 import threading
 import time
 import uuid
@@ -26,8 +23,9 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from resurgence.engine.class_archive import age, archive_path, build_archive_in_background
+from resurgence.engine.class_archive import archive_path, build_archive_in_background
 from resurgence.engine.java import JAVA_OPTIONS, QUIET, Java, class_path, find_java, spark_home
+from resurgence.engine.temporary_files import TemporaryDirectory, sweep_temporary_directories
 from resurgence.errors import ResurgenceError
 
 _LOGGING = """\
@@ -44,9 +42,7 @@ logger.conf.name = org.apache.spark.SparkConf
 logger.conf.level = error
 """
 
-_DIRECTORY = "resurgence-spark-"
-_DIRECTORY_SETTLED = timedelta(minutes=1)
-"""A directory is locked by then, if it ever is."""
+START_WITHIN = timedelta(seconds=60)
 _LONGEST_SOCKET_PATH = 103
 
 
@@ -62,12 +58,15 @@ class JvmProcess:
     """A running JVM and the directory of its own that it works in."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], directory: Path, lock: int, gateway: Gateway
+        self, process: subprocess.Popen[bytes], directory: TemporaryDirectory, gateway: Gateway
     ) -> None:
         self._process = process
-        self._lock: int | None = lock
-        self.directory = directory
+        self._directory = directory
         self.gateway = gateway
+
+    @property
+    def directory(self) -> Path:
+        return self._directory.path
 
     @property
     def pid(self) -> int:
@@ -86,9 +85,7 @@ class JvmProcess:
     def close(self, patience: timedelta = timedelta(seconds=10)) -> None:
         """Ends the JVM: asks it to exit, kills it when it does not. Calling again does nothing."""
         _end(self._process, patience)
-        if self._lock is not None:
-            _delete(self.directory, self._lock)
-            self._lock = None
+        self._directory.delete()
 
 
 def start_jvm(
@@ -98,7 +95,7 @@ def start_jvm(
     log_file: Path,
     class_data_archive: bool = True,
     java_options: Sequence[str] = (),
-    deadline: timedelta = timedelta(seconds=60),
+    deadline: timedelta = START_WITHIN,
 ) -> JvmProcess:
     """Starts a JVM that waits for PySpark to connect. All that it prints goes to the end of
     `log_file`.
@@ -137,16 +134,13 @@ def _start(
     deadline: timedelta,
 ) -> JvmProcess:
     give_up_at = time.monotonic() + deadline.total_seconds()
-    directory = Path(tempfile.mkdtemp(prefix=_DIRECTORY))
-    lock = os.open(directory, os.O_RDONLY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    own = TemporaryDirectory()
+    directory = own.path
     connection_file = directory / "connection"
     logging_file = directory / "log4j2.properties"
     logging_file.write_text(_LOGGING)
     properties_file = directory / "spark.properties"
-    properties_file.write_text(
-        properties_text(_own_places(directory) | dict(conf)), encoding="utf-8"
-    )
+    properties_file.write_text(properties_text(_with_own_places(conf, directory)), encoding="utf-8")
     command = [
         java.executable,
         f"-Xmx{memory}",
@@ -155,6 +149,9 @@ def _start(
         # Spark's classes need about so much; Java would begin with less, and collect all of its
         # memory each time that it wants more.
         "-XX:MetaspaceSize=256m",
+        # Statistics for other processes, in a place of the machine that cannot be changed.
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={directory}",
         *JAVA_OPTIONS,
         *java_options,
         *QUIET,
@@ -169,6 +166,7 @@ def _start(
     environment = os.environ | {
         "SPARK_HOME": str(spark_home()),
         "SPARK_CONNECT_MODE": "0",
+        "TMPDIR": str(directory),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file),
     }
     log_file.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +183,7 @@ def _start(
         if gateway is None:
             exit_code = process.poll()
             _end(process, patience=timedelta(0))
-            _delete(directory, lock)
+            own.delete()
     if gateway is None:
         what = (
             f"was not ready in {deadline.total_seconds():g} s"
@@ -199,28 +197,9 @@ def _start(
     for read_once in (connection_file, properties_file, logging_file):
         read_once.unlink()
     # What was left may be large, and nobody waits for it.
-    threading.Thread(target=delete_left_directories, daemon=True).start()
-    return JvmProcess(process, directory, lock, gateway)
-
-
-def _delete(directory: Path, lock: int) -> None:
-    shutil.rmtree(directory, ignore_errors=True)
-    os.close(lock)
-
-
-def delete_left_directories() -> None:
-    """Deletes the directories whose JVM was killed, and the process above it: their lock is gone
-    with that.
-    """
-    for directory in Path(tempfile.gettempdir()).glob(f"{_DIRECTORY}*"):
-        with contextlib.suppress(OSError):
-            if age(directory) > _DIRECTORY_SETTLED:
-                lock = os.open(directory, os.O_RDONLY)
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(directory, ignore_errors=True)
-                finally:
-                    os.close(lock)
+    swept = (directory.parent,)
+    threading.Thread(target=sweep_temporary_directories, args=swept, daemon=True).start()
+    return JvmProcess(process, own, gateway)
 
 
 def _wait_for_gateway(
@@ -255,15 +234,19 @@ def _tail(log_file: Path, start: int, limit: int = 2000) -> str:
         return log.read().decode(errors="replace").strip()
 
 
-def _own_places(directory: Path) -> dict[str, str]:
-    places = {
+def _with_own_places(conf: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """The settings, with places in the directory for what would lie elsewhere."""
+    sockets = "spark.python.unix.domain.socket"
+    own = {
         "spark.local.dir": str(directory),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
     if len(str(directory)) + len(f"/.{uuid.uuid4()}.sock") <= _LONGEST_SOCKET_PATH:
-        # Spark leaves its sockets behind, by default in the machine's temporary directory.
-        places["spark.python.unix.domain.socket.dir"] = str(directory)
-    return places
+        own[f"{sockets}.dir"] = str(directory)
+    placed = own | dict(conf)
+    if f"{sockets}.dir" not in placed:
+        placed[f"{sockets}.enabled"] = "false"
+    return placed
 
 
 def properties_text(properties: Mapping[str, str]) -> str:

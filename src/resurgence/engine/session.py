@@ -18,7 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resurgence.engine.jvm import JvmProcess, start_jvm
+from resurgence.engine.jvm import START_WITHIN, JvmProcess, start_jvm
 from resurgence.errors import ConfigError, ResurgenceError
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def start_session(
     log_file: Path,
     class_data_archive: bool = True,
     java_options: Sequence[str] = (),
+    deadline: timedelta = START_WITHIN,
 ) -> tuple[SparkSession, JvmProcess]:
     """Starts Spark under this process, which may have one session at a time.
 
@@ -95,6 +96,7 @@ def start_session(
         shuffle_partitions=shuffle_partitions,
         class_data_archive=class_data_archive,
         java_options=java_options,
+        deadline=deadline,
     )
     return attach(jvm), jvm
 
@@ -109,6 +111,7 @@ def launch(
     shuffle_partitions: int = 2,
     class_data_archive: bool = True,
     java_options: Sequence[str] = (),
+    deadline: timedelta = START_WITHIN,
 ) -> JvmProcess:
     """The first half of a start: the JVM, with all settings of the session to come. How many
     partitions a shuffle has can be set later.
@@ -123,6 +126,7 @@ def launch(
         log_file=log_file,
         class_data_archive=class_data_archive,
         java_options=java_options,
+        deadline=deadline,
     )
 
 
@@ -207,8 +211,8 @@ def _load_parser() -> None:
         parser.parsePlan("SELECT a, count(*) AS n FROM t JOIN u ON a = b WHERE c > 1 GROUP BY a")
 
 
-def run_typical_job(log_file: Path, java_options: Sequence[str]) -> None:
-    """Uses what nearly every epoch uses, for the archive of classes."""
+def run_typical_job(log_file: Path, java_options: Sequence[str], deadline: timedelta) -> None:
+    """Uses what nearly every epoch uses, for the archive of classes. `deadline` is for the start."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -221,6 +225,7 @@ def run_typical_job(log_file: Path, java_options: Sequence[str]) -> None:
         log_file=log_file,
         class_data_archive=False,
         java_options=java_options,
+        deadline=deadline,
     )
     schema = "key string, amount double, at timestamp"
     text = F.to_json(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import tempfile
 import threading
 import time
 from concurrent.futures import Future
@@ -177,6 +178,7 @@ class Worker:
                 if self._begun is not None
                 else begin_jvm(settings.spark, name)
             )
+            tempfile.tempdir = str(self._jvm.directory)
             self._spark = attach(self._jvm)
             self._watch_jvm(self._jvm)
         else:
