@@ -250,7 +250,7 @@ def test_a_truncate_ends_the_life_of_all_files(spark: SparkSession, tmp_path: Pa
         return {"before": None, "after": row, "op": "c"}
 
     truncate: Event = {"before": None, "after": None, "op": "t"}
-    events = [*map(upsert, range(20)), upsert(3), truncate, upsert(3), upsert(50)]
+    events = [*map(upsert, range(20)), upsert(3), upsert(60), truncate, upsert(3), upsert(50)]
     items = job(spark, tmp_path, events)
     engine = items.open(Leg(20))
     for _ in range(2):
