@@ -205,6 +205,7 @@ class JobContext:
                     watermark=message.watermark,
                     state_bytes=message.state_bytes,
                     late=sum(message.counts.late_rows.values()),
+                    partly_late=sum(message.counts.partly_late_rows.values()),
                     bad=sum(message.counts.bad_rows.values()),
                     rows_out=sum(message.counts.rows_out.values()),
                 )

@@ -347,6 +347,7 @@ class Engine:
             rows_in={operator_id: each.rows for operator_id, each in work.inputs.items()},
             bad_rows=work.bad_rows,
             late_rows=work.late_rows,
+            partly_late_rows=work.partly_late_rows,
             kept_rows=work.kept_rows,
             rows_out={operator_id: each.rows for operator_id, each in work.staged.items()},
         )

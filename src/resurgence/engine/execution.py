@@ -23,8 +23,8 @@ from resurgence.engine.planning_time import planned_micros
 from resurgence.engine.profile import EpochProfile
 from resurgence.engine.source_reader import Reading, SourceReader
 from resurgence.engine.state_writer import Written
+from resurgence.engine.time_table import SubtaskRows
 from resurgence.graph.model import (
-    EVENT_TIME,
     LateRowsOperator,
     NormaliseOperator,
     SinkOperator,
@@ -73,7 +73,10 @@ class EpochWork:
     staged: dict[OperatorId, StagedOutput] = field(default_factory=dict)
     bad_rows: dict[OperatorId, int] = field(default_factory=dict)
     late_rows: dict[OperatorId, int] = field(default_factory=dict)
+    partly_late_rows: dict[OperatorId, int] = field(default_factory=dict)
     kept_rows: dict[OperatorId, int] = field(default_factory=dict)
+    before: dict[OperatorId, tuple[SubtaskRows, ...]] = field(default_factory=dict)
+    """Of windows with late rows in the epoch: what was in state before, if they take late rows."""
     bytes_written: int = 0
     compacted: Written | None = None
 
@@ -284,9 +287,13 @@ class Execution:
                     work.epoch,
                     self._plan.generation,
                     open_from=open_from,
+                    partly_late_before=window.partly_late_before(open_from),
                     fault=fault,
                 )
+                written = written.plus(self._keep_late(work, operator, rows, written.late_rows))
             work.late_rows[operator.id] = written.late_rows
+            if written.partly_late_rows:
+                work.partly_late_rows[operator.id] = written.partly_late_rows
             work.kept_rows[operator.id] = written.kept_rows
             rows_read = sum(work.inputs[each].rows for each in sources)
             self._groups_per_row[operator.id] = sum(each.rows for each in written.files) / max(
@@ -298,6 +305,28 @@ class Execution:
             table.append(written.files)
             timers += window.timers(written.files, open_from)
         work.timers[operator.id] = timers
+
+    def _keep_late(
+        self, work: EpochWork, operator: WindowAggregateOperator, rows: DataFrame, late: int
+    ) -> Written:
+        """Write the late rows that a window in state still takes. What it returns is to be added to
+        what was written of the epoch, where they were counted as late.
+        """
+        nothing = Written((), 0, 0)
+        window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
+        watermark = self.watermark(operator.id)
+        if not late or watermark is None:
+            return nothing
+        open_from = window.open_from(watermark)
+        bins = window.late_bins(open_from)
+        work.before[operator.id] = table.read(self._pipeline.spark, *bins) if bins else ()
+        if not bins:
+            return nothing
+        kept = window.kept_late(rows, watermark, work.before[operator.id])
+        written = table.write(
+            table.dealt(kept), work.epoch, self._plan.generation, open_from=open_from
+        )
+        return Written(written.files, written.kept_rows, -written.kept_rows)
 
     def _close(self, work: EpochWork, operator: WindowAggregateOperator) -> None:
         """Give the rows of the windows that the watermark has passed."""
@@ -328,10 +357,10 @@ class Execution:
         """The rows that came too late for a window: as it stood before the epoch."""
         watermark = self.watermark(operator.window)
         rows = self._pipeline.derive(operator.input, work.rows, work.time)
-        if rows is None or watermark is None:
+        if rows is None or watermark is None or operator.window not in work.before:
             return None
-        late_before = self._pipeline.windows[operator.window].late_before(watermark)
-        return rows.where(f"unix_micros(`{EVENT_TIME}`) < {late_before}L")
+        window = self._pipeline.windows[operator.window]
+        return window.lost(rows, watermark, work.before[operator.window])
 
     def _update(self, work: EpochWork, operator: UpdatingQueryOperator) -> None:
         """Add an epoch's rows to what an updating query keeps, and give the changes of its

@@ -36,7 +36,7 @@ _REPORT = StructType(
         StructField("digest", StringType()),
         *(
             StructField(name, LongType())
-            for name in ("rows", "bytes", "time_start", "time_end", "kept", "late")
+            for name in ("rows", "bytes", "time_start", "time_end", "kept", "late", "partly_late")
         ),
     ]
 )
@@ -49,10 +49,21 @@ class Written:
     files: tuple[StateFile, ...]
     kept_rows: int
     late_rows: int
+    partly_late_rows: int = 0
+    """Of the rows that were kept: those that came too late for some of their windows."""
 
     @property
     def bytes(self) -> int:
         return sum(each.bytes for each in self.files)
+
+    def plus(self, other: Written) -> Written:
+        """What both wrote."""
+        return Written(
+            (*self.files, *other.files),
+            self.kept_rows + other.kept_rows,
+            self.late_rows + other.late_rows,
+            self.partly_late_rows + other.partly_late_rows,
+        )
 
 
 @dataclass
@@ -66,6 +77,7 @@ class NewFile:
     bounds: list[int] = field(default_factory=list)
     kept: int = 0
     late: int = 0
+    partly_late: int = 0
 
     def __post_init__(self) -> None:
         self.encoder = ParquetEncoder((self.time,))
@@ -140,8 +152,10 @@ class StateWriter:
             for row in sorted(reports, key=lambda row: int(row.subtask))
             if row.path is not None
         )
-        kept, late = (sum(int(row[each]) for row in reports) for each in ("kept", "late"))
-        return Written(files, kept, late)
+        counts = (
+            sum(int(row[each]) for row in reports) for each in ("kept", "late", "partly_late")
+        )
+        return Written(files, *counts)
 
 
 def _created(url: str, prefix: str, subtask: int, file: NewFile) -> pa.RecordBatch:
@@ -162,6 +176,7 @@ def _created(url: str, prefix: str, subtask: int, file: NewFile) -> pa.RecordBat
         "time_end": [max(file.bounds, default=0)],
         "kept": [file.kept],
         "late": [file.late],
+        "partly_late": [file.partly_late],
     }
     return pa.RecordBatch.from_pydict(row)
 

@@ -74,6 +74,7 @@ class TimeTable(LiveFiles):
         generation: Generation,
         *,
         open_from: int | None = None,
+        partly_late_before: int | None = None,
         fault: FaultAction | None = None,
     ) -> Written:
         """Write rows as files, one Spark job. They are not part of the table until they are
@@ -81,11 +82,12 @@ class TimeTable(LiveFiles):
 
         `rows` come out of a shuffle by the table's keys, into the partitions that `key_groups`
         prescribes. With `open_from`, rows of earlier bins are left out, and rows of the input are
-        counted by `ROWS`. The tasks do that: a bound in the plan would be new code for Spark to compile in
+        counted by `ROWS`; those in bins before `partly_late_before` once more. The tasks do that: a bound in the plan would be new code for Spark to compile in
         every epoch, and an observed count takes it out of Spark's generated loops.
         """
         grouped = rows.selectExpr("*", f"{self._group} AS {GROUP}")
-        return self._writer.write(grouped, _filling(open_from), BIN, epoch, generation, fault)
+        fill = _filling(open_from, open_from if partly_late_before is None else partly_late_before)
+        return self._writer.write(grouped, fill, BIN, epoch, generation, fault)
 
     def dealt(self, shuffled: DataFrame) -> DataFrame:
         """Rows that were shuffled by the table's keys, with one partition per subtask."""
@@ -136,7 +138,7 @@ def _overlapping(slices: tuple[FileSlice, ...], start: int, end: int) -> tuple[F
     )
 
 
-def _filling(open_from: int | None) -> Fill:
+def _filling(open_from: int | None, partly_late_before: int | None) -> Fill:
     def fill(batches: Iterable[pa.RecordBatch], file: NewFile) -> None:
         for batch in batches:
             if open_from is None:
@@ -144,6 +146,8 @@ def _filling(open_from: int | None) -> Fill:
             else:
                 in_time, kept, late = _without_late(batch, open_from)
                 file.kept, file.late = file.kept + kept, file.late + late
+                if partly_late_before is not None and partly_late_before > open_from:
+                    file.partly_late += _rows_before(batch, partly_late_before) - late
                 file.add(in_time)
 
     return fill
@@ -161,6 +165,12 @@ def _without_late(batch: pa.RecordBatch, open_from: int) -> tuple[pa.RecordBatch
         return rest, total, 0
     late = pc.sum(stood_for.filter(is_late)).as_py()
     return rest.filter(pc.invert(is_late)), total - late, late
+
+
+def _rows_before(batch: pa.RecordBatch, end: int) -> int:
+    """How many rows of the input the bins before an instant stand for."""
+    passed = batch.column(ROWS).filter(pc.less(batch.column(BIN), end))
+    return pc.sum(passed).as_py() or 0
 
 
 def _reader(url: str, files: tuple[StateFile, ...], start: int, end: int) -> ArrowFunction:

@@ -239,7 +239,9 @@ class EpochCounts(Part):
     bad_rows: dict[OperatorId, int] = {}
     """Per source: rows dropped because they could not be read as records."""
     late_rows: dict[OperatorId, int] = {}
-    """Per window: rows left out because their window had closed."""
+    """Per window: rows left out because all windows they belong to had closed."""
+    partly_late_rows: dict[OperatorId, int] = {}
+    """Per window: rows kept for windows that are open, and left out of others that had closed."""
     kept_rows: dict[OperatorId, int] = {}
     """Per window: rows that went into state."""
     rows_out: dict[OperatorId, int] = {}
@@ -254,16 +256,25 @@ class EpochCounts(Part):
         return self._combined(other, -1)
 
     def _combined(self, other: EpochCounts, sign: int) -> EpochCounts:
-        mine, theirs = self.model_dump(), other.model_dump()
+        both = {
+            name: (getattr(self, name), getattr(other, name)) for name in type(self).model_fields
+        }
         return EpochCounts(
             **{
                 name: {
-                    operator: counts.get(operator, 0) + sign * theirs[name].get(operator, 0)
-                    for operator in {**counts, **theirs[name]}
+                    operator: mine.get(operator, 0) + sign * theirs.get(operator, 0)
+                    for operator in {**mine, **theirs}
                 }
-                for name, counts in mine.items()
+                for name, (mine, theirs) in both.items()
             }
         )
+
+    @model_serializer(mode="wrap")
+    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        written: dict[str, Any] = serialize(self)
+        if not written.get("partly_late_rows"):
+            written.pop("partly_late_rows", None)
+        return written
 
 
 class Totals(Part):

@@ -13,7 +13,11 @@ from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
 
-from resurgence.engine.operators.window_aggregate import WindowAggregate, together
+from resurgence.engine.operators.window_aggregate import (
+    BEGINNING_OF_TIME,
+    WindowAggregate,
+    together,
+)
 from resurgence.engine.time_table import BIN, SubtaskRows
 from resurgence.graph.model import WindowAggregateOperator
 from resurgence.state.records import END_OF_TIME, StateFile
@@ -71,6 +75,10 @@ class HopAggregate(WindowAggregate):
     def timers(self, files: Iterable[StateFile], open_from: int) -> tuple[int, ...]:
         firsts = {max(self._first_open(each.time_start), open_from) for each in files}
         return tuple(sorted(each + self.width for each in firsts))
+
+    def partly_late_before(self, open_from: int) -> int:
+        is_known = BEGINNING_OF_TIME < open_from < END_OF_TIME
+        return open_from - self._slide + self.width if is_known else open_from
 
     def _first_open(self, watermark: int) -> int:
         """The start of the first window that ends after an instant."""

@@ -4,7 +4,9 @@ session.
 A partial is a piece of a session: from its first row to a gap after its last. Pieces that touch are
 one session, as in Spark: a row exactly one gap after the last one still belongs to it. So a session
 closes when the watermark is beyond its end, and a row is late if a session of its own would have
-closed when the epoch began.
+closed when the epoch began. A late row between the start and the end of a session that was open then
+is kept: it changes neither. One that would extend the session backwards stays late, because it could
+overlap a session that has gone out.
 
 The bin of a piece is the end of its session, as far as that was known when the piece was written:
 a piece whose bin the watermark has passed counts no more. If its session is still open then,
@@ -17,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from resurgence.engine.operators.aggregate_plan import Partial
 from resurgence.engine.operators.window_aggregate import (
@@ -33,6 +36,8 @@ _AT = "__at"
 _LATE = "__late"
 _NUMBER = "__session"
 _END = "__end"
+_START = "__start"
+_OPEN = "__open_"
 
 
 class SessionAggregate(WindowAggregate):
@@ -65,7 +70,7 @@ class SessionAggregate(WindowAggregate):
         count_rows: bool = False,
         spread: bool = False,
     ) -> DataFrame:
-        is_late = "false" if watermark is None else f"{_AT} + {self.width}L < {watermark}L"
+        is_late = "false" if watermark is None else self._is_late(watermark)
         timed = (
             rows.selectExpr(f"unix_micros(`{EVENT_TIME}`) AS {_AT}", *self._input)
             .where(f"{_AT} IS NOT NULL")
@@ -82,6 +87,44 @@ class SessionAggregate(WindowAggregate):
             *self.partial_names,
             *([ROWS] if count_rows else []),
         )
+
+    def late_bins(self, open_from: int) -> tuple[int, int] | None:
+        return open_from, END_OF_TIME
+
+    def kept_late(
+        self, rows: DataFrame, watermark: int, subtasks: Sequence[SubtaskRows]
+    ) -> DataFrame:
+        late = rows.selectExpr(f"unix_micros(`{EVENT_TIME}`) AS {_AT}", *self._input)
+        inside = late.where(self._is_late(watermark)).join(
+            self._open(subtasks), self._is_inside(), "inner"
+        )
+        # The bin is the end of the session, so that the piece is read together with it.
+        found = self._by_keys(inside.selectExpr(f"{_END} AS {BIN}", *late.columns))
+        return found.groupBy(BIN, *self.keys).agg(*self._make, self._count_rows)
+
+    def lost(self, rows: DataFrame, watermark: int, subtasks: Sequence[SubtaskRows]) -> DataFrame:
+        late = super().lost(rows, watermark, subtasks)
+        keyed = late.selectExpr("*", f"unix_micros(`{EVENT_TIME}`) AS {_AT}", *self._keys)
+        outside = keyed.join(self._open(subtasks), self._is_inside(), "left_anti")
+        return outside.select(*(f"`{each}`" for each in late.columns))
+
+    def _open(self, subtasks: Sequence[SubtaskRows]) -> DataFrame:
+        """Where the sessions in state are, by key."""
+        span = [f"{key} AS {_OPEN}{key}" for key in self.keys]
+        span += [f"session_start AS {_START}", f"session_end AS {_END}"]
+        sessions = [
+            self._merged_by(self._sessions(each.rows), (*self.keys, _NUMBER)).selectExpr(*span)
+            for each in subtasks
+        ]
+        return together(sessions)
+
+    def _is_inside(self) -> Column:
+        """Whether a row, with `_AT` and its keys, falls into a session that is open."""
+        same = [f"{key} <=> {_OPEN}{key}" for key in self.keys]
+        return F.expr(" AND ".join([*same, f"{_AT} BETWEEN {_START} AND {_END}"]))
+
+    def _is_late(self, watermark: int) -> str:
+        return f"{_AT} + {self.width}L < {watermark}L"
 
     def bins_to_close(self, open_from: int, still_open_from: int) -> tuple[int, int]:
         return open_from, END_OF_TIME

@@ -50,10 +50,10 @@ class WindowAggregate:
         ]
         partials = [*self.spans, *(each for plan in plans for each in plan.partials)]
         self.partial_names = tuple(each.name for each in partials)
-        self._input = [
-            *(f"{each.sql} AS {name}" for name, each in zip(self.keys, operator.keys, strict=True)),
-            *(column for plan in plans for column in plan.inputs),
+        self._keys = [
+            f"{each.sql} AS {name}" for name, each in zip(self.keys, operator.keys, strict=True)
         ]
+        self._input = [*self._keys, *(column for plan in plans for column in plan.inputs)]
         # Columns are made once: to make one costs several calls into the JVM, and an epoch should
         # cost few.
         self._make = [F.expr(f"{each.make} AS {each.name}") for each in partials]
@@ -193,6 +193,26 @@ class WindowAggregate:
     def late_before(self, watermark: int) -> int:
         """Rows with an event time before this belong to windows that have closed."""
         return self.open_from(watermark)
+
+    def partly_late_before(self, open_from: int) -> int:
+        """Rows in earlier bins came too late for some of their windows."""
+        return open_from
+
+    def late_bins(self, open_from: int) -> tuple[int, int] | None:
+        """The bins of windows that take late rows, as [first, end). None: no window takes any."""
+        return None
+
+    def kept_late(
+        self, rows: DataFrame, watermark: int, subtasks: Sequence[SubtaskRows]
+    ) -> DataFrame:
+        """Partials of the late rows that a window in state still takes, with `ROWS`. `subtasks`
+        hold what was in these windows when the epoch began.
+        """
+        raise NotImplementedError
+
+    def lost(self, rows: DataFrame, watermark: int, subtasks: Sequence[SubtaskRows]) -> DataFrame:
+        """The late rows that no window takes, as they came."""
+        return rows.where(f"unix_micros(`{EVENT_TIME}`) < {self.late_before(watermark)}L")
 
     def _first_open(self, watermark: int) -> int:
         return watermark - (watermark - self.offset) % self.width
