@@ -182,10 +182,12 @@ def _crashed(trial: Trial, job: Job) -> None:
     """Struck in the second and in the third epoch, so that each time there is state to restore; a
     new engine takes over.
     """
-    points = trial.chance.sample(POINTS, 2)
-    faults = {f"{point}@{epoch}=raise" for epoch, point in enumerate(points, start=2)}
-    job.settings = {"faults": ",".join(faults)}
     leg = Leg(_epoch_rows(trial, 4, 4))
+    epochs = range(2, min(3, -(-trial.case.rows // leg.rows)) + 1)
+    points = trial.chance.sample(POINTS, len(epochs))
+    faults = {f"{point}@{epoch}=raise" for epoch, point in zip(epochs, points, strict=True)}
+    assert faults, "one epoch has nothing to restore"
+    job.settings = {"faults": ",".join(faults)}
     struck, restored = 0, dict[str, int]()
     while True:
         engine = job.open(leg)
