@@ -6,11 +6,12 @@ import asyncio
 import signal
 import uuid
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from resurgence.clock import SystemClock
 from resurgence.control.background import in_thread
 from resurgence.control.context import JobContext, JobDefinition
+from resurgence.control.event_recorder import EventRecorder
 from resurgence.control.events import Event, EventLog
 from resurgence.control.job_record import (
     DesiredConfig,
@@ -33,6 +34,8 @@ from resurgence.state.ownership import owner_here
 from resurgence.state.records import OwnerKind
 from resurgence.storage.object_store import ObjectStore
 from resurgence.worker.messages import EpochCommitted
+
+_LAST_EVENTS = timedelta(seconds=5)
 
 
 class EmbeddedController:
@@ -61,7 +64,10 @@ class EmbeddedController:
         """
         clock = SystemClock()
         definition, settings = self._definition, self._definition.settings
-        events = EventLog(clock, [self._record, *self._listeners])
+        recorder = EventRecorder(self._metadata)
+        events = EventLog(
+            clock, [lambda event: recorder.note(definition.name, event), *self._listeners]
+        )
         workforce = Workforce(
             ProcessScheduler(),
             clock,
@@ -93,7 +99,12 @@ class EmbeddedController:
         try:
             await ctx.require_free()
             left_in = await in_thread(self._put, ctx, clock.now())
-            return await Supervisor(ctx, self._metadata, left_in=left_in).run()
+            recording = asyncio.create_task(recorder.run())
+            try:
+                return await Supervisor(ctx, self._metadata, left_in=left_in).run()
+            finally:
+                await recorder.flush(_LAST_EVENTS)
+                recording.cancel()
         finally:
             await workforce.close()
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -110,13 +121,6 @@ class EmbeddedController:
         except StorageError:
             return None
         return status.state if before and status.state not in TERMINAL else None
-
-    def _record(self, event: Event) -> None:
-        # Without the database the job goes on: it holds nothing that a recovery needs.
-        try:
-            self._metadata.record_events([(self._definition.name, event)])
-        except StorageError:
-            return
 
 
 def _interrupt(ctx: JobContext) -> None:

@@ -34,7 +34,8 @@ class EventRecorder:
         self._waiting: deque[tuple[JobName, Event]] = deque()
         self._arrived = asyncio.Event()
         self._writing = asyncio.Lock()
-        self._written = 0
+        # A process that ends before it has written so many prunes what others before it wrote.
+        self._written = _PRUNED_EVERY
         self._largest = _BATCH
         self.dropped = 0
 

@@ -1,0 +1,101 @@
+"""`resurgence run` records its events as a service does: off the event loop, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.unit.control.conftest import FAST, SQL, PlayedScheduler
+
+from resurgence.clock import SystemClock
+from resurgence.config import settings_from
+from resurgence.connectors.registry import CONNECTORS
+from resurgence.control import embedded, event_recorder
+from resurgence.control.context import JobDefinition
+from resurgence.control.embedded import EmbeddedController
+from resurgence.control.events import Event
+from resurgence.control.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
+from resurgence.control.metadata import MetadataStore
+from resurgence.errors import JobHeld
+from resurgence.ids import JobName
+from resurgence.sql import compile_pipeline
+from resurgence.state.backend import StateBackend
+from resurgence.state.ownership import owner_here
+from resurgence.state.records import OwnerKind
+from resurgence.storage.object_store import ObjectStore
+
+if TYPE_CHECKING:
+    from tests.unit.control.conftest import PlayedWorker
+
+JOB = JobName("rides")
+
+
+class WatchedMetadata(MetadataStore):
+    """Knows which threads wrote events."""
+
+    writers: set[str]
+
+    def record_events(self, events: Sequence[tuple[JobName, Event]]) -> None:
+        self.writers.add(threading.current_thread().name)
+        super().record_events(events)
+
+
+def controller(folder: Path, metadata: MetadataStore, seen: list[Event]) -> EmbeddedController:
+    store = ObjectStore(str(folder / "state"))
+    definition = JobDefinition(
+        JOB,
+        SQL,
+        store.url,
+        settings_from(FAST),
+        lambda sql: compile_pipeline(sql, CONNECTORS),
+        log_file=lambda worker: folder / f"{worker}.log",
+    )
+    return EmbeddedController(definition, store, metadata, [seen.append])
+
+
+def test_events_of_a_run_are_written_off_the_event_loop_and_pruned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def finishes(worker: PlayedWorker) -> int:
+        worker.job_runs.set()
+        await worker.restore()
+        return await worker.finish()
+
+    monkeypatch.setattr(embedded, "ProcessScheduler", lambda: PlayedScheduler(finishes))
+    monkeypatch.setattr(event_recorder, "_KEPT_EVENTS", 5)
+    metadata = WatchedMetadata(tmp_path / "metadata.db")
+    metadata.writers = set()
+    now = SystemClock().now()
+    metadata.put_job(
+        JobRecord(JOB, PipelineRecord(SQL, "before"), DesiredConfig(1), JobStatus(), now)
+    )
+    old: Event = {"event": "old", "at": "2030-01-01T00:00:00+00:00"}
+    metadata.record_events([(JOB, old)] * 20)
+    metadata.writers.clear()
+    seen: list[Event] = []
+    asyncio.run(controller(tmp_path, metadata, seen).run())
+    stored = [each.event for each in metadata.events(JOB, after=0, limit=1000)]
+    metadata.close()
+    assert seen[-1]["to"] == "Finished"
+    assert stored[-1] == seen[-1]
+    assert threading.main_thread().name not in metadata.writers
+    assert len([each for each in stored if each["event"] == "old"]) <= 5
+
+
+def test_a_run_that_is_refused_leaves_the_record_of_the_live_one_alone(tmp_path: Path) -> None:
+    store = ObjectStore(str(tmp_path / "state"))
+    now = SystemClock().now()
+    StateBackend(store, JOB).claim_generation(now, owner=owner_here(OwnerKind.RUN, "other", now))
+    metadata = MetadataStore(tmp_path / "metadata.db")
+    live = JobRecord(JOB, PipelineRecord("its SQL", "x"), DesiredConfig(1), JobStatus(), now)
+    metadata.put_job(live)
+    with pytest.raises(JobHeld):
+        asyncio.run(controller(tmp_path, metadata, []).run())
+    kept = metadata.job(JOB)
+    metadata.close()
+    assert kept is not None
+    assert kept.pipeline.sql == "its SQL"
