@@ -17,7 +17,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from resurgence.engine.user_call import as_call, failure, fitted, is_null
+from resurgence.engine.user_call import as_call, failure, fitted, is_null, watch_exits
 from resurgence.errors import FunctionTimedOut
 from resurgence.udf import CallLimits, UserFunction
 
@@ -87,6 +87,7 @@ class _Batch:
             self._results[number] = call.result()
 
     async def _call(self, row: Row) -> Any:
+        watch_exits()
         try:
             value = await self._function.call(*row)
         except (Exception, SystemExit) as error:

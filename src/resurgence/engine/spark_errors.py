@@ -54,7 +54,7 @@ _MORE_MEMORY = (
 )
 _KILLED = (
     "the system kills what takes too much memory: lower pipeline.epoch_rows, or give the machine"
-    " more; a function that calls os._exit looks the same"
+    " more"
 )
 _DEFECT = "this should not happen: please report it with the worker's log"
 _DENIED_HINT = "give this user the right to read and write there, then it goes on by itself"

@@ -6,14 +6,17 @@ Travels to Python workers, so it imports nothing of Spark.
 from __future__ import annotations
 
 import inspect
+import os
 import reprlib
+import sys
 import traceback
 from array import array
 from collections.abc import Callable
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -41,6 +44,27 @@ _SHORT.maxlevel = 2
 _LONGEST_ARGUMENTS = 160
 
 
+_CALLERS = (__name__, __name__.replace("user_call", "async_call"))
+_exit_process = os._exit
+
+
+def watch_exits() -> None:
+    """Let a function that calls os._exit fail like one that raises: Spark would see no more than a
+    process that is gone, and take that for a want of memory.
+    """
+    if os._exit is not _refuse_exit:
+        vars(os)["_exit"] = _refuse_exit
+
+
+def _refuse_exit(status: int) -> NoReturn:
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__") in _CALLERS:
+            raise SystemExit(f"os._exit({status})")
+        frame = frame.f_back
+    _exit_process(status)
+
+
 def guarded(function: UserFunction) -> Callable[..., Any]:
     """The function as Spark calls it."""
     call = function.call
@@ -48,6 +72,7 @@ def guarded(function: UserFunction) -> Callable[..., Any]:
     def called(*values: Any) -> Any:
         if None in values and is_null(function, values):
             return None
+        watch_exits()
         try:
             value = call(*values)
         except (Exception, SystemExit) as error:
