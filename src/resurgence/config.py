@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic_core import ErrorDetails
 
 from resurgence.errors import ConfigError, did_you_mean
 
@@ -228,13 +229,40 @@ def settings_from(values: Mapping[str, str]) -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         key = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"setting '{key}': {reason}") from error
+        raise ConfigError(f"setting '{key}': {_reason(first)}") from error
+
+
+def _reason(mistake: ErrorDetails) -> str:
+    """What is wrong with a value, in our words."""
+    given, limits = mistake["input"], mistake.get("ctx", {})
+    match mistake["type"]:
+        case "value_error":
+            return mistake["msg"].removeprefix("Value error, ")
+        case "greater_than_equal":
+            return f"{given} is too small; the least is {_shown(limits['ge'])}"
+        case "greater_than":
+            return f"{given} is too small; it must be above {_shown(limits['gt'])}"
+        case "less_than_equal":
+            return f"{given} is too large; the most is {_shown(limits['le'])}"
+        case "int_parsing" | "int_from_float" | "int_type":
+            return f"'{given}' is not a whole number"
+        case "bool_parsing":
+            return f"'{given}' is neither true nor false"
+        case _:
+            return f"'{given}' is not a value that it can have"
+
+
+def _shown(limit: object) -> str:
+    return duration_text(limit) if isinstance(limit, timedelta) else str(limit)
 
 
 def _toml_values(path: Path) -> dict[str, str]:
     try:
         tree = tomllib.loads(path.read_text(encoding="utf-8"))
+    except IsADirectoryError as error:
+        raise ConfigError(
+            f"cannot read settings from {path}: it is a directory", hint="Name a TOML file."
+        ) from error
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read settings from {path}: {error}") from error
     return dict(_flatten(tree, ""))

@@ -25,6 +25,7 @@ from resurgence.cli.explain import explain_file, explain_restore, sql_file
 from resurgence.cli.rollback import rollback_command
 from resurgence.cli.run import RunOptions, run_file
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Name, StateDir
+from resurgence.cli.whole_number import whole_number
 from resurgence.errors import JobHeld, ResurgenceError, UserError
 from resurgence.state.edits import ACCEPT_FLAG
 
@@ -39,7 +40,10 @@ SqlFile = Annotated[
     Path, typer.Argument(metavar="FILE.sql", help="The pipeline.", exists=True, dir_okay=False)
 ]
 Parallelism = Annotated[
-    int | None, typer.Option(min=1, max=64, help="Subtasks of each stateful operator.")
+    int | None,
+    typer.Option(
+        metavar="N", parser=whole_number(1, 64), help="Subtasks of each stateful operator."
+    ),
 ]
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")
@@ -80,7 +84,10 @@ def run(
     ] = None,
     parallelism: Parallelism = None,
     epoch_rows: Annotated[
-        int | None, typer.Option(min=1, help="Most rows that an epoch takes from a source.")
+        int | None,
+        typer.Option(
+            metavar="N", parser=whole_number(1), help="Most rows that an epoch takes from a source."
+        ),
     ] = None,
     udfs: Functions = None,
     assignments: Assignments = None,

@@ -21,6 +21,7 @@ from resurgence.cli.state_dir import (
     answer,
     open_job,
 )
+from resurgence.cli.whole_number import whole_number
 from resurgence.errors import ConfigError, ResurgenceError, SourceRangeGone, SqlError, UserError
 from resurgence.state.inspection import (
     CheckpointView,
@@ -57,7 +58,9 @@ def list_command(
 
 @commands.command("show")
 def show_command(
-    epoch: Annotated[int, typer.Argument(help="The epoch.")],
+    epoch: Annotated[
+        int, typer.Argument(parser=whole_number(), metavar="EPOCH", help="The epoch.")
+    ],
     state_dir: StateDir = DEFAULT_STATE_DIR,
     name: Name = None,
     as_json: AsJson = False,
@@ -70,7 +73,12 @@ def show_command(
 @commands.command("verify")
 def verify_command(
     epoch: Annotated[
-        int | None, typer.Argument(help="The epoch; the newest checkpoint by default.")
+        int | None,
+        typer.Argument(
+            parser=whole_number(),
+            metavar="EPOCH",
+            help="The epoch; the newest checkpoint by default.",
+        ),
     ] = None,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     name: Name = None,

@@ -60,5 +60,6 @@ def explain_restore(
 def sql_file(path: Path) -> Path:
     """A file that is there."""
     if not path.is_file():
-        raise UserError(f"there is no file {path}")
+        what = f"{path} is a directory" if Path(path).is_dir() else f"there is no file {path}"
+        raise UserError(what, hint="Name a file of SQL.")
     return path

@@ -30,6 +30,7 @@ from resurgence.cli.service_flags import (
     Server,
     ask,
 )
+from resurgence.cli.whole_number import whole_number
 
 PATIENCE = timedelta(minutes=5)
 """A service that is away for longer is given up."""
@@ -45,7 +46,10 @@ def logs_command(
     name: JobArgument,
     follow: Follow = False,
     lines: Annotated[
-        int, typer.Option(min=1, max=10_000, help="How many lines of what there is.")
+        int,
+        typer.Option(
+            metavar="N", parser=whole_number(1, 10_000), help="How many lines of what there is."
+        ),
     ] = 200,
     server: Server = DEFAULT_SERVER,
     key_file: KeyFile = None,
@@ -64,7 +68,10 @@ def logs_command(
 def events_command(
     name: JobArgument,
     follow: Follow = False,
-    after: Annotated[int, typer.Option(min=0, help="Only what came after this event.")] = 0,
+    after: Annotated[
+        int,
+        typer.Option(metavar="N", parser=whole_number(0), help="Only what came after this event."),
+    ] = 0,
     as_json: AsJson = False,
     server: Server = DEFAULT_SERVER,
     key_file: KeyFile = None,

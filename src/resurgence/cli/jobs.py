@@ -25,6 +25,7 @@ from resurgence.cli.service_flags import (
     Server,
     ask,
 )
+from resurgence.cli.whole_number import whole_number
 from resurgence.control.job_record import StopMode
 from resurgence.control.transitions import TERMINAL, StateName
 from resurgence.errors import ConfigError, UserError
@@ -35,7 +36,10 @@ SqlFile = Annotated[
     Path, typer.Argument(metavar="FILE.sql", help="The pipeline.", exists=True, dir_okay=False)
 ]
 Parallelism = Annotated[
-    int | None, typer.Option(min=1, max=64, help="Subtasks of each stateful operator.")
+    int | None,
+    typer.Option(
+        metavar="N", parser=whole_number(1, 64), help="Subtasks of each stateful operator."
+    ),
 ]
 Assignments = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")
@@ -127,7 +131,8 @@ def stop_command(
     ] = StopMode.CHECKPOINT,
     wait: Annotated[bool, typer.Option("--wait", help="Until the job has stopped.")] = False,
     timeout: Annotated[
-        int, typer.Option(min=1, metavar="SECONDS", help="Longest wait with --wait.")
+        int,
+        typer.Option(parser=whole_number(1), metavar="SECONDS", help="Longest wait with --wait."),
     ] = 300,
     as_json: AsJson = False,
     server: Server = DEFAULT_SERVER,
@@ -190,7 +195,10 @@ def restart_command(
 def rescale_command(
     name: JobArgument,
     parallelism: Annotated[
-        int, typer.Argument(metavar="N", min=1, max=64, help="Subtasks of each stateful operator.")
+        int,
+        typer.Argument(
+            metavar="N", parser=whole_number(1, 64), help="Subtasks of each stateful operator."
+        ),
     ],
     as_json: AsJson = False,
     server: Server = DEFAULT_SERVER,

@@ -18,6 +18,7 @@ from resurgence.cli.state_dir import (
     answer,
     open_job,
 )
+from resurgence.cli.whole_number import whole_number
 from resurgence.ids import OperatorId
 from resurgence.state.inspection import kept_checkpoints
 from resurgence.state.ledger import (
@@ -44,7 +45,10 @@ _COUNTS = {
 def ledger_command(
     state_dir: StateDir = DEFAULT_STATE_DIR,
     name: Name = None,
-    last: Annotated[int | None, typer.Option(min=1, help="Only the last so many epochs.")] = None,
+    last: Annotated[
+        int | None,
+        typer.Option(metavar="N", parser=whole_number(1), help="Only the last so many epochs."),
+    ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:

@@ -23,6 +23,7 @@ from resurgence.cli.plain_table import count_text, table_lines
 from resurgence.cli.service_client import DEFAULT_SERVER, ServiceClient
 from resurgence.cli.service_flags import KeyFile, Server, ask
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, Name, answer, open_job
+from resurgence.cli.whole_number import whole_number
 from resurgence.clock import SystemClock
 from resurgence.connectors.registry import make_sink, newest_held
 from resurgence.control.metadata import stored_sql
@@ -39,7 +40,12 @@ from resurgence.state.records import OwnerKind, RollbackRecord
 
 def rollback_command(
     to_epoch: Annotated[
-        int, typer.Option(min=0, help="The checkpoint to go on from; 0 to begin from nothing.")
+        int,
+        typer.Option(
+            metavar="N",
+            parser=whole_number(0),
+            help="The checkpoint to go on from; 0 to begin from nothing.",
+        ),
     ],
     job: Annotated[
         str | None, typer.Argument(metavar="[NAME]", help="The job of a service.")

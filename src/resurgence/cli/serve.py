@@ -22,6 +22,7 @@ import typer
 
 from resurgence.cli.pipeline_file import service_folder, values_for
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, StateDir, answer
+from resurgence.cli.whole_number import whole_number
 from resurgence.config import settings_from
 from resurgence.control.metadata import MetadataStore
 from resurgence.errors import ConfigError
@@ -66,7 +67,10 @@ def serve_command(
         str, typer.Option(help="The address to listen on; beyond this machine, keys are needed.")
     ] = "127.0.0.1",
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")
+        int,
+        typer.Option(
+            metavar="N", parser=whole_number(0, 65535), help="The port; 0 takes a free one."
+        ),
     ] = DEFAULT_PORT,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     database: Database = None,

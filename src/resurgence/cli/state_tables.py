@@ -25,6 +25,7 @@ from resurgence.cli.state_dir import (
     answer,
     open_job,
 )
+from resurgence.cli.whole_number import whole_number
 from resurgence.state.inspection import checkpoint_of, kept_checkpoints
 
 if TYPE_CHECKING:
@@ -36,7 +37,13 @@ MOST_SHOWN = 1000
 """Rows that a table on the screen has at most."""
 
 AtEpoch = Annotated[
-    int | None, typer.Option("--epoch", help="Whose checkpoint; the newest valid one by default.")
+    int | None,
+    typer.Option(
+        "--epoch",
+        parser=whole_number(),
+        metavar="N",
+        help="Whose checkpoint; the newest valid one by default.",
+    ),
 ]
 
 

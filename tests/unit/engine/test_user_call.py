@@ -40,5 +40,7 @@ def test_a_function_that_ends_its_process_fails_like_one_that_raises(tmp_path: P
 
 
 def test_a_process_can_still_end_outside_of_a_function() -> None:
-    program = "import os; from resurgence.engine.user_call import watch_exits; watch_exits(); os._exit(7)"
+    program = (
+        "import os; from resurgence.engine.user_call import watch_exits; watch_exits(); os._exit(7)"
+    )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 7

@@ -1,0 +1,28 @@
+"""Numbers in flags: what is wrong is said without a library's words."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+
+from resurgence.cli.whole_number import whole_number
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("abc", "'abc' is not a whole number."),
+        ("1.5", "'1.5' is not a whole number."),
+        ("0", "0 is too small; the least is 1."),
+        ("65", "65 is too large; the most is 64."),
+    ],
+)
+def test_a_number_that_cannot_be_is_refused(text: str, message: str) -> None:
+    with pytest.raises(typer.BadParameter) as caught:
+        whole_number(1, 64)(text)
+    assert caught.value.message == message
+
+
+def test_a_number_within_its_limits_is_read() -> None:
+    assert whole_number(1, 64)("64") == 64
+    assert whole_number()("0") == 0
