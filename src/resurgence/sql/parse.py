@@ -22,6 +22,10 @@ _LEXEME = re.compile(
 _OPTION_NAME = re.compile(r"""[(,]\s*["'`]?([\w.-]+)["'`]?\s*=[^(,]*\Z""")
 """The option whose value a text ends in."""
 _BYTE_ORDER_MARK = "\ufeff"
+_MOST_LEVELS = 500
+"""Of an expression: Spark's parser and ours go down one call per level, and run out of stack."""
+_TOO_DEEP = f"an expression is nested more than {_MOST_LEVELS} levels deep"
+_TOO_DEEP_HINT = "Each operator of a long chain is a level. Use IN with a list, or a lookup table."
 _KEYWORD_HINT = "check what stands just before; a name that is an SQL keyword needs double quotes"
 
 
@@ -65,10 +69,13 @@ def parse(text: str) -> Script:
         raise _unclosed(text) from error
     except ParseError as error:
         raise _syntax_error(text, error) from error
+    except RecursionError as error:
+        raise _error(text, 0, _TOO_DEEP, _TOO_DEEP_HINT) from error
     script = Script(
         text, tuple(each for each in statements if each and not isinstance(each, exp.Semicolon))
     )
     for statement in script.statements:
+        _require_shallow(script, statement)
         for cast in list(statement.find_all(exp.Cast)):
             # Postgres: '5 seconds'::INTERVAL
             if cast.to.this == exp.DType.INTERVAL and cast.this.is_string:
@@ -77,6 +84,15 @@ def parse(text: str) -> Script:
             if "`" in name.name:
                 raise script.error(name, "a name cannot hold a backquote", "choose another name")
     return script
+
+
+def _require_shallow(script: Script, statement: exp.Expr) -> None:
+    waiting = [(statement, 1)]
+    while waiting:
+        node, level = waiting.pop()
+        if level > _MOST_LEVELS:
+            raise script.error(node, _TOO_DEEP, _TOO_DEEP_HINT)
+        waiting += [(each, level + 1) for each in node.iter_expressions()]
 
 
 def _replace(node: exp.Expr, by: exp.Expr) -> None:

@@ -108,3 +108,18 @@ def test_a_byte_order_mark_is_skipped_and_moves_no_position() -> None:
     with pytest.raises(SqlError) as caught:
         parse("\ufeffSELECT a FROM t;\n  SELCT a")
     assert (caught.value.line, caught.value.column) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["+".join(["a"] * 20_000), " OR ".join(["a = 1"] * 3000), "(" * 2000 + "a" + ")" * 2000],
+    ids=["sum", "or", "parentheses"],
+)
+def test_an_expression_that_is_nested_too_deep_is_refused(expression: str) -> None:
+    with pytest.raises(SqlError, match="nested more than 500 levels deep"):
+        parse(f"SELECT {expression} FROM t")
+
+
+def test_a_long_list_is_not_deep() -> None:
+    assert parse(f"SELECT a FROM t WHERE a IN ({', '.join(map(str, range(20_000)))})")
+    assert parse(f"SELECT {' + '.join(['a'] * 400)} FROM t")
