@@ -29,7 +29,10 @@ ERROR_CONSOLE = Console(stderr=True, highlight=False, soft_wrap=True)
 
 def complain(error: ResurgenceError, sql_file: Path | None = None) -> None:
     """One message: what, where, what to do."""
-    place = f"{sql_file}:{error.line}:{error.column}: " if isinstance(error, SqlError) else ""
+    place = ""
+    if isinstance(error, SqlError):
+        file = sql_file or "the SQL of the job"
+        place = f"{file}:{error.line}:{error.column}: "
     say_error(f"{place}{error.message}", error.hint)
 
 
