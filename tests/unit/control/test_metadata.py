@@ -151,6 +151,61 @@ def test_a_database_file_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert set(modes.values()) == {0o600}, modes
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_database_file_that_was_moved_away_takes_no_writes_until_it_is_back(
+    tmp_path: Path, replaced: bool
+) -> None:
+    path, elsewhere = tmp_path / "metadata.db", tmp_path / "elsewhere.db"
+    with closing(MetadataStore(path)) as store:
+        store.create_job(job())
+        assert store.hold()
+        path.rename(elsewhere)
+        if replaced:
+            path.touch()
+        for call in (
+            lambda: store.create_job(job(OTHER)),
+            store.jobs,
+            store.require_writable,
+            store.still_holds,
+        ):
+            with pytest.raises(database.DatabaseFileGone) as caught:
+                call()
+            assert caught.value.code == "storage.database_gone"
+            assert str(path) in caught.value.message
+            assert "Move the file back" in caught.value.hint
+        assert path.exists() == replaced, "no empty database is created in its place"
+        elsewhere.replace(path)
+        store.require_writable()
+        store.create_job(job(OTHER))
+        assert len(store.jobs()) == 2
+        assert store.still_holds()
+
+
+def test_a_deleted_database_file_takes_no_writes(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    with closing(MetadataStore(path)) as store:
+        path.unlink()
+        with pytest.raises(database.DatabaseFileGone, match="moved or deleted"):
+            store.create_job(job())
+
+
+def test_a_database_that_is_written_is_writable(metadata: MetadataStore) -> None:
+    metadata.require_writable()
+    metadata.require_writable()
+    assert metadata.jobs() == []
+
+
+def test_a_database_that_refuses_a_commit_is_not_writable(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    with closing(MetadataStore(path)) as store, closing(sqlite3.connect(path)) as other:
+        other.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON service_values "
+            "BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+        )
+        with pytest.raises(StorageError, match="disk is full"):
+            store.require_writable()
+
+
 def test_what_is_wanted_changes_and_the_status_stays(metadata: MetadataStore) -> None:
     metadata.create_job(job())
     metadata.record_status(JOB, FULL_STATUS)
