@@ -21,6 +21,7 @@ from resurgence.control.states import Failed, State
 from resurgence.errors import ConfigError, SqlError
 from resurgence.ids import job_name
 from resurgence.storage.object_store import ObjectStore, require_writable, split_url, storage_url
+from resurgence.storage.private_files import make_private_folder
 from resurgence.testing.faults import parse_faults
 from resurgence.worker.messages import EpochCommitted
 
@@ -93,7 +94,7 @@ def _open(url: str) -> ObjectStore:
     scheme, path = split_url(url)
     if scheme == "file" and not Path(path).exists():
         try:
-            Path(path).mkdir(parents=True)
+            make_private_folder(Path(path))
         except OSError as error:
             raise ConfigError(
                 f"cannot make the folder {path}: {error.strerror}",

@@ -30,6 +30,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from resurgence.control.schema import is_current, upgrade
 from resurgence.errors import ConfigError, ResurgenceError, StorageError, UserError
 from resurgence.graph.secrets import MASK, Concealer, is_secret
+from resurgence.storage.private_files import FILE_MODE, make_private_folder
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
 STATEMENT_TIMEOUT = timedelta(seconds=10)
@@ -141,9 +142,9 @@ class Database:
         with self._translated(f"cannot open the metadata database {self._shown}", hint):
             if not self._postgres:
                 path = Path(str(url.database))
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_private_folder(path.parent)
                 # The SQL on record may hold secrets.
-                path.touch(mode=0o600)
+                path.touch(mode=FILE_MODE)
                 self._file = _file_at(path)
             # Another process may be in the middle of its first steps: what looks odd is looked at
             # again when no one else can change it.

@@ -145,10 +145,12 @@ def test_a_job_that_is_put_is_kept_without_its_literal_secrets(tmp_path: Path) -
 
 
 def test_a_database_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    with closing(MetadataStore(tmp_path / "metadata.db")) as store:
+    folder = tmp_path / "state" / ".service"
+    with closing(MetadataStore(folder / "metadata.db")) as store:
         store.create_job(job(sql=SECRET_SQL))
-        modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+        modes = {each.name: each.stat().st_mode & 0o777 for each in folder.iterdir()}
     assert set(modes.values()) == {0o600}, modes
+    assert {each.stat().st_mode & 0o777 for each in (folder, folder.parent)} == {0o700}
 
 
 @pytest.mark.parametrize("replaced", [False, True])
