@@ -20,6 +20,7 @@ from resurgence.control.metadata import MetadataStore
 from resurgence.control.states import Failed, State
 from resurgence.errors import ConfigError, SqlError
 from resurgence.ids import job_name
+from resurgence.repeated_lines import collapsing_log
 from resurgence.storage.object_store import ObjectStore, require_writable, split_url, storage_url
 from resurgence.storage.private_files import make_private_folder
 from resurgence.testing.faults import parse_faults
@@ -82,7 +83,8 @@ def run_file(options: RunOptions) -> int:
             take_over=options.take_over,
         )
         try:
-            state = asyncio.run(controller.run())
+            with collapsing_log():
+                state = asyncio.run(controller.run())
         finally:
             metadata.close()
     if options.profile:

@@ -25,6 +25,7 @@ from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, StateDir, answer
 from resurgence.config import settings_from
 from resurgence.control.metadata import MetadataStore
 from resurgence.errors import ConfigError
+from resurgence.repeated_lines import collapsing_log
 from resurgence.storage.object_store import storage_url
 
 if TYPE_CHECKING:
@@ -132,7 +133,8 @@ def serve(host: str, port: int, service: Service) -> int:
                 hint="make one: `resurgence keys create NAME --role write`, with the same "
                 "--state-dir or --database",
             )
-        asyncio.run(_serve_until_signalled(listener, guard, service))
+        with collapsing_log():
+            asyncio.run(_serve_until_signalled(listener, guard, service))
     return 0
 
 
