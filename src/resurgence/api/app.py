@@ -19,6 +19,7 @@ from resurgence.api.guard import Guard
 from resurgence.api.job_routes import job_routes
 from resurgence.api.key_ring import KeyRing
 from resurgence.api.long_polls import LongPolls
+from resurgence.api.readiness import Readiness
 from resurgence.api.service_routes import open_routes, service_routes
 from resurgence.control.controller import Controller
 
@@ -39,7 +40,7 @@ def make_app(
     takes_key = [Security(HTTPBearer(auto_error=False, description="An API key."))]
     app.include_router(job_routes(controller, polls or LongPolls()), dependencies=takes_key)
     app.include_router(service_routes(controller), dependencies=takes_key)
-    app.include_router(open_routes(ring))
+    app.include_router(open_routes(Readiness(controller.require_writable)))
     # These two have answers of their own in FastAPI; all other errors end at the gate.
     app.add_exception_handler(HTTPException, _answer)
     app.add_exception_handler(RequestValidationError, _answer)

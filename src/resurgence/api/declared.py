@@ -21,6 +21,7 @@ OPEN_ERRORS = _declared(
         500: "An error of the service.",
     }
 )
+READY_ERRORS = OPEN_ERRORS | _declared({503: "Writes to the database fail: the message says why."})
 READ_ERRORS = OPEN_ERRORS | _declared(
     {
         401: "An API key is needed.",

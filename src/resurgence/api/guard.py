@@ -28,8 +28,8 @@ from resurgence.control.metadata import ApiKey, Role
 
 REQUESTS = Rate(per_second=50, burst=100)
 FAILED_AUTHENTICATIONS = Rate(per_second=1, burst=10)
-OPEN_PATHS = frozenset({"/health", "/docs", "/openapi.json"})
-"""No key is needed to see whether the service lives, and how its API looks."""
+OPEN_PATHS = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
+"""No key is needed to see whether the service is alive and ready, and how its API looks."""
 _READING = frozenset({"GET", "HEAD"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 

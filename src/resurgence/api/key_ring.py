@@ -8,6 +8,7 @@ delays a request by `patience` at most.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -34,7 +35,6 @@ class KeyRing:
         self._keys: tuple[ApiKey, ...] | None = None
         self._read_at = float("-inf")
         self._reading: asyncio.Task[None] | None = None
-        self._database_answers = False
 
     async def keys(self) -> Sequence[ApiKey]:
         """All keys; a StorageError if they have never been seen."""
@@ -43,25 +43,17 @@ class KeyRing:
             raise StorageError("the API keys cannot be read: the metadata database does not answer")
         return self._keys
 
-    async def database_answers(self) -> bool:
-        """Whether the database gave the keys when it was last asked, not long ago."""
-        await self._refresh()
-        return self._database_answers
-
     async def _refresh(self) -> None:
         """One reader at a time, whoever waits for it."""
         if self._reading is None and time.monotonic() - self._read_at >= self._freshness:
             self._reading = asyncio.create_task(self._read_anew())
         if self._reading is not None:
-            done, _ = await asyncio.wait({self._reading}, timeout=self._patience)
-            self._database_answers = self._database_answers and bool(done)
+            await asyncio.wait({self._reading}, timeout=self._patience)
 
     async def _read_anew(self) -> None:
         try:
-            self._keys = tuple(await in_thread(self._read))
-            self._database_answers = True
-        except StorageError:
-            self._database_answers = False
+            with contextlib.suppress(StorageError):
+                self._keys = tuple(await in_thread(self._read))
         finally:
             self._read_at = time.monotonic()
             self._reading = None

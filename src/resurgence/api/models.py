@@ -251,8 +251,7 @@ class Workers(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the service lives."""
+    """The service is alive, or ready."""
 
     status: Literal["ok"]
     version: str
-    database: Literal["ok", "failing"]

@@ -8,10 +8,10 @@ from fastapi import APIRouter, Query, Response
 from fastapi.responses import PlainTextResponse
 
 from resurgence import __version__
-from resurgence.api.declared import OPEN_ERRORS, PLAIN_TEXT, READ_ERRORS
+from resurgence.api.declared import OPEN_ERRORS, PLAIN_TEXT, READ_ERRORS, READY_ERRORS
 from resurgence.api.job_answer import worker_answer
-from resurgence.api.key_ring import KeyRing
 from resurgence.api.models import Health, Incidents, Workers
+from resurgence.api.readiness import Readiness
 from resurgence.control.controller import Controller
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -41,14 +41,19 @@ def service_routes(controller: Controller) -> APIRouter:
     return routes
 
 
-def open_routes(ring: KeyRing) -> APIRouter:
+def open_routes(readiness: Readiness) -> APIRouter:
     """What never takes a key."""
     routes = APIRouter(tags=["service"], responses=OPEN_ERRORS)
 
     @routes.get("/health")
     async def health() -> Health:
-        """Whether the service lives, and whether its database answers."""
-        answers = await ring.database_answers()
-        return Health(status="ok", version=__version__, database="ok" if answers else "failing")
+        """Whether the process is alive: it always answers 200."""
+        return Health(status="ok", version=__version__)
+
+    @routes.get("/ready", responses=READY_ERRORS)
+    async def ready() -> Health:
+        """Whether the service can accept writes."""
+        await readiness.require()
+        return Health(status="ok", version=__version__)
 
     return routes

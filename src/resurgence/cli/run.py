@@ -20,7 +20,9 @@ from resurgence.control.metadata import MetadataStore
 from resurgence.control.states import Failed, State
 from resurgence.errors import ConfigError, SqlError
 from resurgence.ids import job_name
+from resurgence.repeated_lines import collapsing_log
 from resurgence.storage.object_store import ObjectStore, require_writable, split_url, storage_url
+from resurgence.storage.private_files import make_private_folder
 from resurgence.testing.faults import parse_faults
 from resurgence.worker.messages import EpochCommitted
 
@@ -81,7 +83,8 @@ def run_file(options: RunOptions) -> int:
             take_over=options.take_over,
         )
         try:
-            state = asyncio.run(controller.run())
+            with collapsing_log():
+                state = asyncio.run(controller.run())
         finally:
             metadata.close()
     if options.profile:
@@ -93,7 +96,7 @@ def _open(url: str) -> ObjectStore:
     scheme, path = split_url(url)
     if scheme == "file" and not Path(path).exists():
         try:
-            Path(path).mkdir(parents=True)
+            make_private_folder(Path(path))
         except OSError as error:
             raise ConfigError(
                 f"cannot make the folder {path}: {error.strerror}",

@@ -26,6 +26,7 @@ from resurgence.cli.whole_number import whole_number
 from resurgence.config import settings_from
 from resurgence.control.metadata import MetadataStore
 from resurgence.errors import ConfigError
+from resurgence.repeated_lines import collapsing_log
 from resurgence.storage.object_store import storage_url
 
 if TYPE_CHECKING:
@@ -136,7 +137,8 @@ def serve(host: str, port: int, service: Service) -> int:
                 hint="make one: `resurgence keys create NAME --role write`, with the same "
                 "--state-dir or --database",
             )
-        asyncio.run(_serve_until_signalled(listener, guard, service))
+        with collapsing_log():
+            asyncio.run(_serve_until_signalled(listener, guard, service))
     return 0
 
 

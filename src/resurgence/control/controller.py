@@ -126,6 +126,10 @@ class Controller:
 
     # ---------------------------------------------------------------- life
 
+    async def require_writable(self) -> None:
+        """Fail with a `StorageError` while requests cannot be stored."""
+        await in_thread(self._metadata.require_writable)
+
     async def open(self) -> None:
         """Take up all jobs on record. Workers of before are expected before anyone can knock."""
         self._service_id = await in_thread(self._stored_id)

@@ -4,6 +4,10 @@ Every call ends in bounded time. Postgres ends a statement that takes too long; 
 not answer at all is hung up on from here. A connection that broke is made anew by the next call.
 What fails is a `StorageError`, without secrets: neither the password of the URL nor the values of a
 statement are in its text.
+
+A SQLite file can be moved or deleted while it is open. SQLite does not notice: it writes on into a
+file that no one will open again. So every transaction first checks that the path still names the
+file that was opened.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from resurgence.control.schema import is_current, upgrade
 from resurgence.errors import ConfigError, ResurgenceError, StorageError, UserError
 from resurgence.graph.secrets import MASK, Concealer, is_secret
+from resurgence.storage.private_files import FILE_MODE, make_private_folder
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
 STATEMENT_TIMEOUT = timedelta(seconds=10)
@@ -40,6 +45,12 @@ _POSTGRES = ("postgres", "postgresql", "postgresql+psycopg")
 _FORMS = "use sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
 
 
+class DatabaseFileGone(StorageError):
+    """The path of the SQLite file no longer names the file that was opened."""
+
+    code = "storage.database_gone"
+
+
 class Database:
     """Transactions, from any thread. Opening it brings its tables up to date."""
 
@@ -49,6 +60,8 @@ class Database:
         self._concealer = Concealer(dict.fromkeys(_secrets(url), MASK))
         self._shown = _shown(url)
         self._held: sa.Connection | IO[str] | None = None
+        self._file: tuple[int, int] | None = None
+        """Device and inode of the SQLite file."""
         self._engine = _postgres_engine(url) if self._postgres else _sqlite_engine(url)
         try:
             self._open(url)
@@ -59,8 +72,10 @@ class Database:
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
         """A transaction that changes nothing; on SQLite it waits for no one."""
-        with self._translated("the metadata database fails"), self._engine.begin() as connection:
-            yield connection
+        with self._translated("the metadata database fails"):
+            self._require_same_file()
+            with self._engine.begin() as connection:
+                yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
@@ -86,6 +101,7 @@ class Database:
         forgotten it.
         """
         if not isinstance(self._held, sa.Connection):
+            self._require_same_file()
             return self._held is not None
         try:
             self._held.execute(sa.text("SELECT 1"))
@@ -126,9 +142,10 @@ class Database:
         with self._translated(f"cannot open the metadata database {self._shown}", hint):
             if not self._postgres:
                 path = Path(str(url.database))
-                path.parent.mkdir(parents=True, exist_ok=True)
+                make_private_folder(path.parent)
                 # The SQL on record may hold secrets.
-                path.touch(mode=0o600)
+                path.touch(mode=FILE_MODE)
+                self._file = _file_at(path)
             # Another process may be in the middle of its first steps: what looks odd is looked at
             # again when no one else can change it.
             with self._engine.begin() as connection, contextlib.suppress(ConfigError):
@@ -140,9 +157,22 @@ class Database:
 
     @contextmanager
     def _written(self) -> Iterator[sa.Connection]:
+        self._require_same_file()
         connected = self._engine.connect().execution_options(writes=True)
         with connected as connection, connection.begin():
             yield connection
+
+    def _require_same_file(self) -> None:
+        """Called before a connection is taken: a new one would create an empty file."""
+        if self._file is None:
+            return
+        found = _file_at(Path(str(self._engine.url.database)))
+        if found != self._file:
+            what = "was moved or deleted" if found is None else "was replaced by another file"
+            raise DatabaseFileGone(
+                f"the metadata database {self._shown} {what} while it was open",
+                hint="Move the file back, or restart the process to use what is there now.",
+            )
 
     @contextmanager
     def _translated(self, trouble: str, hint: str = "") -> Iterator[None]:
@@ -189,6 +219,14 @@ def _url(location: Path | str) -> sa.URL:
     if url.query or url.database in (None, "", ":memory:"):
         raise ConfigError("a SQLite metadata database is a file, without options", hint=_FORMS)
     return url
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _secrets(url: sa.URL) -> list[str]:

@@ -265,7 +265,7 @@ class JobKeeper:
 
     def open_state(self) -> StateBackend:
         """The job's checkpoints."""
-        return StateBackend(ObjectStore(self.record.pipeline.state_url), self.name)
+        return StateBackend(ObjectStore(self.record.pipeline.state_url, private=True), self.name)
 
     async def _deleted(self) -> bool:
         """Remove all that is to go; the record last, so that a later controller can go on here."""

@@ -104,6 +104,12 @@ class MetadataStore:
         """Whether it is still the one service of this database; StorageError if it cannot tell."""
         return self._database.still_holds()
 
+    def require_writable(self) -> None:
+        """Fail with a `StorageError` unless a write is stored now. It is a real one: a full disk or a
+        read-only server shows only when a transaction is committed.
+        """
+        self.put_value("write_check", "ok")
+
     def create_job(self, record: JobRecord) -> None:
         """Keep a new job. Its SQL is kept as it is: the job is started from here."""
         with self._database.writing() as connection:

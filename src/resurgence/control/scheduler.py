@@ -20,6 +20,7 @@ from resurgence.control.background import in_thread
 from resurgence.engine.temporary_files import sweep_temporary_directories
 from resurgence.errors import ResurgenceError
 from resurgence.ids import Generation, WorkerId
+from resurgence.storage.private_files import open_private_log
 from resurgence.worker.process import LOG_VARIABLE, SPARK_VARIABLE, TOKEN_VARIABLE
 
 _TEAR_DOWN = timedelta(seconds=1)
@@ -166,8 +167,7 @@ class ProcessScheduler:
             str(order.generation),
         ]
         try:
-            order.log_file.parent.mkdir(parents=True, exist_ok=True)
-            with order.log_file.open("ab") as log:
+            with open_private_log(order.log_file) as log:
                 process = await asyncio.create_subprocess_exec(
                     *command,
                     stdin=asyncio.subprocess.DEVNULL,

@@ -18,6 +18,7 @@ from resurgence.control.job_record import PipelineRecord
 from resurgence.graph.model import Graph
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
+from resurgence.storage.private_files import make_private_folder
 from resurgence.testing.faults import parse_faults
 
 _KEPT_LOGS = 20
@@ -105,7 +106,7 @@ def _remove(file: Path) -> None:
 def _written_once(module: Path, text: str) -> None:
     """A worker may be reading it: it appears whole, and does not change."""
     if not module.exists():
-        module.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(module.parent)
         fresh = module.with_suffix(f".{uuid.uuid4().hex[:8]}")
         fresh.write_text(text, encoding="utf-8")
         fresh.replace(module)

@@ -25,6 +25,7 @@ from resurgence.control.listening_clock import ListeningClock
 from resurgence.control.scheduler import Exited, ProcessScheduler, WorkerOrder, WorkerProcess
 from resurgence.errors import ResurgenceError
 from resurgence.ids import NO_GENERATION, Generation, WorkerId
+from resurgence.storage.private_files import make_private_folder
 from resurgence.worker.messages import FromWorker, Heartbeat, StandBy, StandbyReady
 
 _LAST_WORDS = timedelta(seconds=1)
@@ -316,5 +317,5 @@ async def _not_told(_worker: WorkerId, _status: int | None) -> None:
 def _show_log(hand: Hand, place: Path) -> None:
     """Let a standby's log be found among those of the job that took it."""
     with contextlib.suppress(OSError):
-        place.parent.mkdir(parents=True, exist_ok=True)
+        make_private_folder(place.parent)
         place.symlink_to(hand.log_file.absolute())

@@ -27,6 +27,7 @@ from resurgence.engine.class_archive import archive_path, build_archive_in_backg
 from resurgence.engine.java import JAVA_OPTIONS, QUIET, Java, class_path, find_java, spark_home
 from resurgence.engine.temporary_files import TemporaryDirectory, sweep_temporary_directories
 from resurgence.errors import ResurgenceError
+from resurgence.storage.private_files import open_private_log
 
 _LOGGING = """\
 rootLogger.level = warn
@@ -169,8 +170,7 @@ def _start(
         "TMPDIR": str(directory),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file),
     }
-    log_file.parent.mkdir(parents=True, exist_ok=True)
-    with log_file.open("ab") as log:
+    with open_private_log(log_file) as log:
         log_start = log.tell()
         # In the group of its parent: whoever kills that group leaves nothing behind.
         process = subprocess.Popen(

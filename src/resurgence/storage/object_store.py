@@ -21,6 +21,7 @@ from obstore.store import LocalStore, from_url
 from obstore.store import ObjectStore as _AnyStore
 
 from resurgence.errors import ConfigError, ObjectMissing, StorageError
+from resurgence.storage.private_files import make_private_folder
 
 
 @dataclass(frozen=True, order=True)
@@ -34,11 +35,14 @@ class StoredObject:
 class ObjectStore:
     """A folder of an object store. Paths are relative to it and use '/'."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, private: bool = False) -> None:
+        """`private`: a local folder that is missing is created for its owner alone."""
         self.url = url
         scheme, path = split_url(url)
         try:
             if scheme == "file":
+                if private:
+                    make_private_folder(Path(path))
                 # Objects are made readable for all by the umask; a folder left empty is removed
                 # with its last object.
                 self._store: _AnyStore = LocalStore(prefix=path, automatic_cleanup=True, mkdir=True)
@@ -151,7 +155,7 @@ def require_writable(store: ObjectStore) -> None:
     if scheme != "file":
         return
     try:
-        Path(path).mkdir(parents=True, exist_ok=True)
+        make_private_folder(Path(path))
     except OSError as error:
         raise ConfigError(
             f"cannot make the folder {path}: {error.strerror}", hint="choose another --state-dir"

@@ -39,6 +39,7 @@ from resurgence.errors import (
 )
 from resurgence.graph.secrets import Concealer, concealer_for
 from resurgence.ids import Epoch, Generation, WorkerId
+from resurgence.repeated_lines import CollapsingHandler
 from resurgence.state.backend import StateBackend
 from resurgence.state.verification import Verification
 from resurgence.storage.object_store import shared_store
@@ -410,6 +411,6 @@ def run(
     log_format = ConcealingFormatter("%(asctime)s %(name)s %(levelname)s %(message)s")
     handler = logging.StreamHandler()
     handler.setFormatter(log_format)
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    logging.basicConfig(level=logging.WARNING, handlers=[CollapsingHandler(handler)])
     connection = ControlConnection(address)
     return Worker(connection, WorkerId(worker), Generation(generation), log_format, jvm).run()

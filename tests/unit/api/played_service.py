@@ -72,6 +72,9 @@ class PlayedController(Controller):
         self.is_stuck = False
         """Jobs stay as they are."""
 
+    async def require_writable(self) -> None:
+        self._fail()
+
     async def create(self, new: NewJob) -> JobView:
         self._fail()
         parallelism = _checked(new.sql, new.settings)

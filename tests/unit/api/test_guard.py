@@ -112,7 +112,7 @@ def test_readers_look_and_writers_do_all(method: str, text: str, status: int | N
         assert refused(Guard(), asking).status == status
 
 
-@pytest.mark.parametrize("path", ["/health", "/docs", "/openapi.json"])
+@pytest.mark.parametrize("path", ["/health", "/ready", "/docs", "/openapi.json"])
 def test_some_paths_take_no_key(path: str) -> None:
     assert Guard("0.0.0.0").admit(replace(ASKING, path=path), KEYS, 0)
     assert refused(Guard("0.0.0.0"), replace(ASKING, path=path + "/")).status == 401

@@ -314,6 +314,7 @@ def test_metrics_and_health(http: httpx.Client) -> None:
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert "resurgence_jobs" in metrics.text
     assert http.get("/health").json()["status"] == "ok"
+    assert http.get("/ready").json()["status"] == "ok"
     assert http.get("/docs").status_code == 200
 
 

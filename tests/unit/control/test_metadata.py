@@ -145,10 +145,67 @@ def test_a_job_that_is_put_is_kept_without_its_literal_secrets(tmp_path: Path) -
 
 
 def test_a_database_file_is_for_its_owner_alone(tmp_path: Path) -> None:
-    with closing(MetadataStore(tmp_path / "metadata.db")) as store:
+    folder = tmp_path / "state" / ".service"
+    with closing(MetadataStore(folder / "metadata.db")) as store:
         store.create_job(job(sql=SECRET_SQL))
-        modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+        modes = {each.name: each.stat().st_mode & 0o777 for each in folder.iterdir()}
     assert set(modes.values()) == {0o600}, modes
+    assert {each.stat().st_mode & 0o777 for each in (folder, folder.parent)} == {0o700}
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_database_file_that_was_moved_away_takes_no_writes_until_it_is_back(
+    tmp_path: Path, replaced: bool
+) -> None:
+    path, elsewhere = tmp_path / "metadata.db", tmp_path / "elsewhere.db"
+    with closing(MetadataStore(path)) as store:
+        store.create_job(job())
+        assert store.hold()
+        path.rename(elsewhere)
+        if replaced:
+            path.touch()
+        for call in (
+            lambda: store.create_job(job(OTHER)),
+            store.jobs,
+            store.require_writable,
+            store.still_holds,
+        ):
+            with pytest.raises(database.DatabaseFileGone) as caught:
+                call()
+            assert caught.value.code == "storage.database_gone"
+            assert str(path) in caught.value.message
+            assert "Move the file back" in caught.value.hint
+        assert path.exists() == replaced, "no empty database is created in its place"
+        elsewhere.replace(path)
+        store.require_writable()
+        store.create_job(job(OTHER))
+        assert len(store.jobs()) == 2
+        assert store.still_holds()
+
+
+def test_a_deleted_database_file_takes_no_writes(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    with closing(MetadataStore(path)) as store:
+        path.unlink()
+        with pytest.raises(database.DatabaseFileGone, match="moved or deleted"):
+            store.create_job(job())
+
+
+def test_a_database_that_is_written_is_writable(metadata: MetadataStore) -> None:
+    metadata.require_writable()
+    metadata.require_writable()
+    assert metadata.jobs() == []
+
+
+def test_a_database_that_refuses_a_commit_is_not_writable(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    with closing(MetadataStore(path)) as store, closing(sqlite3.connect(path)) as other:
+        other.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON service_values "
+            "BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+        )
+        with pytest.raises(StorageError, match="disk is full"):
+            store.require_writable()
 
 
 def test_what_is_wanted_changes_and_the_status_stays(metadata: MetadataStore) -> None:

@@ -63,8 +63,8 @@ class Trouble:
 class TroubledStore(ObjectStore):
     """A real object store, behind trouble."""
 
-    def __init__(self, trouble: Trouble, url: str) -> None:
-        super().__init__(url)
+    def __init__(self, trouble: Trouble, url: str, *, private: bool = False) -> None:
+        super().__init__(url, private=private)
         self._trouble = trouble
 
     def create(self, path: str, data: bytes) -> bool:
