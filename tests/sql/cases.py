@@ -170,13 +170,14 @@ class Case:
 
 def combined(name: str, cases: Sequence[Case]) -> Case:
     """Cases over the same inputs as one pipeline with an INSERT for each; a case's sink has its
-    name.
+    name, behind `of_`.
     """
     pipeline = ""
     for each in cases:
-        sink = each.sink.replace("TABLE output", f"TABLE {each.name}")
-        pipeline += sink.replace("$output/output", f"$output/{each.name}")
-        pipeline += each.pipeline.replace("INSERT INTO output", f"INSERT INTO {each.name}")
+        sink_name = f"of_{each.name}"
+        sink = each.sink.replace("TABLE output", f"TABLE {sink_name}")
+        pipeline += sink.replace("$output/output", f"$output/{sink_name}")
+        pipeline += each.pipeline.replace("INSERT INTO output", f"INSERT INTO {sink_name}")
     return Case(
         name=name,
         header=Header(
@@ -185,7 +186,7 @@ def combined(name: str, cases: Sequence[Case]) -> Case:
             cases[0].header.literals,
         ),
         pipeline=pipeline,
-        expected={each.name: each.expected["output"] for each in cases},
+        expected={f"of_{each.name}": each.expected["output"] for each in cases},
     )
 
 

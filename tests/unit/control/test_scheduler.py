@@ -96,6 +96,9 @@ def left() -> Iterator[subprocess.Popen[bytes]]:
     """A worker that the controller under test did not start."""
     command = [sys.executable, "-c", "import time; time.sleep(60)", LEFT]
     process = subprocess.Popen(command, start_new_session=True)
+    # For a moment of its start a process has no command line.
+    while not Path(f"/proc/{process.pid}/cmdline").read_bytes():
+        time.sleep(0.01)
     yield process
     process.kill()
     process.wait()
