@@ -133,8 +133,8 @@ def test_a_job_at_a_rate_follows_the_clock_and_its_first_time_survives_a_restart
     assert [each.epoch for each in job.reports] == [2]
     assert read_lines(tmp_path / "out.json") == [
         {"counter": 0, "at": "2024-05-01T12:00:00", "subtask": 0},
-        {"counter": 1, "at": "2024-05-01T12:00:00.5", "subtask": 1},
+        {"counter": 1, "at": "2024-05-01T12:00:00.500", "subtask": 1},
         {"counter": 2, "at": "2024-05-01T12:00:01", "subtask": 0},
-        {"counter": 3, "at": "2024-05-01T12:00:01.5", "subtask": 1},
+        {"counter": 3, "at": "2024-05-01T12:00:01.500", "subtask": 1},
         {"counter": 4, "at": "2024-05-01T12:00:02", "subtask": 0},
     ]
