@@ -235,7 +235,7 @@ class CommitLog:
     def _damaged(self, path: str) -> SinkError:
         return SinkError(
             f"the commit record {self._store.url}/{path} is damaged",
-            hint="bring it back from a copy: it says what this epoch's output is",
+            hint="restore it from a backup: it says what the output of this epoch is",
         )
 
     def _path(self, job: JobIdentity, epoch: Epoch) -> str:
