@@ -184,7 +184,6 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
             assert incident["resumed_at"]
 
 
-@pytest.mark.long
 @pytest.mark.timeout(500)
 def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Project) -> None:
     (project.folder / "ticks.sql").write_text(TICKS)

@@ -179,11 +179,13 @@ def _in_epochs(trial: Trial, job: Job) -> None:
 
 
 def _crashed(trial: Trial, job: Job) -> None:
-    """Struck in the second and in the third epoch, so that each time there is state to restore; a
-    new engine takes over.
+    """Struck in the two epochs in the middle, so that each time there is state to restore; a new
+    engine takes over.
     """
     leg = Leg(_epoch_rows(trial, 4, 4))
-    epochs = range(2, min(3, -(-trial.case.rows // leg.rows)) + 1)
+    last = -(-trial.case.rows // leg.rows)
+    middle = max(2, last // 2)
+    epochs = range(middle, min(middle + 1, last) + 1)
     points = trial.chance.sample(POINTS, len(epochs))
     faults = {f"{point}@{epoch}=raise" for epoch, point in zip(epochs, points, strict=True)}
     assert faults, "one epoch has nothing to restore"

@@ -66,6 +66,8 @@ class Hand:
     """What its Spark was started with: it cannot be changed later."""
     started_at: datetime
     last_heard_at: datetime
+    last_heard: datetime
+    """The same by the clock that stands still while the controller does."""
     receive: Receive
     exited: Exited
     token: str = ""
@@ -225,7 +227,18 @@ class Workforce:
         exited: Exited,
     ) -> Hand:
         now = self.clock.now()
-        hand = Hand(worker, generation, digest, log_file(worker), spark, now, now, receive, exited)
+        hand = Hand(
+            worker=worker,
+            generation=generation,
+            digest=digest,
+            log_file=log_file(worker),
+            spark=spark,
+            started_at=now,
+            last_heard_at=now,
+            last_heard=self.listening.now(),
+            receive=receive,
+            exited=exited,
+        )
         self._hands[worker] = hand
         return hand
 
@@ -234,7 +247,7 @@ class Workforce:
             hand = self._hands.get(worker)
             if hand is None:
                 return
-            hand.last_heard_at = self.clock.now()
+            hand.last_heard_at, hand.last_heard = self.clock.now(), self.listening.now()
             if isinstance(message, Heartbeat):
                 hand.phase = message.phase
             hand.receive(message)
@@ -256,7 +269,7 @@ class Workforce:
     # ---------------------------------------------------------------- the bench
 
     def _is_well(self, hand: Hand) -> bool:
-        silent_for = self.clock.now() - hand.last_heard_at
+        silent_for = self.listening.now() - hand.last_heard
         return hand.ready and silent_for < self.standby_settings.pipeline.heartbeat_timeout
 
     async def _keep_bench(self) -> None:

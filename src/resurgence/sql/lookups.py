@@ -77,7 +77,7 @@ class LookupJoins:
     def compile(self, left: Relation, right: LookupRelation, node: exp.Join) -> Relation:
         """The relation of all columns of both, with the kind and the event time of the left."""
         join = self._join(node, right)
-        version = node.this.args.get("version")
+        version = node.this.args.get("version") if node.this else None  # none: a subquery of WHERE
         if version is not None and not _is_processing_time(version.expression):
             self.expressions.bound(version.expression, left)
         self._refuse_changes(left, right, node)

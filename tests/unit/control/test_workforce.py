@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -89,6 +90,20 @@ async def test_a_standby_that_fell_silent_is_not_used(service: Service) -> None:
     await service.create()
     await service.run()
     assert not first.started
+
+
+@played
+async def test_a_standby_that_was_not_heard_while_the_controller_stood_still_is_used(
+    service: Service,
+) -> None:
+    first = await standby(service)
+    for _ in range(5):
+        await asyncio.sleep(0.01)
+        time.sleep(0.5)  # Nobody is heard for longer than the heartbeat timeout.
+    await service.create()
+    await service.run()
+    assert origins(service) == ["standby"]
+    assert first.started
 
 
 @played
