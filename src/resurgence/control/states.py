@@ -215,7 +215,7 @@ class Running(State):
     async def next(self, ctx: JobContext) -> Transition:
         while True:
             if ctx.model.finished:
-                return Transition(Finishing(), "the input is finished")
+                return Transition(Finishing(), "no more rows are to come")
             failure = ctx.detect()
             if failure is not None:
                 return Transition(Recovering(failure), failure.reason)
@@ -276,7 +276,7 @@ class CheckpointStopping(State):
             )
             return Transition(Stopping(), f"the worker failed while stopping: {failure.reason}")
         if ctx.model.finished:
-            return Transition(Finishing(), "the input is finished")
+            return Transition(Finishing(), "no more rows are to come")
         return Transition(Stopping(), f"stopped at epoch {ctx.model.sealed_epoch}")
 
 
@@ -394,7 +394,7 @@ async def _restart(ctx: JobContext) -> Transition:
     if ctx.stop is not None:
         return Transition(Stopping(), "a stop was requested")
     if ctx.model.finished:
-        return Transition(Finishing(), "the input is finished")
+        return Transition(Finishing(), "no more rows are to come")
     await ctx.tear_down()
     if ctx.restart_asked:
         ctx.begin_run()

@@ -35,6 +35,10 @@ _JAVA = (
     f"calls arbitrary Java code: {_REPLAY}",
     "write a Python function and pass it with --udfs",
 )
+_SKETCH = (
+    f"keeps a random part of its values: {_REPLAY}",
+    "use percentile(column, 0.5) or percentile_approx(column, 0.5)",
+)
 _TIME_TYPE = ("gives a TIME, a type that is not supported", "use date_format(now(), 'HH:mm:ss')")
 _REFUSED = {
     **dict.fromkeys(
@@ -54,6 +58,9 @@ _REFUSED = {
             user version
         """),
         _ENVIRONMENT,
+    ),
+    **dict.fromkeys(
+        _names("kll_sketch_merge_bigint kll_sketch_merge_double kll_sketch_merge_float"), _SKETCH
     ),
     **dict.fromkeys(_names("java_method reflect try_reflect"), _JAVA),
     **dict.fromkeys(_names("current_time localtime"), _TIME_TYPE),

@@ -24,11 +24,21 @@ OTHER_NAMES = {
 """Aggregates that other systems have under another name, with Spark's name for them."""
 
 REFUSED_AGGREGATES = {
-    name: (
-        f"{name}() tells which columns a grouping set leaves out, and there are none here",
-        "group by the columns themselves",
-    )
-    for name in ("grouping", "grouping_id")
+    **{
+        name: (
+            f"{name}() tells which columns a grouping set leaves out, and there are none here",
+            "group by the columns themselves",
+        )
+        for name in ("grouping", "grouping_id")
+    },
+    **{
+        name: (
+            f"{name}() keeps a random part of its values: a replayed epoch would give other rows",
+            "use percentile(column, 0.5) or percentile_approx(column, 0.5)",
+        )
+        for name in spark_functions.AGGREGATES
+        if name.startswith("kll_")
+    },
 }
 """Spark's aggregates that are not supported: why, and what to do instead."""
 

@@ -21,6 +21,8 @@ _LEXEME = re.compile(
 )
 _OPTION_NAME = re.compile(r"""[(,]\s*["'`]?([\w.-]+)["'`]?\s*=[^(,]*\Z""")
 """The option whose value a text ends in."""
+_TABLE_OPTIONS = re.compile(r"/\*\+\s*OPTIONS\b", re.IGNORECASE)
+"""Flink: FROM t /*+ OPTIONS('key' = 'value') */. To the parser it is a comment."""
 _BYTE_ORDER_MARK = "\ufeff"
 _MOST_LEVELS = 500
 """Of an expression: Spark's parser and ours go down one call per level, and run out of stack."""
@@ -74,6 +76,7 @@ def parse(text: str) -> Script:
     script = Script(
         text, tuple(each for each in statements if each and not isinstance(each, exp.Semicolon))
     )
+    _refuse_table_options(text)
     for statement in script.statements:
         _require_shallow(script, statement)
         for cast in list(statement.find_all(exp.Cast)):
@@ -84,6 +87,15 @@ def parse(text: str) -> Script:
             if "`" in name.name:
                 raise script.error(name, "a name cannot hold a backquote", "choose another name")
     return script
+
+
+def _refuse_table_options(text: str) -> None:
+    if not _TABLE_OPTIONS.search(text):
+        return
+    for lexeme in _LEXEME.finditer(text):
+        if _TABLE_OPTIONS.match(lexeme[0]):
+            hint = "give the options in WITH (...) of a table of its own"
+            raise _error(text, lexeme.start(), "the hint OPTIONS is not supported", hint)
 
 
 def _require_shallow(script: Script, statement: exp.Expr) -> None:

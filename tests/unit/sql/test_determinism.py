@@ -116,6 +116,8 @@ def test_the_planning_time_is_refused_where_results_change(
         ("SELECT shuffle(tags) FROM rides", 8, "shuffle() gives a random value"),
         ("SELECT uniform(1, 5) FROM plain", 8, "uniform() gives a random value"),
         ("SELECT aes_encrypt(b, '0000111122223333') FROM plain", 8, "initialization vector"),
+        ("SELECT kll_sketch_merge_bigint(b, b) FROM plain", 8, "a random part of its values"),
+        ("SELECT kll_sketch_agg_bigint(a) FROM plain", 8, "a random part of its values"),
         ("SELECT monotonically_increasing_id() FROM plain", 8, "how rows are split into tasks"),
         ("SELECT current_user FROM plain", 8, "current_user() depends on where the job runs"),
         ("SELECT version() FROM plain", 8, "version() depends on where the job runs"),

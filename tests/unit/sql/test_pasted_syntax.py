@@ -64,6 +64,12 @@ def computed(graph: Graph) -> list[str]:
             "updating_ttl",
         ),
         (
+            "SELECT at FROM rides /*+ OPTIONS('scan.startup.mode' = 'latest-offset') */",
+            22,
+            "the hint OPTIONS is not supported",
+            "WITH",
+        ),
+        (
             "SELECT r.at FROM rides r JOIN plain FOR SYSTEM_TIME AS OF r.at AS p ON r.driver = p.a",
             59,
             "FOR SYSTEM_TIME AS OF is not supported here",
@@ -185,3 +191,7 @@ def test_a_generator_takes_its_counts_as_unsigned(compiled_text: Callable[[str],
     )
     source = next(each for each in graph.operators if isinstance(each, SourceOperator))
     assert [each.type for each in source.columns] == ["DECIMAL(20,0)", "BIGINT"]
+
+
+def test_options_in_a_string_or_a_comment_are_no_hint(compiled: Compile) -> None:
+    assert compiled("SELECT at, '/*+ OPTIONS(a)' AS text FROM rides -- /*+ OPTIONS(a) */")
