@@ -424,6 +424,54 @@ def _window_of_windows(chance: Chance) -> Query:
     )
 
 
+def _cumulated(chance: Chance) -> Query:
+    step = chance.choice([1, 2, 5])
+    width = step * chance.choice([2, 3, 6])
+    keys, calls = _keys(chance), _calls(chance)
+    items = f"{_named(keys, 'g')}{_named(calls, 'v')}"
+    groups = "".join(f", {each}" for each in keys)
+    condition = _where(chance)
+    return Query(
+        "cumulated",
+        f"SELECT window.start AS s, window.end AS e{items} FROM a{condition}"
+        f" GROUP BY cumulate(INTERVAL '{step} minutes', INTERVAL '{width} minutes'){groups}",
+        f"SELECT s, e{items} FROM (SELECT *, w.start AS s, explode(sequence("
+        f"window(at, '{step} minutes').end, w.end, INTERVAL {step} MINUTES)) AS e"
+        f" FROM (SELECT *, window(at, '{width} minutes') AS w FROM a{condition}))"
+        f" GROUP BY s, e{groups}",
+    )
+
+
+def _asof(chance: Chance) -> Query:
+    kind, compared = chance.choice(["", "LEFT "]), chance.choice([">=", ">"])
+    conditions = _where(chance), _where(chance)
+    left, right = (
+        f"(SELECT * FROM {table}{condition})"
+        for table, condition in zip("ab", conditions, strict=True)
+    )
+    on = f"ON o.k = p.k AND o.at {compared} p.at"
+    return Query(
+        "asof join",
+        f"SELECT o.id AS i, p.at AS t FROM {left} o ASOF {kind}JOIN {right} p {on}",
+        f"SELECT o.id AS i, max(p.at) AS t FROM {left} o {kind}JOIN {right} p {on} GROUP BY o.id",
+    )
+
+
+def _subquery(chance: Chance) -> Query:
+    negated = chance.choice(["", "NOT "])
+    test = chance.choice(
+        [
+            f"k IS NOT NULL AND k {negated}IN (SELECT k FROM l WHERE k IS NOT NULL)",
+            f"{negated}EXISTS (SELECT 1 FROM l WHERE l.k = a.k)",
+            f"{negated}EXISTS (SELECT 1 FROM c WHERE c.k = a.k AND c.x > 0)",
+            "(k, t) IN (SELECT k, t FROM c)",
+            "id IN (SELECT id FROM c WHERE c.k IS NOT DISTINCT FROM a.k)",
+        ]
+    )
+    sql = f"SELECT id, k, t FROM a WHERE {test}"
+    return Query("subquery", sql, sql, is_changelog=True)
+
+
 _MAKERS: list[Callable[[Chance], Query]] = [
     _stateless,
     _windowed,
@@ -443,6 +491,9 @@ _MAKERS: list[Callable[[Chance], Query]] = [
     _distinct,
     _lookup,
     _window_of_windows,
+    _cumulated,
+    _asof,
+    _subquery,
 ]
 
 
