@@ -19,6 +19,7 @@ from resurgence.connectors.registry import CONNECTORS
 from resurgence.engine.epoch import Engine
 from resurgence.engine.spark_errors import translate
 from resurgence.errors import DamagedState, InjectedFault, ResurgenceError
+from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend
@@ -28,9 +29,9 @@ from tests.sql.cases import ROOT
 
 EXTRA_SINK = """
 CREATE TABLE extra WITH (connector = 'blackhole', type = 'sink');
-INSERT INTO extra SELECT id FROM a WHERE id < 0;
+INSERT INTO extra SELECT id FROM {table} WHERE id < 0;
 """
-"""An edit that keeps all state."""
+"""An edit that keeps all state, if the table is read without it, too."""
 
 _BACKGROUND = (FaultPoint.COMPACTION_MID, FaultPoint.RETENTION_MID, FaultPoint.RESTORE_MID)
 _POINTS = [each for each in FaultPoint if each not in _BACKGROUND]
@@ -98,7 +99,10 @@ class DisturbedJob:
             self._damage(step.damage)
         if step.rolls_back:
             self._roll_back()
-        self.job.sql = self.sql + (EXTRA_SINK if step.is_edited else "")
+        self.job.sql = self.sql
+        if step.is_edited:
+            source = self._graph().sources()[0].id
+            self.job.sql += EXTRA_SINK.format(table=source.removeprefix("source-"))
         try:
             engine = self._open(step)
             for _ in range(step.epochs):
@@ -165,14 +169,18 @@ class DisturbedJob:
         epochs = sorted(int(each.name) for each in state.glob("*") if _is_sealed(each))
         if len(epochs) < 2:
             return
-        kinds = {name: each.kind for name, each in self.job.functions.items()}
-        graph = compile_pipeline(self.sql, CONNECTORS, kinds)
         try:
-            roll_back(backend, graph, Epoch(epochs[-2]), dry_run=False, accept_duplicates=False)
+            roll_back(
+                backend, self._graph(), Epoch(epochs[-2]), dry_run=False, accept_duplicates=False
+            )
         except ResurgenceError as error:
             self.happened.append(f"no rollback: {error}")
         else:
             self.happened.append(f"rolled back to epoch {epochs[-2]}")
+
+    def _graph(self) -> Graph:
+        kinds = {name: each.kind for name, each in self.job.functions.items()}
+        return compile_pipeline(self.sql, CONNECTORS, kinds)
 
 
 def _is_sealed(epoch: Path) -> bool:
