@@ -40,12 +40,17 @@ check: venv
 # compiler would take more time than it saves.
 PYTEST := JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
+# The tests start some hundred JVMs. Built beside them, the archive would not be there before they end.
+ARCHIVE := $(BIN)/python -m resurgence.engine.class_archive || echo "no class-data archive: JVMs start slower"
+
 test: venv
+	@$(ARCHIVE)
 	@$(PYTEST) -m "not long"
 
 # Random tests take another seed each time; SEED=n repeats a run.
 test-all: SEED ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))')
 test-all: venv
+	@$(ARCHIVE)
 	@seed=$(SEED); echo "random tests: SEED=$$seed"; \
 		HYPOTHESIS_PROFILE=exploring $(PYTEST) --hypothesis-seed=$$seed
 

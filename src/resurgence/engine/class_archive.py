@@ -99,6 +99,7 @@ def build_archive_in_background(archive: Path) -> None:
 
 def build_archive(archive: Path) -> bool:
     """Builds the archive, if nobody else does; whether it is there now."""
+    archive.parent.mkdir(parents=True, exist_ok=True)
     with _build_lock(archive.parent) as is_ours:
         if is_ours and not archive.exists():
             # Whoever made them was killed, or the lock would not be ours.
@@ -205,4 +206,5 @@ if __name__ == "__main__":
         _give_way()
     # Should it hang, it ends: the lock goes with it, and the next start tries again.
     signal.alarm(int(_BUILD_WITHIN.total_seconds()))
-    sys.exit(0 if build_archive(Path(sys.argv[sys.argv.index("--build-archive") + 1])) else 1)
+    given = sys.argv[sys.argv.index("--build-archive") + 1 :] if "--build-archive" in sys.argv else []
+    sys.exit(0 if build_archive(Path(given[0]) if given else archive_path(find_java())) else 1)
