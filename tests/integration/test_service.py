@@ -158,7 +158,9 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
     """
     project.write_input(1800)  # None must be through before all have begun.
     jobs = ("goes-on", "killed", "frozen")
-    common = settings(*QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.adopt_timeout=25s")
+    common = settings(
+        *QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.adopt_timeout=25s"
+    )
     with serving(project.folder, "--database", postgres_url, *common) as service:
         for job in jobs:
             write_pipeline(project, job)

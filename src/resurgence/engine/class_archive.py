@@ -206,5 +206,7 @@ if __name__ == "__main__":
         _give_way()
     # Should it hang, it ends: the lock goes with it, and the next start tries again.
     signal.alarm(int(_BUILD_WITHIN.total_seconds()))
-    given = sys.argv[sys.argv.index("--build-archive") + 1 :] if "--build-archive" in sys.argv else []
+    given = (
+        sys.argv[sys.argv.index("--build-archive") + 1 :] if "--build-archive" in sys.argv else []
+    )
     sys.exit(0 if build_archive(Path(given[0]) if given else archive_path(find_java())) else 1)
