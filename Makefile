@@ -38,7 +38,7 @@ check: venv
 # Two processes, each with a Spark session of its own: much of the time goes into waiting. Both must
 # collect the same tests in the same order, sets included. Most queries run once: the JVM's optimising
 # compiler would take more time than it saves.
-PYTEST := JDK_JAVA_OPTIONS=-XX:TieredStopAtLevel=1 PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m" PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The tests start some hundred JVMs. Built beside them, the archive would not be there before they end.
 ARCHIVE := $(BIN)/python -m resurgence.engine.class_archive || echo "no class-data archive: JVMs start slower"

@@ -11,10 +11,12 @@ from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
+import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from resurgence.connectors.registry import CONNECTORS, make_source
+from resurgence.engine.epoch import Engine
 from resurgence.engine.spark_errors import translate
 from resurgence.errors import InjectedFault
 from resurgence.sql import compile_pipeline
@@ -30,6 +32,8 @@ POINTS = [
     for each in FaultPoint
     if each not in (FaultPoint.COMPACTION_MID, FaultPoint.RETENTION_MID, FaultPoint.RESTORE_MID)
 ]
+SEALED = (FaultPoint.MANIFEST_PUBLISHED, FaultPoint.SINK_COMMITTING, FaultPoint.SINK_COMMITTED)
+"""Points at which the epoch that is struck has a checkpoint."""
 
 
 @dataclass
@@ -179,37 +183,26 @@ def _in_epochs(trial: Trial, job: Job) -> None:
 
 
 def _crashed(trial: Trial, job: Job) -> None:
-    """Struck in the two epochs in the middle, so that each time there is state to restore; a new
-    engine takes over.
-    """
-    leg = Leg(_epoch_rows(trial, 4, 4))
-    last = -(-trial.case.rows // leg.rows)
-    middle = max(2, last // 2)
-    epochs = range(middle, min(middle + 1, last) + 1)
-    points = trial.chance.sample(POINTS, len(epochs))
-    faults = {f"{point}@{epoch}=raise" for epoch, point in zip(epochs, points, strict=True)}
-    assert faults, "one epoch has nothing to restore"
-    job.settings = {"faults": ",".join(faults)}
-    struck, restored = 0, dict[str, int]()
-    while True:
-        engine = job.open(leg)
-        if struck:
-            assert engine.epoch >= 1, "nothing was restored"
-            for operator_id, table in engine._pipeline.state_tables().items():
-                restored[operator_id] = restored.get(operator_id, 0) + len(table.files)
-        try:
-            while not engine.finished:
-                assert engine.run_epoch() is not None
-        except Exception as error:
-            if not isinstance(translate(error), InjectedFault):
-                raise
-            struck += 1
-            assert struck <= len(faults), "a fault struck twice"
-        else:
-            break
-    assert struck == len(faults), f"of {sorted(faults)}, {struck} struck"
-    stateless = [operator_id for operator_id, files in restored.items() if files == 0]
-    assert not stateless, f"{stateless} had no state to restore at {sorted(faults)}"
+    """Struck so that the checkpoint of the epoch in the middle is restored, by a new engine."""
+    leg = Leg(_epoch_rows(trial, 3, 3))
+    middle = (-(-trial.case.rows // leg.rows) + 1) // 2
+    point = trial.chance.choice(POINTS)
+    fault = f"{point}@{middle if point in SEALED else middle + 1}=raise"
+    job.settings = {"faults": fault}
+    with pytest.raises(Exception) as raised:
+        _drain(job.open(leg))
+    assert isinstance(translate(raised.value), InjectedFault), raised.value
+    engine = job.open(leg)
+    assert engine.epoch == middle, f"{fault} struck, and epoch {engine.epoch} was restored"
+    tables = engine._pipeline.state_tables()
+    stateless = [operator_id for operator_id, table in tables.items() if not table.files]
+    assert not stateless, f"{stateless} had no state to restore at {fault}"
+    _drain(engine)
+
+
+def _drain(engine: Engine) -> None:
+    while not engine.finished:
+        assert engine.run_epoch() is not None
 
 
 def _rescaled(trial: Trial, job: Job) -> None:

@@ -63,6 +63,9 @@ _DEFAULTS = {
     # Java does not compile a method of more bytes, and interprets it for every row. Spark has
     # smaller ones for such a plan, at the price of whole-stage code.
     "spark.sql.codegen.hugeMethodLimit": "8000",
+    # A pipeline of many queries has more generated classes than Spark's hundred, and would compile
+    # them anew in every epoch.
+    "spark.sql.codegen.cache.maxEntries": "1000",
 }
 
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
