@@ -23,37 +23,34 @@ from tests.sql.changelog import merge
 DEADLINE_SECONDS = 580.0
 QUICK = ("pipeline.initial_backoff=50ms", "pipeline.maximal_backoff=200ms")
 
-SQL = """
+RIDES = """
 CREATE TABLE rides (
   at TIMESTAMP NOT NULL, driver BIGINT, kind TEXT,
   WATERMARK FOR at AS at - INTERVAL '30 seconds'
 ) WITH (connector = 'single_file', path = 'rides.json', format = 'json', type = 'source');
-
+"""
+BY_MINUTE = """
 CREATE TABLE by_minute (start TIMESTAMP, kind TEXT, rides BIGINT, mean DOUBLE)
 WITH (connector = 'filesystem', path = 'out/by_minute', format = 'parquet', type = 'sink');
-
-CREATE TABLE by_day (start TIMESTAMP, driver BIGINT, rides BIGINT)
-WITH (connector = 'single_file', path = 'out/by_day.json', format = 'json', type = 'sink');
 
 INSERT INTO by_minute SELECT window.start, kind, n, mean FROM (
   SELECT tumble(INTERVAL '10 minutes') AS window, kind, count(*) AS n, avg(driver) AS mean
   FROM rides GROUP BY window, kind);
+"""
+BY_DAY = """
+CREATE TABLE by_day (start TIMESTAMP, driver BIGINT, rides BIGINT)
+WITH (connector = 'single_file', path = 'out/by_day.json', format = 'json', type = 'sink');
 
 INSERT INTO by_day SELECT window.start, driver, n FROM (
   SELECT tumble(INTERVAL '1 day') AS window, driver, count(*) AS n FROM rides GROUP BY window, driver);
 """
-
-UPDATES = """
+TOTALS = """
 CREATE TABLE totals (driver BIGINT PRIMARY KEY, rides BIGINT, kinds TEXT)
 WITH (connector = 'single_file', path = 'out/totals.json', format = 'debezium_json', type = 'sink');
-CREATE TABLE pairs (first TIMESTAMP, second TIMESTAMP, driver BIGINT)
-WITH (connector = 'filesystem', path = 'out/pairs', format = 'parquet', type = 'sink');
 
 INSERT INTO totals SELECT driver, count(*), array_join(sort_array(collect_set(kind)), '') FROM rides GROUP BY driver;
-INSERT INTO pairs SELECT a.at, b.at, a.driver FROM rides a JOIN rides b
-  ON a.driver = b.driver AND b.at > a.at AND b.at <= a.at + INTERVAL '2 minutes';
 """
-"""More for the same file: an updating aggregate and an interval join."""
+SQL = RIDES + BY_MINUTE + BY_DAY
 
 
 @dataclass
@@ -123,46 +120,54 @@ class Project:
             time.sleep(0.05)
         pytest.fail(f"no event {event} with {facts} came; there were {self.events()}")
 
-    def assert_exactly_once(self) -> None:
-        """Both sinks hold the batch answer, row for row."""
-        rides = f"(SELECT \"at\"::TIMESTAMP AS moment, driver, kind FROM read_json('{self.folder}/rides.json'))"
-        by_minute = rows_of(
-            f"SELECT start::TIMESTAMPTZ::TIMESTAMP, kind, rides, mean FROM '{self.folder}/out/by_minute/*.parquet' ORDER BY ALL"
-        )
-        batch = rows_of(
-            f"""SELECT time_bucket(INTERVAL 10 MINUTE, moment) AS start, kind, count(*), avg(driver)
-                FROM {rides} GROUP BY ALL ORDER BY ALL"""
-        )
-        assert by_minute == batch
-        lines = (self.folder / "out" / "by_day.json").read_text().splitlines()
-        by_day = sorted(
-            (row["start"], row["driver"], row["rides"]) for row in map(json.loads, lines)
-        )
-        batch = rows_of(
-            f"""SELECT strftime(time_bucket(INTERVAL 1 DAY, moment), '%Y-%m-%dT%H:%M:%S') AS start, driver, count(*)
-                FROM {rides} GROUP BY ALL ORDER BY ALL"""
-        )
-        assert by_day == batch
+    def write_pipeline(self, job: str, sql: str) -> None:
+        """A pipeline of the statements above as `JOB.sql`, with outputs of its own."""
+        (self.folder / f"{job}.sql").write_text(sql.replace("out/", f"out/{job}/"))
 
-    def assert_updates_exactly_once(self) -> None:
-        """The sinks of UPDATES hold the batch answer; no change retracts a row that is not there."""
-        out = self.folder / "out"
-        rides = f"(SELECT \"at\"::TIMESTAMP AS moment, driver, kind FROM read_json('{self.folder}/rides.json'))"
-        totals = [
-            json.loads(each) for each in merge((out / "totals.json").read_text().splitlines())
-        ]
-        assert sorted((each["driver"], each["rides"], each["kinds"]) for each in totals) == rows_of(
-            f"""SELECT driver, count(*), string_agg(DISTINCT kind, '' ORDER BY kind)
-                FROM {rides} GROUP BY driver ORDER BY ALL"""
-        )
+    def assert_exactly_once(self, job: str = "") -> None:
+        """Every sink of a pipeline holds the batch answer, row for row."""
+        sql = (self.folder / f"{job or 'rides'}.sql").read_text()
+        out = self.folder / "out" / job
+        checks = {
+            "by_minute": self._check_by_minute,
+            "by_day": self._check_by_day,
+            "totals": self._check_totals,
+        }
+        checked = [check(out) for name, check in checks.items() if f"INTO {name} " in sql]
+        assert len(checked) == sql.count("INSERT INTO")
+
+    def _check_by_minute(self, out: Path) -> None:
         assert rows_of(
-            f"""SELECT first::TIMESTAMPTZ::TIMESTAMP, second::TIMESTAMPTZ::TIMESTAMP, driver
-                FROM '{out}/pairs/*.parquet' ORDER BY ALL"""
+            f"""SELECT start::TIMESTAMPTZ::TIMESTAMP, kind, rides, mean
+                FROM '{out}/by_minute/*.parquet' ORDER BY ALL"""
         ) == rows_of(
-            f"""SELECT a.moment, b.moment, a.driver FROM {rides} a JOIN {rides} b
-                ON a.driver = b.driver AND b.moment > a.moment
-                AND b.moment <= a.moment + INTERVAL 2 MINUTE ORDER BY ALL"""
+            f"""SELECT time_bucket(INTERVAL 10 MINUTE, moment) AS start, kind, count(*), avg(driver)
+                FROM {self._rides} GROUP BY ALL ORDER BY ALL"""
         )
+
+    def _check_by_day(self, out: Path) -> None:
+        lines = (out / "by_day.json").read_text().splitlines()
+        assert sorted(
+            (row["start"], row["driver"], row["rides"]) for row in map(json.loads, lines)
+        ) == rows_of(
+            f"""SELECT strftime(time_bucket(INTERVAL 1 DAY, moment), '%Y-%m-%dT%H:%M:%S') AS start, driver, count(*)
+                FROM {self._rides} GROUP BY ALL ORDER BY ALL"""
+        )
+
+    def _check_totals(self, out: Path) -> None:
+        """Also, no change retracts a row that is not there."""
+        lines = merge((out / "totals.json").read_text().splitlines())
+        assert sorted(
+            (row["driver"], row["rides"], row["kinds"]) for row in map(json.loads, lines)
+        ) == rows_of(
+            f"""SELECT driver, count(*), string_agg(DISTINCT kind, '' ORDER BY kind)
+                FROM {self._rides} GROUP BY driver ORDER BY ALL"""
+        )
+
+    @property
+    def _rides(self) -> str:
+        """The input, for DuckDB."""
+        return f"(SELECT \"at\"::TIMESTAMP AS moment, driver, kind FROM read_json('{self.folder}/rides.json'))"
 
     def close(self) -> None:
         for process in self.processes:

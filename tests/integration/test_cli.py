@@ -28,12 +28,12 @@ def assert_clean(done: subprocess.CompletedProcess[str]) -> None:
         (
             "FROM rides GROUP BY window, kind",
             "FROM ride GROUP BY window, kind",
-            "15:8",
+            "12:8",
             "'ride'",
             "rides",
         ),
-        ("avg(driver) AS mean", "avg(diver) AS mean", "14:76", "'diver'", "driver"),
-        ("avg(driver) AS mean", "agv(driver) AS mean", "14:72", "agv", "avg"),
+        ("avg(driver) AS mean", "avg(diver) AS mean", "11:76", "'diver'", "driver"),
+        ("avg(driver) AS mean", "agv(driver) AS mean", "11:72", "agv", "avg"),
         ("connector = 'filesystem'", "connector = 'filesytem'", None, "'filesytem'", "filesystem"),
         ("path = 'rides.json'", "pth = 'rides.json'", None, "'pth'", "path"),
         ("INSERT INTO by_minute SELECT", "INSERT INTO by_minute SELEC", None, "", ""),
@@ -159,7 +159,7 @@ def test_a_type_error_that_only_spark_sees_is_exit_2_at_its_place(project: Proje
     done = project.run()
     assert done.returncode == 2, done.stderr
     assert_clean(done)
-    assert "rides.sql:14:72" in done.stderr
+    assert "rides.sql:11:72" in done.stderr
 
 
 @pytest.mark.timeout(200)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket
@@ -19,7 +18,7 @@ import httpx
 import pytest
 
 from resurgence.control.transitions import EDGES, StateName
-from tests.integration.conftest import QUICK, SQL, Project, rows_of, settings
+from tests.integration.conftest import BY_MINUTE, QUICK, RIDES, SQL, Project, settings
 
 DEADLINE_SECONDS = 180.0
 HEARTBEATS = ("pipeline.heartbeat_interval=200ms", "pipeline.heartbeat_timeout=8s")
@@ -129,41 +128,19 @@ def serving(folder: Path, *arguments: str) -> Iterator[Service]:
         service.close()
 
 
-def write_pipeline(project: Project, job: str) -> None:
-    """The same pipeline, with an output of its own."""
-    text = SQL.replace("out/", f"out/{job}/")
-    (project.folder / f"{job}.sql").write_text(text)
-
-
-def assert_exactly_once(project: Project, job: str) -> None:
-    rides = f"(SELECT \"at\"::TIMESTAMP AS moment, driver, kind FROM read_json('{project.folder}/rides.json'))"
-    assert rows_of(
-        f"SELECT start::TIMESTAMPTZ::TIMESTAMP, kind, rides, mean FROM '{project.folder}/out/{job}/by_minute/*.parquet' ORDER BY ALL"
-    ) == rows_of(
-        f"""SELECT time_bucket(INTERVAL 10 MINUTE, moment) AS start, kind, count(*), avg(driver)
-            FROM {rides} GROUP BY ALL ORDER BY ALL"""
-    )
-    lines = (project.folder / "out" / job / "by_day.json").read_text().splitlines()
-    rows = sorted((row["start"], row["driver"], row["rides"]) for row in map(json.loads, lines))
-    assert rows == rows_of(
-        f"""SELECT strftime(time_bucket(INTERVAL 1 DAY, moment), '%Y-%m-%dT%H:%M:%S'), driver, count(*)
-            FROM {rides} GROUP BY ALL ORDER BY ALL"""
-    )
-
-
 @pytest.mark.timeout(500)
 def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres_url: str) -> None:
     """Three jobs: one worker goes on and is taken over, one is killed while nobody watches, one is
     frozen then.
     """
-    project.write_input(1800)  # None must be through before all have begun.
+    project.write_input(2400)  # None must be through before all have begun.
     jobs = ("goes-on", "killed", "frozen")
     common = settings(
         *QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.adopt_timeout=25s"
     )
     with serving(project.folder, "--database", postgres_url, *common) as service:
         for job in jobs:
-            write_pipeline(project, job)
+            project.write_pipeline(job, RIDES + BY_MINUTE)
             service.cli("create", f"{job}.sql")
         service.until(lambda: all(service.epoch(job) >= 2 for job in jobs), "all jobs run")
         pids = {job: int(service.job(job)["status"]["worker_pid"]) for job in jobs}
@@ -173,7 +150,7 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
         service.start()
         service.until(lambda: all(service.state(job) == "Finished" for job in jobs), "all finish")
         for job in jobs:
-            assert_exactly_once(project, job)
+            project.assert_exactly_once(job)
             for event in service.events(job, "state"):
                 assert StateName(event["to"]) in EDGES[StateName(event["from"])]
         started = {job: service.events(job, "worker_started") for job in jobs}
@@ -190,7 +167,7 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
 def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Project) -> None:
     (project.folder / "ticks.sql").write_text(TICKS)
     project.write_input(1200)
-    write_pipeline(project, "rides")
+    project.write_pipeline("rides", SQL)
     common = settings(*QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.standby=1")
     with serving(project.folder, *common) as service:
         service.cli("create", "ticks.sql")
@@ -225,7 +202,7 @@ def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Pro
         service.until(lambda: bool(service.events("rides", "reset")), "the state is left behind")
         service.until(lambda: service.state("rides") == "Finished", "it has finished")
         assert service.epoch("rides") > stopped_at
-        assert_exactly_once(project, "rides")
+        project.assert_exactly_once("rides")
         assert "Finished" in service.cli("list")
 
         service.cli("delete", "rides", "--with-state", "--yes")
@@ -236,7 +213,7 @@ def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Pro
 @pytest.mark.timeout(400)
 def test_a_job_is_rolled_back_while_it_runs_and_gives_the_batch_answer(project: Project) -> None:
     project.write_input(900)
-    write_pipeline(project, "rides")
+    project.write_pipeline("rides", SQL)
     wider = (project.folder / "rides.sql").read_text().replace("10 minutes", "20 minutes")
     (project.folder / "wider.sql").write_text(wider)
     common = settings(*QUICK, *HEARTBEATS, "pipeline.epoch_rows=30", "checkpoint.keep=50")
@@ -266,4 +243,4 @@ def test_a_job_is_rolled_back_while_it_runs_and_gives_the_batch_answer(project: 
         service.cli("start", "rides")
         service.until(lambda: service.state("rides") == "Finished", "it finishes")
         assert not service.events("rides", "failure")
-        assert_exactly_once(project, "rides")
+        project.assert_exactly_once("rides")
