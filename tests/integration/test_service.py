@@ -167,7 +167,7 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
 def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Project) -> None:
     (project.folder / "ticks.sql").write_text(TICKS)
     project.write_input(1200)
-    project.write_pipeline("rides", SQL)
+    project.write_pipeline("rides", RIDES + BY_MINUTE)
     common = settings(*QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.standby=1")
     with serving(project.folder, *common) as service:
         service.cli("create", "ticks.sql")
