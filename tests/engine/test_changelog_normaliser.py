@@ -200,6 +200,7 @@ def _settled(engine: Engine) -> bool:
     return running is not None
 
 
+@pytest.mark.long  # The SQL cases with keyed changelogs are struck, too.
 @pytest.mark.parametrize(
     "point",
     [

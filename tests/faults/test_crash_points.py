@@ -51,6 +51,7 @@ def run_into(engine: Engine) -> Exception:
     return caught.value
 
 
+@pytest.mark.long  # The SQL cases strike at these points, too.
 @pytest.mark.parametrize("point", IN_EPOCH)
 def test_a_failure_at_a_point_of_an_epoch_is_recovered_exactly_once(
     scenario: Scenario, point: FaultPoint
