@@ -67,7 +67,7 @@ def record(store: Store, scene: Callable[[EventRecorder], Awaitable[None]]) -> N
         recorder = EventRecorder(store)
         task = asyncio.create_task(recorder.run())
         try:
-            async with asyncio.timeout(3):
+            async with asyncio.timeout(30):
                 await scene(recorder)
         finally:
             store.may_write.set()

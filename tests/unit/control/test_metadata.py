@@ -683,7 +683,7 @@ def test_a_server_that_dies_is_noticed_and_one_that_is_back_is_used(
 def test_a_connection_that_is_frozen_is_given_up_for_a_new_one(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "ANSWER_TIMEOUT", timedelta(seconds=0.3))
+    monkeypatch.setattr(database, "ANSWER_TIMEOUT", timedelta(seconds=2))
     with closing(MetadataStore(postgres_url)) as store, psycopg.connect(postgres_url) as other:
         store.create_job(job())
         query = (
@@ -697,7 +697,7 @@ def test_a_connection_that_is_frozen_is_given_up_for_a_new_one(
         try:
             began = time.monotonic()
             assert store.jobs() == [job()]
-            assert time.monotonic() < began + 3
+            assert time.monotonic() < began + 20
         finally:
             for pid in frozen:
                 os.kill(pid, signal.SIGCONT)
