@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.engine.epoch import Engine
@@ -80,6 +81,7 @@ def test_rows_behind_the_watermark_are_late_on_both_sides(
     assert pairs(tmp_path) == [(0, 100), (4, 100), (6, 106)]
 
 
+@pytest.mark.long
 def test_of_what_the_watermark_has_passed_the_newest_of_each_key_is_kept(
     spark: SparkSession, tmp_path: Path
 ) -> None:

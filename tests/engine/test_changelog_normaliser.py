@@ -221,6 +221,7 @@ def test_a_crash_changes_nothing(spark: SparkSession, tmp_path: Path, point: Fau
     require_answers(tmp_path, events)
 
 
+@pytest.mark.long
 def test_state_is_one_row_per_key_however_often_it_changes(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -60,7 +60,7 @@ def over(folder: Path, path: Path, window: str, keys: str, delay: str = "5 secon
     ("seed", "keys", "slide", "width", "parallelism"),
     [
         (1, ", word", "4 seconds", "10 seconds", [1, 3, 2]),
-        (2, "", "5 seconds", "10 seconds", [2, 1]),
+        pytest.param(2, "", "5 seconds", "10 seconds", [2, 1], marks=pytest.mark.long),
         pytest.param(3, ", word, value", "3 seconds", "7 seconds", [3], marks=pytest.mark.long),
     ],
 )

@@ -85,7 +85,9 @@ class Copied:
 
 
 @pytest.mark.parametrize("sink", SINKS)
-@pytest.mark.parametrize(("copied_at", "then_rows"), [(0, 15), (3, 7)])
+@pytest.mark.parametrize(
+    ("copied_at", "then_rows"), [pytest.param(0, 15, marks=pytest.mark.long), (3, 7)]
+)
 def test_a_state_dir_restored_from_a_copy_is_refused_until_it_is_rolled_back(
     spark: SparkSession, tmp_path: Path, sink: str, copied_at: int, then_rows: int
 ) -> None:

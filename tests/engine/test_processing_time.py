@@ -157,12 +157,14 @@ def sessions() -> list[Row]:
     return [{"s": timestamp(at(each[0])), "n": len(each)} for each in found]
 
 
-@pytest.mark.parametrize("damage", [False, True])
+@pytest.mark.parametrize("damage", [pytest.param(False, marks=pytest.mark.long), True])
 @pytest.mark.parametrize(
     ("window", "model"),
     [
         ("tumble(INTERVAL '10 seconds')", tumbled),
-        ("hop(INTERVAL '5 seconds', INTERVAL '20 seconds')", hopped),
+        pytest.param(
+            "hop(INTERVAL '5 seconds', INTERVAL '20 seconds')", hopped, marks=pytest.mark.long
+        ),
         ("session(INTERVAL '6 seconds')", sessions),
     ],
 )

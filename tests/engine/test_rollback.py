@@ -238,6 +238,7 @@ def sealed_epochs(job: Job) -> list[int]:
     return sorted(int(each.parent.name) for each in found)
 
 
+@pytest.mark.long
 def test_a_fallback_over_thinned_epochs_replays_them_exactly_once(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_fallback_over_thinned_epochs_replays_them_exactly_once(
     assert_exactly_once(job)
 
 
+@pytest.mark.long
 def test_a_rollback_beyond_thinned_epochs_retracts_all_of_them(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,6 +268,7 @@ def test_a_rollback_beyond_thinned_epochs_retracts_all_of_them(
     assert_exactly_once(job)
 
 
+@pytest.mark.long
 def test_a_job_that_thins_as_it_replays_is_exact(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,6 +82,7 @@ def test_a_failure_during_restore_falls_back_to_the_same_checkpoint_again(
     scenario.assert_exactly_once()
 
 
+@pytest.mark.long
 def test_a_failure_amid_compaction_leaves_the_old_files_in_force(scenario: Scenario) -> None:
     scenario.width = "1 day"
     error = run_into(scenario.engine("compaction.mid@1=raise", compact_files=2, epoch_rows=20))
@@ -107,6 +108,7 @@ def writes_of_two_epochs(scenario: Scenario) -> tuple[int, int]:
     return first, store.writes
 
 
+@pytest.mark.long
 def test_a_crash_around_any_write_of_an_epoch_recovers_to_the_same_result(
     scenario: Scenario,
 ) -> None:

@@ -131,6 +131,7 @@ def test_explain_shows_operators_state_and_jobs(project: Project) -> None:
 def test_a_bad_line_fails_with_file_line_and_column_and_can_be_mended_or_dropped(
     project: Project,
 ) -> None:
+    project.write_input(600)
     rides = project.folder / "rides.json"
     lines = rides.read_text().splitlines()
     good = lines[450]
@@ -203,6 +204,7 @@ def command(project: Project, *arguments: str) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_job_is_rolled_back_looked_at_edited_and_run_on(project: Project) -> None:
     project.write_input(500)

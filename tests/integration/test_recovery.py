@@ -60,6 +60,8 @@ def test_a_worker_killed_at_every_fault_point_comes_back_exactly_once(
     done = project.run(
         "--epoch-rows",
         "100",
+        "--parallelism",
+        "1",
         *settings(
             *QUICK, "checkpoint.keep=3", "checkpoint.compact_files=2", f"faults={','.join(kills)}"
         ),
@@ -81,6 +83,7 @@ def test_a_worker_killed_at_every_fault_point_comes_back_exactly_once(
 def test_a_raised_a_hung_and_a_frozen_worker_are_each_detected_and_recovered(
     project: Project,
 ) -> None:
+    (project.folder / "rides.sql").write_text(RIDES + BY_MINUTE)
     faults = "state.partial@2=raise,sink.staged@3=hang,epoch.read@4=freeze"
     done = project.run(
         "--epoch-rows",

@@ -1,5 +1,5 @@
 -- Sources of very different length: the short one ends, the long one goes on.
--- input: rides 110
+-- input: rides 200
 -- input: pings 300
 CREATE TABLE cars (start TIMESTAMP, pings BIGINT) WITH (
     connector = 'filesystem', path = '$output/cars', format = 'parquet', type = 'sink');
