@@ -2,7 +2,8 @@
 
 A case is a file of SQL. Comments at its top say what it shows and on what it runs:
 
-    -- input: rides 500          rows of tests/sql/inputs.py, declared as a table of that name
+    -- input: rides 500          rows of tests/sql/inputs.py, declared as a table of that name,
+                                 or `rides as NAME`
     -- literal: t (a INT, …)     rows that follow, each a comment of JSON; declared likewise
     -- lookup: t (a INT, …)      likewise, but a folder of Parquet files at $input/NAME, not declared
     -- delay: 5 seconds          how far the watermark of literal rows lags behind `at`
@@ -23,7 +24,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -34,6 +35,7 @@ ROOT = Path(__file__).parents[2]
 EVENTS = 3000
 """How many events an example is run with."""
 
+_CREATED = re.compile(r"\bCREATE (?:TEMPORARY )?(?:TABLE|VIEW) (\w+)")
 _DIRECTIVE = re.compile(r"--\s*(\w+)(?::\s*(.*))?")
 _LITERAL = re.compile(r"(\w+) \((.*)\)")
 _LITERALS = frozenset({"literal", "lookup"})
@@ -92,8 +94,9 @@ class Case:
     def inputs(self) -> tuple[Input, ...]:
         made = []
         for text in self.header.inputs:
-            name, *count = text.split()
-            made.append(INPUTS[name](*map(int, count)))
+            what, _, name = text.partition(" as ")
+            kind, *count = what.split()
+            made.append(replace(INPUTS[kind](*map(int, count)), name=name or kind))
         delay = self.header.values.get("delay", "1 second")
         for name, columns, is_lookup, rows in self.header.literals:
             made.append(Input(name, columns, tuple(rows), delay, is_lookup))
@@ -102,12 +105,14 @@ class Case:
     @property
     def sql(self) -> str:
         """The whole pipeline, with $input and $output for the folders of a run."""
-        declared = "".join(
-            each.declaration
-            for each in self.inputs
-            if "undeclared" not in self.header.values and not each.is_lookup
-        )
-        return declared + self.sink + (self._example or self.pipeline)
+        return "".join(self.declarations.values()) + self.sink + self.pipeline
+
+    @property
+    def declarations(self) -> dict[str, str]:
+        """CREATE TABLE by source, where the case leaves it out."""
+        if "undeclared" in self.header.values:
+            return {}
+        return {each.name: each.declaration for each in self.inputs if not each.is_lookup}
 
     @property
     def rows(self) -> int:
@@ -130,20 +135,28 @@ class Case:
         return "functions" in self.header.values
 
     @property
-    def is_combinable(self) -> bool:
-        """It is nothing but one INSERT INTO output over declared inputs, cut at will."""
-        return (
-            list(self.expected) == ["output"]
-            and self.pipeline.count("INSERT INTO output") == 1
-            and not re.search(r"\b(CREATE|SET)\b", self.pipeline)
-            and not self.header.values.keys() & {"pipeline", "epoch_rows", "undeclared", "status"}
-        )
+    def shared_names(self) -> set[str]:
+        """Sources that it reads as others do."""
+        if self.is_example:
+            return {_CREATED.findall(self.pipeline)[0]}
+        return set(self.header.inputs) & self.declarations.keys()
 
     @property
-    def input_names(self) -> tuple[str, ...]:
-        """What it reads: cases that read the same can share a pipeline."""
-        literals = [f"{self.name}.{name}" for name, *_ in self.header.literals]
-        return (*self.header.inputs, *literals)
+    def own_names(self) -> set[str]:
+        """Tables and views that another case may have, too, and mean something else by."""
+        inputs = {each.name for each in self.inputs}
+        created = _CREATED.findall(self.sink + self.pipeline)
+        return (inputs | set(created)) - self.shared_names
+
+    @property
+    def is_combinable(self) -> bool:
+        """Its own names can be told from its columns, and it sets nothing that others would share."""
+        columns = {word for each in self.inputs for word in re.findall(r"\w+", each.columns)}
+        return (
+            not self.own_names & columns
+            and not re.search(r"\bSET\b", self.pipeline)
+            and "status" not in self.header.values
+        )
 
     @property
     def pending(self) -> str | None:
@@ -159,52 +172,64 @@ class Case:
         is_changelog = self.header.values.get("sink") == "changelog"
         return _CHANGELOG_SINK if is_changelog else _ROWS_SINK
 
-    @property
-    def _example(self) -> str | None:
-        if not self.is_example:
-            return None
-        text = (ROOT / self.header.values["pipeline"]).read_text(encoding="utf-8")
-        text = text.replace("'in/", "'$input/").replace("'out/", "'$output/")
-        return re.sub(r"message_count = \d+", f"message_count = {EVENTS}", text)
-
 
 def combined(name: str, cases: Sequence[Case]) -> Case:
-    """Cases over the same inputs as one pipeline with an INSERT for each; a case's sink has its
-    name, behind `of_`.
-    """
+    """Cases as one pipeline. What a case does not share gets a name that ends with the case's."""
+    header, declarations, expected = Header(), dict[str, str](), dict[str, str]()
+    header.values = {key: value for each in cases for key, value in each.header.values.items()}
+    header.values["undeclared"] = ""
     pipeline = ""
-    for each in cases:
-        sink_name = f"of_{each.name}"
-        sink = each.sink.replace("TABLE output", f"TABLE {sink_name}")
-        pipeline += sink.replace("$output/output", f"$output/{sink_name}")
-        pipeline += each.pipeline.replace("INSERT INTO output", f"INSERT INTO {sink_name}")
-    return Case(
-        name=name,
-        header=Header(
-            {key: value for each in cases for key, value in each.header.values.items()},
-            cases[0].header.inputs,
-            cases[0].header.literals,
-        ),
-        pipeline=pipeline,
-        expected={f"of_{each.name}": each.expected["output"] for each in cases},
-    )
+    for case in cases:
+        own, text = case.own_names, case.pipeline
+        if case.is_example:
+            declaration, _, text = text.partition(";")
+            declarations[declaration.partition("CREATE")[2]] = f"{declaration};"
+        for table, declaration in case.declarations.items():
+            declarations[_renamed(table, own, case)] = _renamed(declaration, own, case)
+        pipeline += _renamed(case.sink + text, own, case)
+        expected |= {
+            _renamed(sink, own, case): _renamed(query, own, case)
+            for sink, query in case.expected.items()
+        }
+        for table in case.header.inputs:
+            kind = table.split()[0]
+            renamed = f"{table} as {kind}_{case.name}" if kind in own else table
+            if renamed not in header.inputs:
+                header.inputs.append(renamed)
+        for table, columns, is_lookup, rows in case.header.literals:
+            header.literals.append((_renamed(table, own, case), columns, is_lookup, rows))
+    return Case(name, header, "\n".join(declarations.values()) + pipeline, expected)
+
+
+def _renamed(text: str, names: set[str], case: Case) -> str:
+    """SQL in which these names, also in paths, end with the name of a case."""
+    words = re.compile(rf"(?<!\$)\b({'|'.join(names)})\b")
+
+    def rename(match: re.Match[str]) -> str:
+        part = match[0]
+        if part.startswith("'") and "put/" not in part:
+            return part
+        return words.sub(rf"\1_{case.name}", part)
+
+    return re.sub(r"'[^']*'|[^']+", rename, text) if names else text
 
 
 def load_combined(cases: Iterable[Case], most: int = 13) -> list[Case]:
-    """The same cases in fewer pipelines: as many as read the same, up to `most`, in each."""
-    alone, sharing = list[Case](), dict[tuple[str, ...], list[Case]]()
+    """The same cases in fewer pipelines: up to `most` that are cut into epochs alike in each."""
+    alone, sharing = list[Case](), dict[str, list[Case]]()
     for each in cases:
         if each.is_combinable:
-            sharing.setdefault(each.input_names, []).append(each)
+            kind = "events" if each.is_example else "functions" if each.has_functions else "rows"
+            cut = f"_by_{each.epoch_rows}" if each.epoch_rows else ""
+            sharing.setdefault(f"{each.rows}_{kind}{cut}", []).append(each)
         else:
             alone.append(each)
     shared = []
-    for inputs, members in sharing.items():
+    for name, members in sharing.items():
         parts = -(-len(members) // most)
         for number in range(parts):
-            name = f"{'_'.join(inputs).replace(' ', '_')}-{number + 1}"
             part = members[number::parts]
-            shared.append(combined(name, part) if len(part) > 1 else part[0])
+            shared.append(combined(f"{name}-{number + 1}", part) if len(part) > 1 else part[0])
     return shared + alone
 
 
@@ -232,9 +257,17 @@ def read_case(path: Path) -> Case:
         raise BadCase(f"{path}: status is 'pending REASON'")
     if not expected:
         raise BadCase(f"{path}: nothing is expected")
+    if "pipeline" in header.values:
+        pipeline = _example(ROOT / header.values["pipeline"])
     return Case(
         name=path.stem,
         header=header,
         pipeline=pipeline,
         expected={sink: sql.strip().rstrip(";") for sink, sql in expected.items()},
     )
+
+
+def _example(path: Path) -> str:
+    text = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
+    text = text.replace("'in/", "'$input/").replace("'out/", "'$output/")
+    return re.sub(r"message_count = \d+", f"message_count = {EVENTS}", text)

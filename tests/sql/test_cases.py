@@ -28,9 +28,9 @@ def test_the_output_is_the_batch_answer(case: Case, spark: SparkSession, tmp_pat
 
 
 def test_combined_pipelines_lose_no_case() -> None:
-    queries = [query for each in CASES for query in each.expected.values()]
-    combined = [query for each in load_combined(CASES) for query in each.expected.values()]
-    assert sorted(combined) == sorted(queries)
+    combined = load_combined(CASES)
+    assert len(combined) < len(CASES) / 4
+    assert sum(len(each.expected) for each in combined) == sum(len(each.expected) for each in CASES)
 
 
 def test_cases_have_names_of_their_own() -> None:

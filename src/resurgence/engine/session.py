@@ -68,6 +68,10 @@ _DEFAULTS = {
     "spark.sql.codegen.cache.maxEntries": "1000",
 }
 
+_OFTEN_NAMED = ("PythonUtils", "SimplePythonFunction", "functions", "PythonRDD", "SerDeUtil")
+"""What PySpark names for nearly each column and table. Py4J asks the JVM anew each time, which then
+looks through all of its jars for a class of that name in each imported package."""
+
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """For local masters: nothing may depend on whether the machine's name resolves."""
 
@@ -201,6 +205,8 @@ def _connect(jvm: JvmProcess) -> SparkSession:
         assert gateway is not None
         directory = gateway.java.io.File(str(jvm.directory))
         gateway.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(directory)
+        for name in _OFTEN_NAMED:
+            setattr(gateway, name, getattr(gateway, name))
         return spark
 
 
