@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	@$(BIN)/python -c 'from resurgence.engine.java import find_java; find_java()' 2>/dev/null \
+	@$(BIN)/python -c 'from resurgence.engine.spark.java import find_java; find_java()' 2>/dev/null \
 		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[java]'
 	@touch $@
 
@@ -41,7 +41,7 @@ check: venv
 PYTEST := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m" PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The tests start some hundred JVMs. Built beside them, the archive would not be there before they end.
-ARCHIVE := $(BIN)/python -m resurgence.engine.class_archive || echo "no class-data archive: JVMs start slower"
+ARCHIVE := $(BIN)/python -m resurgence.engine.spark.class_archive || echo "no class-data archive: JVMs start slower"
 
 test: venv
 	@$(ARCHIVE)
@@ -61,7 +61,7 @@ bench: venv
 	@set -e; for benchmark in benchmarks/*.py; do echo "$$benchmark"; $(BIN)/python "$$benchmark"; done
 
 demo: venv
-	@$(BIN)/python -m resurgence.cli.demo
+	@$(BIN)/python -m resurgence.cli.commands.demo
 
 clean:
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist

@@ -20,7 +20,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.registry import CONNECTORS, make_source
-from resurgence.engine.session import start_session
+from resurgence.engine.spark.session import start_session
 from resurgence.sql import compile_pipeline
 
 COLUMNS = "at TIMESTAMP, id BIGINT, name TEXT, price DOUBLE, flag BOOLEAN"

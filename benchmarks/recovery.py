@@ -260,8 +260,8 @@ def fault_epochs(failures: int) -> list[int]:
 def build_archive() -> None:
     """The class-data archive is there before anything is measured."""
     # Imported here: this file is the program of Structured Streaming, too, which needs none of it.
-    from resurgence.engine.class_archive import archive_path, build_archive_in_background
-    from resurgence.engine.java import find_java
+    from resurgence.engine.spark.class_archive import archive_path, build_archive_in_background
+    from resurgence.engine.spark.java import find_java
 
     archive = archive_path(find_java())
     if not archive.exists():

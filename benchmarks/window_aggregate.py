@@ -26,8 +26,8 @@ from pyspark.sql import functions as F
 
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.engine.in_process import open_engine
-from resurgence.engine.session import start_session
+from resurgence.engine.epochs.in_process import open_engine
+from resurgence.engine.spark.session import start_session
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
 from resurgence.storage.object_store import ObjectStore

@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
-from resurgence.engine.session import start_session
+from resurgence.engine.spark.session import start_session
 from tests.postgres import postgres_server, postgres_url
 
 __all__ = ["postgres_server", "postgres_url", "spark"]

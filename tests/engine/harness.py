@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from resurgence.clock import Clock
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.engine.epoch import Engine, EpochReport
-from resurgence.engine.in_process import open_engine
-from resurgence.engine.user_functions import register_functions
+from resurgence.engine.epochs.engine import Engine, EpochReport
+from resurgence.engine.epochs.in_process import open_engine
+from resurgence.engine.functions.user_functions import register_functions
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.records import StateFile

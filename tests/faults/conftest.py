@@ -13,8 +13,8 @@ from pyspark.sql import Row, SparkSession
 
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.engine.epoch import Engine
-from resurgence.engine.in_process import open_engine
+from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.epochs.in_process import open_engine
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import pytest
 
-from resurgence.engine.epoch import Engine
-from resurgence.engine.spark_errors import translate
+from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.spark.errors import translate
 from resurgence.errors import InjectedFault
+from resurgence.faults import FaultPoint
 from resurgence.storage.object_store import ObjectStore
-from resurgence.testing.faults import FaultPoint
 from tests.faults.conftest import Scenario
 
 IN_EPOCH = [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from resurgence.clock import SystemClock
-from resurgence.engine.spark_errors import translate
+from resurgence.engine.spark.errors import translate
 from resurgence.errors import DamagedState, NoValidCheckpoint
 from resurgence.state.load_plan import LoadPlan
 from tests.faults.conftest import JOB, Scenario

@@ -24,9 +24,9 @@ from pyspark.sql import SparkSession
 from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.engine.epoch import Engine
-from resurgence.engine.in_process import open_engine
-from resurgence.engine.spark_errors import translate
+from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.epochs.in_process import open_engine
+from resurgence.engine.spark.errors import translate
 from resurgence.errors import (
     DamagedState,
     IdentityMissing,

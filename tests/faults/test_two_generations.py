@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resurgence.engine.epoch import EpochReport
+from resurgence.engine.epochs.engine import EpochReport
 from resurgence.errors import Retired
 from tests.faults.conftest import JOB, Scenario
 

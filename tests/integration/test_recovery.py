@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from resurgence.control.transitions import EDGES, StateName
+from resurgence.control.jobs.transitions import EDGES, StateName
 from tests.integration.conftest import (
     BY_MINUTE,
     QUICK,

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from resurgence.control.transitions import EDGES, StateName
+from resurgence.control.jobs.transitions import EDGES, StateName
 from tests.integration.conftest import BY_MINUTE, QUICK, RIDES, SQL, Project, settings
 
 DEADLINE_SECONDS = 180.0

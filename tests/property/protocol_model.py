@@ -24,7 +24,7 @@ from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, JobName, Op
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.paths import JobPaths, generation_of
-from resurgence.state.protocol import (
+from resurgence.state.protocol.decisions import (
     EpochObjects,
     EpochRange,
     dead_ranges,

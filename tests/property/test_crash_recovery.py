@@ -23,12 +23,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from resurgence.connectors.contract import CoveredInput, SinkMemory
-from resurgence.engine.sink_agreement import recorded_inputs, require_agreement
+from resurgence.engine.epochs.sink_agreement import recorded_inputs, require_agreement
 from resurgence.errors import DamagedState, ObjectMissing, Retired, SinkConflict
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
-from resurgence.state.protocol import epochs_seen
+from resurgence.state.protocol.decisions import epochs_seen
 from resurgence.state.records import (
     CommittedRecord,
     InputRange,

@@ -30,7 +30,7 @@ from resurgence.ids import Epoch, Generation
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.paths import state_file_epoch
-from resurgence.state.protocol import EpochObjects
+from resurgence.state.protocol.decisions import EpochObjects
 from resurgence.state.records import GenerationRecord, InputRange, RollbackRecord, decode
 from resurgence.state.retention import Deletions, Retention
 

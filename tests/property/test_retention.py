@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from resurgence.config import KeepRule
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobName, OperatorId
 from resurgence.state.paths import JobPaths, epoch_object, state_file_epoch
-from resurgence.state.protocol import EpochObjects, epochs_seen
+from resurgence.state.protocol.decisions import EpochObjects, epochs_seen
 from resurgence.state.retention import classify, kept_by_time, kept_checkpoints, thinnable
 
 PATHS = JobPaths(JobName("rides"))

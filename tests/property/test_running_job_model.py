@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from resurgence.control.running_job_model import RunningJobModel, WorkerState
+from resurgence.control.detection.running_job_model import RunningJobModel, WorkerState
 from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.ids import Epoch, Generation, WorkerId
 from resurgence.state.records import EpochCounts

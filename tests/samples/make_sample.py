@@ -4,7 +4,7 @@
 
 makes `format-{version}` beside this file. Do it once, in the change that raises the version. A
 sample is never made again: it stands for what a release has left on people's disks, and
-`tests/engine/test_formats.py` restores every one of them.
+`tests/engine/connectors/test_formats.py` restores every one of them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.engine.in_process import open_engine
-from resurgence.engine.session import start_session
+from resurgence.engine.epochs.in_process import open_engine
+from resurgence.engine.spark.session import start_session
 from resurgence.graph.model import Graph
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from resurgence.engine.session import start_session
+from resurgence.engine.spark.session import start_session
 from tests.soak.disturbances import DisturbedJob, Step, random_steps, run_in_processes
 from tests.soak.pipelines import RandomPipeline, described, random_pipeline
 from tests.sql.trial import Trial

@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from resurgence.cli.rollback import roll_back
+from resurgence.cli.commands.rollback import roll_back
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.engine.epoch import Engine
-from resurgence.engine.spark_errors import translate
+from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.spark.errors import translate
 from resurgence.errors import DamagedState, InjectedFault, ResurgenceError
+from resurgence.faults import FaultPoint
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend
-from resurgence.testing.faults import FaultPoint
 from tests.engine.harness import Job, Leg
 from tests.sql.cases import ROOT
 

@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from resurgence.connectors.registry import CONNECTORS, make_source
-from resurgence.engine.epoch import Engine
-from resurgence.engine.spark_errors import translate
+from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.spark.errors import translate
 from resurgence.errors import InjectedFault
+from resurgence.faults import FaultPoint
 from resurgence.sql import compile_pipeline
-from resurgence.testing.faults import FaultPoint
 from resurgence.udf import UserFunction, load_functions
 from tests.engine.harness import WHOLE, Job, Leg, random_legs, write_lines
 from tests.sql.cases import ROOT, Case

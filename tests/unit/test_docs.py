@@ -11,15 +11,15 @@ import pytest
 import typer
 from tests.unit.api.played_service import PlayedController
 
+from resurgence.api.access.guard import Guard
+from resurgence.api.access.key_ring import KeyRing
 from resurgence.api.app import make_app
-from resurgence.api.guard import Guard
-from resurgence.api.key_ring import KeyRing
 from resurgence.cli.app import app
 from resurgence.config import known_keys
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.control.transitions import diagram
+from resurgence.control.jobs.transitions import diagram
+from resurgence.faults import FaultPoint
 from resurgence.sql import compile_pipeline
-from resurgence.testing.faults import FaultPoint
 from resurgence.udf import load_functions
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ import pytest
 
 from resurgence import errors
 from resurgence.errors import ErrorDomain, ResurgenceError, RetryHint, UserError, did_you_mean
-from resurgence.graph.secrets import MASK, concealer_for
+from resurgence.secrets import MASK, concealer_for
 
 KINDS = [
     each

@@ -13,11 +13,11 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 
 from resurgence import __version__
+from resurgence.api.access.gate import Gate
+from resurgence.api.access.guard import Guard
+from resurgence.api.access.key_ring import KeyRing
 from resurgence.api.error_answer import failure_of
-from resurgence.api.gate import Gate
-from resurgence.api.guard import Guard
 from resurgence.api.job_routes import job_routes
-from resurgence.api.key_ring import KeyRing
 from resurgence.api.long_polls import LongPolls
 from resurgence.api.readiness import Readiness
 from resurgence.api.service_routes import open_routes, service_routes

@@ -15,10 +15,10 @@ from resurgence.api.models import (
     Worker,
 )
 from resurgence.control.controller import JobView, WorkerView
-from resurgence.control.metadata import StoredEvent
-from resurgence.control.rollback_preview import RollbackPreview
-from resurgence.graph.secrets import shown_value
-from resurgence.sql.masking import masked_sql
+from resurgence.control.jobs.rollback_preview import RollbackPreview
+from resurgence.control.store.metadata import StoredEvent
+from resurgence.secrets import shown_value
+from resurgence.sql.syntax.masking import masked_sql
 
 
 def job_answer(view: JobView) -> Job:

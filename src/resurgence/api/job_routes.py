@@ -7,6 +7,11 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Path, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
+from resurgence.api.access.literal_secrets import (
+    require_no_literal_secret_in_url,
+    require_no_literal_secrets,
+    require_no_literal_secrets_in,
+)
 from resurgence.api.declared import CHANGE_ERRORS, PLAIN_TEXT, READ_ERRORS
 from resurgence.api.error_answer import Refusal
 from resurgence.api.job_answer import (
@@ -14,11 +19,6 @@ from resurgence.api.job_answer import (
     job_answer,
     job_detail_answer,
     rollback_answer,
-)
-from resurgence.api.literal_secrets import (
-    require_no_literal_secret_in_url,
-    require_no_literal_secrets,
-    require_no_literal_secrets_in,
 )
 from resurgence.api.log_tail import last_lines, lines_after
 from resurgence.api.long_polls import LONGEST_WAIT, LongPolls

@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
-from resurgence.control.job_record import StopMode, Wanted
-from resurgence.control.transitions import StateName
+from resurgence.control.jobs.job_record import StopMode, Wanted
+from resurgence.control.jobs.transitions import StateName
 from resurgence.errors import ErrorDomain
 
 JOB_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"

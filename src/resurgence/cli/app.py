@@ -9,25 +9,15 @@ from typing import Annotated
 import typer
 
 from resurgence import __version__
-from resurgence.cli import (
-    checkpoints,
-    console,
-    doctor,
-    following,
-    job_views,
-    jobs,
-    keys,
-    ledger,
-    serve,
-    state_tables,
-)
-from resurgence.cli.explain import explain_file, explain_restore, sql_file
-from resurgence.cli.rollback import rollback_command
-from resurgence.cli.run import RunOptions, run_file
+from resurgence.cli.commands import checkpoints, doctor, jobs, keys, ledger, serve, state_tables
+from resurgence.cli.commands.explain import explain_file, explain_restore, sql_file
+from resurgence.cli.commands.rollback import rollback_command
+from resurgence.cli.commands.run import RunOptions, run_file
+from resurgence.cli.output import console, following, job_views
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Name, StateDir
 from resurgence.cli.whole_number import whole_number
 from resurgence.errors import JobHeld, ResurgenceError, UserError
-from resurgence.state.edits import ACCEPT_FLAG
+from resurgence.state.inspection.edits import ACCEPT_FLAG
 
 app = typer.Typer(
     add_completion=False,

@@ -34,7 +34,7 @@ from resurgence.api.models import (
     Worker,
     Workers,
 )
-from resurgence.control.job_record import StopMode
+from resurgence.control.jobs.job_record import StopMode
 from resurgence.errors import (
     ConfigError,
     ErrorDomain,

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from resurgence.cli import console
+from resurgence.cli.output import console
 from resurgence.cli.service_client import ServiceClient
 from resurgence.errors import ConfigError, ResurgenceError, UserError
 from resurgence.ids import job_name

@@ -10,11 +10,11 @@ from typing import Annotated
 
 import typer
 
-from resurgence.cli import console
+from resurgence.cli.output import console
 from resurgence.errors import ConfigError, JobHeld, ResurgenceError, UserError, did_you_mean
 from resurgence.ids import JobName, job_name
 from resurgence.state.backend import StateBackend
-from resurgence.state.inspection import job_names
+from resurgence.state.inspection.checkpoints import job_names
 from resurgence.storage.object_store import ObjectStore, split_url, storage_url
 
 StateDir = Annotated[

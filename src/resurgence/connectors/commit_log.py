@@ -23,7 +23,7 @@ from pydantic import JsonValue, ValidationError
 from resurgence.connectors.contract import CoveredInput, SinkMemory
 from resurgence.errors import ObjectMissing, SinkError
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity
-from resurgence.state.epoch_runs import EpochRuns
+from resurgence.state.protocol.epoch_runs import EpochRuns
 from resurgence.storage.object_store import ObjectStore
 
 CLOSED_EPOCHS = 101

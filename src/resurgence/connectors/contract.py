@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.errors import BadRecord, SinkConflict
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, OperatorId
-from resurgence.state.protocol import EpochRange
+from resurgence.state.protocol.decisions import EpochRange
 from resurgence.state.records import InputRange, Offset, Part
 
 BAD_POSITION = "__bad_position"

@@ -20,7 +20,7 @@ from resurgence.connectors.contract import (
     StagedOutput,
     require_same_input,
 )
-from resurgence.connectors.json_lines import TIMESTAMP_FORMAT, TimestampFormat
+from resurgence.connectors.formats.json_lines import TIMESTAMP_FORMAT, TimestampFormat
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.errors import ObjectMissing, SinkError
 from resurgence.ids import Epoch, Generation, JobIdentity

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from resurgence.connectors import impulse, nexmark
 from resurgence.connectors.contract import Sink, Source
 from resurgence.connectors.filesystem import FilesystemSink
-from resurgence.connectors.json_lines import TIMESTAMP_FORMAT, TimestampFormat
-from resurgence.connectors.json_values import TIMESTAMP_UNIT, UNITS
-from resurgence.connectors.lookup import LookupTable
-from resurgence.connectors.lookup_delta import DeltaLookup
-from resurgence.connectors.lookup_files import FilesystemLookup
-from resurgence.connectors.lookup_postgres import PostgresLookup
+from resurgence.connectors.formats.json_lines import TIMESTAMP_FORMAT, TimestampFormat
+from resurgence.connectors.formats.json_values import TIMESTAMP_UNIT, UNITS
+from resurgence.connectors.lookups.contract import LookupTable
+from resurgence.connectors.lookups.delta import DeltaLookup
+from resurgence.connectors.lookups.files import FilesystemLookup
+from resurgence.connectors.lookups.postgres import PostgresLookup
 from resurgence.connectors.path_overlap import require_separate_paths
 from resurgence.connectors.single_file import METADATA as SINGLE_FILE_METADATA
 from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
@@ -20,8 +20,8 @@ from resurgence.connectors.terminal import BlackholeSink, StdoutSink
 from resurgence.errors import ConfigError
 from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
 from resurgence.graph.model import Graph, LookupSpec, SinkOperator, SourceOperator
-from resurgence.graph.secrets import concealer_for, open_options
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName
+from resurgence.secrets import concealer_for, open_options
 
 _JSON = OptionSpec(choices=("json", "debezium_json"), default="json")
 _TIMESTAMPS = OptionSpec(choices=tuple(TimestampFormat))

@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from resurgence.connectors import json_lines
 from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.contract import (
     CoveredInput,
@@ -37,15 +36,20 @@ from resurgence.connectors.contract import (
     StagedOutput,
     require_same_input,
 )
-from resurgence.connectors.debezium_reader import DebeziumReader
-from resurgence.connectors.debezium_types import DEFAULT_UNIT
-from resurgence.connectors.json_lines import TIMESTAMP_FORMAT, JsonLineReader, TimestampFormat
-from resurgence.connectors.json_values import TIMESTAMP_UNIT, declared_units
+from resurgence.connectors.formats import json_lines
+from resurgence.connectors.formats.debezium_reader import DebeziumReader
+from resurgence.connectors.formats.debezium_types import DEFAULT_UNIT
+from resurgence.connectors.formats.json_lines import (
+    TIMESTAMP_FORMAT,
+    JsonLineReader,
+    TimestampFormat,
+)
+from resurgence.connectors.formats.json_values import TIMESTAMP_UNIT, declared_units
 from resurgence.connectors.staging import FileFormat, stage_files
-from resurgence.connectors.tasks import ArrowFunction
 from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGone, UserError
 from resurgence.graph.model import Column
 from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.spark_tasks import ArrowFunction
 from resurgence.state.records import FINGERPRINT, InputRange, Offset
 from resurgence.storage.object_store import (
     ObjectStore,

@@ -14,10 +14,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from resurgence.connectors import debezium_json, json_lines
 from resurgence.connectors.contract import StagedFile, StagedOutput
-from resurgence.connectors.json_lines import TimestampFormat
-from resurgence.connectors.tasks import ArrowFunction
+from resurgence.connectors.formats import debezium_json, json_lines
+from resurgence.connectors.formats.json_lines import TimestampFormat
+from resurgence.spark_tasks import ArrowFunction
 from resurgence.storage.object_store import shared_store
 from resurgence.storage.parquet import ParquetEncoder, create_new
 

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from resurgence.connectors.contract import CoveredInput, SinkMemory, StagedOutput
-from resurgence.connectors.json_lines import TIMESTAMP_FORMAT, TimestampFormat
+from resurgence.connectors.formats.json_lines import TIMESTAMP_FORMAT, TimestampFormat
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.storage.object_store import shared_store

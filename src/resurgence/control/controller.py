@@ -21,12 +21,10 @@ from pydantic import JsonValue
 from resurgence.clock import Clock
 from resurgence.connectors.path_overlap import Place, files_written, require_not_taken
 from resurgence.control.background import in_thread
-from resurgence.control.context import JobDefinition
-from resurgence.control.edit_check import require_state_kept
-from resurgence.control.event_recorder import EventRecorder
-from resurgence.control.events import Event
-from resurgence.control.job_keeper import JobKeeper
-from resurgence.control.job_record import (
+from resurgence.control.jobs.context import JobDefinition
+from resurgence.control.jobs.edit_check import require_state_kept
+from resurgence.control.jobs.job_keeper import JobKeeper
+from resurgence.control.jobs.job_record import (
     DesiredConfig,
     JobRecord,
     JobStatus,
@@ -41,13 +39,15 @@ from resurgence.control.job_record import (
     started,
     stopped,
 )
-from resurgence.control.metadata import MetadataStore, NoSuchJob, StoredEvent
-from resurgence.control.prometheus import exposition
-from resurgence.control.rollback_preview import RollbackPreview, preview_rollback
-from resurgence.control.surroundings import Surroundings
-from resurgence.control.transitions import StateName
-from resurgence.control.webhooks import Webhooks
-from resurgence.control.workforce import Workforce
+from resurgence.control.jobs.rollback_preview import RollbackPreview, preview_rollback
+from resurgence.control.jobs.surroundings import Surroundings
+from resurgence.control.jobs.transitions import StateName
+from resurgence.control.store.metadata import MetadataStore, NoSuchJob, StoredEvent
+from resurgence.control.telemetry.event_recorder import EventRecorder
+from resurgence.control.telemetry.events import Event
+from resurgence.control.telemetry.prometheus import exposition
+from resurgence.control.telemetry.webhooks import Webhooks
+from resurgence.control.workers.workforce import Workforce
 from resurgence.errors import StorageError, UserError
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, JobName

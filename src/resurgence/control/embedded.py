@@ -10,27 +10,27 @@ from datetime import datetime, timedelta
 
 from resurgence.clock import SystemClock
 from resurgence.control.background import in_thread
-from resurgence.control.context import JobContext, JobDefinition
-from resurgence.control.event_recorder import EventRecorder
-from resurgence.control.events import Event, EventLog
-from resurgence.control.job_record import (
+from resurgence.control.detection.running_job_model import RunningJobModel
+from resurgence.control.jobs.context import JobContext, JobDefinition
+from resurgence.control.jobs.job_record import (
     DesiredConfig,
     JobRecord,
     JobStatus,
     PipelineRecord,
     StopMode,
 )
-from resurgence.control.metadata import MetadataStore
-from resurgence.control.running_job_model import RunningJobModel
-from resurgence.control.scheduler import ProcessScheduler
-from resurgence.control.states import State
-from resurgence.control.supervisor import Supervisor
-from resurgence.control.transitions import TERMINAL, StateName
-from resurgence.control.workforce import Workforce
+from resurgence.control.jobs.states import State
+from resurgence.control.jobs.supervisor import Supervisor
+from resurgence.control.jobs.transitions import TERMINAL, StateName
+from resurgence.control.store.metadata import MetadataStore
+from resurgence.control.telemetry.event_recorder import EventRecorder
+from resurgence.control.telemetry.events import Event, EventLog
+from resurgence.control.workers.scheduler import ProcessScheduler
+from resurgence.control.workers.workforce import Workforce
 from resurgence.errors import StorageError
 from resurgence.ids import WorkerId
 from resurgence.state.backend import StateBackend
-from resurgence.state.ownership import owner_here
+from resurgence.state.protocol.ownership import owner_here
 from resurgence.state.records import OwnerKind
 from resurgence.storage.object_store import ObjectStore
 from resurgence.worker.messages import EpochCommitted

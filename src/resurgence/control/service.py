@@ -14,13 +14,13 @@ from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.control.background import in_thread
 from resurgence.control.controller import Controller
-from resurgence.control.metadata import MetadataStore
-from resurgence.control.scheduler import ProcessScheduler
-from resurgence.control.surroundings import Surroundings
-from resurgence.control.webhooks import Webhooks
-from resurgence.control.workforce import Workforce
+from resurgence.control.jobs.surroundings import Surroundings
+from resurgence.control.store.metadata import MetadataStore
+from resurgence.control.telemetry.webhooks import Webhooks
+from resurgence.control.workers.scheduler import ProcessScheduler
+from resurgence.control.workers.workforce import Workforce
 from resurgence.errors import ConfigError, StorageError
-from resurgence.graph.secrets import open_options
+from resurgence.secrets import open_options
 
 _TAKE_OVER = timedelta(seconds=3)
 _LOOK = timedelta(seconds=5)

@@ -23,8 +23,8 @@ from resurgence.graph.model import (
     WindowAggregateOperator,
     inputs_of,
 )
-from resurgence.graph.secrets import shown_value
 from resurgence.ids import OperatorId
+from resurgence.secrets import shown_value
 
 _UNITS = (
     (86_400_000_000, "day"),

@@ -13,8 +13,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from resurgence.graph.secrets import shown_value
 from resurgence.ids import OperatorId
+from resurgence.secrets import shown_value
 
 EVENT_TIME = "__event_time"
 """The hidden column that carries event time from a source to the operators that need it. For rows of

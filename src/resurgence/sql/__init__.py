@@ -1,5 +1,5 @@
 """Streaming SQL: text to graph, without Spark."""
 
-from resurgence.sql.plan import compile_pipeline
+from resurgence.sql.planner.plan import compile_pipeline
 
 __all__ = ["compile_pipeline"]

@@ -33,9 +33,8 @@ from resurgence.ids import (
 )
 from resurgence.state.identity import find_identity, identity_missing
 from resurgence.state.load_plan import LoadPlan, operator_load
-from resurgence.state.ownership import Leases
 from resurgence.state.paths import JobPaths, rollback_of, state_file_epoch
-from resurgence.state.protocol import (
+from resurgence.state.protocol.decisions import (
     Claim,
     EpochObjects,
     Examine,
@@ -56,7 +55,8 @@ from resurgence.state.protocol import (
     manifest_faults,
     metadata_faults,
 )
-from resurgence.state.recorded_epochs import RecordedEpochs
+from resurgence.state.protocol.ownership import Leases
+from resurgence.state.protocol.recorded_epochs import RecordedEpochs
 from resurgence.state.records import (
     UNUSABLE,
     CommittedRecord,

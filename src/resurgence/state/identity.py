@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from resurgence.errors import DamagedState, IdentityMissing, NewerFormat
 from resurgence.ids import Epoch, JobIdentity
 from resurgence.state.paths import JobPaths
-from resurgence.state.protocol import EpochObjects, prevailing_identity
+from resurgence.state.protocol.decisions import EpochObjects, prevailing_identity
 from resurgence.state.records import UNUSABLE, GenerationRecord, Manifest, decode
 from resurgence.storage.object_store import ObjectStore
 

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict
 
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.key_groups import FileSlice, deal
-from resurgence.state.protocol import EpochRange, Fallback, RecordedEpoch, epoch_after
+from resurgence.state.protocol.decisions import EpochRange, Fallback, RecordedEpoch, epoch_after
 from resurgence.state.records import Manifest, OperatorCheckpointMetadata, TableKind
 
 

@@ -31,7 +31,7 @@ from resurgence.errors import NoValidCheckpoint
 from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.state.backend import StateBackend
 from resurgence.state.paths import state_file_epoch
-from resurgence.state.protocol import EpochObjects, dead_ranges, epochs_seen, living
+from resurgence.state.protocol.decisions import EpochObjects, dead_ranges, epochs_seen, living
 from resurgence.state.records import UNUSABLE, ThinnedEpoch
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)

@@ -21,13 +21,13 @@ from pyspark.sql import SparkSession
 
 from resurgence.clock import SystemClock
 from resurgence.config import Settings
-from resurgence.engine.epoch import Engine, EpochReport
-from resurgence.engine.jvm import JvmProcess
-from resurgence.engine.pipeline import Pipeline
-from resurgence.engine.session import attach
-from resurgence.engine.spark_errors import failed_subtask, gone, translate
-from resurgence.engine.user_functions import register_functions
-from resurgence.engine.warm_up import warm_up
+from resurgence.engine.epochs.engine import Engine, EpochReport
+from resurgence.engine.epochs.pipeline import Pipeline
+from resurgence.engine.functions.user_functions import register_functions
+from resurgence.engine.spark.errors import failed_subtask, gone, translate
+from resurgence.engine.spark.jvm import JvmProcess
+from resurgence.engine.spark.session import attach
+from resurgence.engine.spark.warm_up import warm_up
 from resurgence.errors import (
     BadRecord,
     DamagedState,
@@ -37,13 +37,13 @@ from resurgence.errors import (
     SparkGone,
     SqlError,
 )
-from resurgence.graph.secrets import Concealer, concealer_for
+from resurgence.faults import FaultInjector, parse_faults
 from resurgence.ids import Epoch, Generation, WorkerId
 from resurgence.repeated_lines import CollapsingHandler
+from resurgence.secrets import Concealer, concealer_for
 from resurgence.state.backend import StateBackend
-from resurgence.state.verification import Verification
+from resurgence.state.inspection.verification import Verification
 from resurgence.storage.object_store import shared_store
-from resurgence.testing.faults import FaultInjector, parse_faults
 from resurgence.udf import load_functions
 from resurgence.worker.connection import ControlConnection
 from resurgence.worker.messages import (

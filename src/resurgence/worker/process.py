@@ -18,7 +18,7 @@ from threading import Thread
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from resurgence.engine.jvm import JvmProcess
+    from resurgence.engine.spark.jvm import JvmProcess
 
 TOKEN_VARIABLE = "RESURGENCE_WORKER_TOKEN"
 LOG_VARIABLE = "RESURGENCE_WORKER_LOG"
@@ -30,8 +30,8 @@ DEFAULT_MEMORY = "2g"
 
 def begin_jvm(spark: Mapping[str, str], name: str) -> JvmProcess:
     """A JVM with these settings of Spark, which no session has been made in yet."""
-    from resurgence.engine.session import launch
-    from resurgence.graph.secrets import open_options
+    from resurgence.engine.spark.session import launch
+    from resurgence.secrets import open_options
 
     conf = dict(open_options("spark", spark).values)
     return launch(

@@ -13,14 +13,14 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from resurgence.config import CheckpointSettings
-from resurgence.engine.epoch import Engine
+from resurgence.engine.epochs.engine import Engine
 from resurgence.errors import StorageError
+from resurgence.faults import FaultInjector, FaultPoint
 from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.state.backend import StateBackend
-from resurgence.state.protocol import dead_ranges, epochs_seen, living
+from resurgence.state.inspection.verification import Verification, Verifier, condemn, condemnable
+from resurgence.state.protocol.decisions import dead_ranges, epochs_seen, living
 from resurgence.state.retention import Retention
-from resurgence.state.verification import Verification, Verifier, condemn, condemnable
-from resurgence.testing.faults import FaultInjector, FaultPoint
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.unit.api.played_service import KeyBox, PlayedController, played, served
 
-from resurgence.cli.serve import BuildController
+from resurgence.cli.commands.serve import BuildController
 
 
 @pytest.fixture(scope="session")

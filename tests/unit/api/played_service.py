@@ -15,16 +15,16 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from resurgence.api.api_keys import new_key
-from resurgence.api.guard import Guard
-from resurgence.api.token_bucket import Rate
-from resurgence.cli.serve import BuildController, serve_until
+from resurgence.api.access.api_keys import new_key
+from resurgence.api.access.guard import Guard
+from resurgence.api.access.token_bucket import Rate
+from resurgence.cli.commands.serve import BuildController, serve_until
 from resurgence.clock import instant_text
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.control import job_record
 from resurgence.control.controller import Controller, JobView, NewJob, WorkerView
-from resurgence.control.job_record import (
+from resurgence.control.jobs import job_record
+from resurgence.control.jobs.job_record import (
     DesiredConfig,
     JobRecord,
     JobStatus,
@@ -33,13 +33,13 @@ from resurgence.control.job_record import (
     Wanted,
     WorkerRecord,
 )
-from resurgence.control.metadata import ApiKey, JobExists, NoSuchJob, Role, StoredEvent
-from resurgence.control.rollback_preview import (
+from resurgence.control.jobs.rollback_preview import (
     RollbackPreview,
     SinkOutcome,
     SourcePosition,
 )
-from resurgence.control.transitions import TERMINAL, StateName
+from resurgence.control.jobs.transitions import TERMINAL, StateName
+from resurgence.control.store.metadata import ApiKey, JobExists, NoSuchJob, Role, StoredEvent
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
 from resurgence.sql import compile_pipeline
 

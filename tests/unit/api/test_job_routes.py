@@ -15,7 +15,7 @@ from tests.unit.api.played_service import NOW, SQL, KeyBox, PlayedController, pl
 from resurgence.api.error_answer import failure_of
 from resurgence.api.models import JOB_NAME
 from resurgence.connectors.path_overlap import PathTaken
-from resurgence.control.metadata import StoredEvent
+from resurgence.control.store.metadata import StoredEvent
 from resurgence.errors import ConfigError, IncompatibleState
 from resurgence.ids import JobName, job_name
 

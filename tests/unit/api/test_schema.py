@@ -21,24 +21,24 @@ from schemathesis.checks import (
 )
 from tests.unit.api.played_service import SQL, KeyBox, PlayedController, served
 
+from resurgence.api.access.guard import Guard
+from resurgence.api.access.key_ring import KeyRing
 from resurgence.api.app import make_app
-from resurgence.api.guard import Guard
-from resurgence.api.key_ring import KeyRing
 from resurgence.api.long_polls import LONGEST_WAIT
-from resurgence.cli.serve import BuildController
+from resurgence.cli.commands.serve import BuildController
 from resurgence.clock import SystemClock
 from resurgence.control.controller import Controller
-from resurgence.control.job_record import StopMode
-from resurgence.control.metadata import MetadataStore, Role
-from resurgence.control.scheduler import (
+from resurgence.control.jobs.job_record import StopMode
+from resurgence.control.jobs.surroundings import Surroundings
+from resurgence.control.store.metadata import MetadataStore, Role
+from resurgence.control.workers.scheduler import (
     Exited,
     ProcessScheduler,
     WorkerOrder,
     WorkerProcess,
     WorkerStartFailed,
 )
-from resurgence.control.surroundings import Surroundings
-from resurgence.control.workforce import Workforce
+from resurgence.control.workers.workforce import Workforce
 
 CHECKS = [
     not_a_server_error,

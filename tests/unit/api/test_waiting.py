@@ -11,13 +11,13 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 from tests.unit.api.played_service import NOW
 
-from resurgence.api.api_keys import new_key
+from resurgence.api.access.api_keys import new_key
+from resurgence.api.access.gate import Gate
+from resurgence.api.access.guard import Guard
+from resurgence.api.access.key_ring import KeyRing
 from resurgence.api.error_answer import Refusal
-from resurgence.api.gate import Gate
-from resurgence.api.guard import Guard
-from resurgence.api.key_ring import KeyRing
 from resurgence.api.long_polls import LongPolls
-from resurgence.control.metadata import ApiKey, Role
+from resurgence.control.store.metadata import ApiKey, Role
 from resurgence.errors import StorageError
 
 

@@ -15,22 +15,27 @@ from tests.unit.control.service_harness import Service, staged
 from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.control.context import JobContext, JobDefinition
-from resurgence.control.events import Event, EventLog
-from resurgence.control.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
-from resurgence.control.metadata import MetadataStore
-from resurgence.control.running_job_model import RunningJobModel
-from resurgence.control.scheduler import Exited, ProcessScheduler, WorkerOrder, WorkerProcess
-from resurgence.control.states import State
-from resurgence.control.supervisor import Supervisor
-from resurgence.control.transitions import EDGES, StateName
-from resurgence.control.workforce import Workforce
+from resurgence.control.detection.running_job_model import RunningJobModel
+from resurgence.control.jobs.context import JobContext, JobDefinition
+from resurgence.control.jobs.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
+from resurgence.control.jobs.states import State
+from resurgence.control.jobs.supervisor import Supervisor
+from resurgence.control.jobs.transitions import EDGES, StateName
+from resurgence.control.store.metadata import MetadataStore
+from resurgence.control.telemetry.events import Event, EventLog
+from resurgence.control.workers.scheduler import (
+    Exited,
+    ProcessScheduler,
+    WorkerOrder,
+    WorkerProcess,
+)
+from resurgence.control.workers.workforce import Workforce
 from resurgence.errors import ErrorDomain, ResurgenceError, RetryHint, StorageError
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend
-from resurgence.state.ownership import owner_here
+from resurgence.state.protocol.ownership import owner_here
 from resurgence.state.records import EpochCounts, OwnerKind
 from resurgence.storage.object_store import ObjectStore, StoredObject
 from resurgence.worker.messages import (

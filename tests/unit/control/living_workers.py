@@ -12,7 +12,12 @@ from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from resurgence.control.scheduler import Exited, ProcessScheduler, WorkerOrder, WorkerProcess
+from resurgence.control.workers.scheduler import (
+    Exited,
+    ProcessScheduler,
+    WorkerOrder,
+    WorkerProcess,
+)
 from resurgence.errors import ErrorDomain, ResurgenceError, RetryHint
 from resurgence.ids import Epoch, JobName, OperatorId, WorkerId
 from resurgence.state.records import EpochCounts

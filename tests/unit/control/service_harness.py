@@ -26,23 +26,18 @@ from tests.unit.control.troubled_stores import (
 
 from resurgence.clock import SystemClock
 from resurgence.config import settings_from
-from resurgence.control import (
-    context,
-    controller,
-    event_recorder,
-    job_keeper,
-    states,
-    supervisor,
-    workforce,
-)
+from resurgence.control import controller
 from resurgence.control.controller import Controller, NewJob
-from resurgence.control.events import Event
-from resurgence.control.job_record import JobRecord, JobStatus
-from resurgence.control.metadata import MetadataStore
-from resurgence.control.surroundings import Surroundings
-from resurgence.control.transitions import EDGES, TERMINAL, StateName
-from resurgence.control.webhooks import Webhooks
-from resurgence.control.workforce import Workforce
+from resurgence.control.jobs import context, job_keeper, states, supervisor
+from resurgence.control.jobs.job_record import JobRecord, JobStatus
+from resurgence.control.jobs.surroundings import Surroundings
+from resurgence.control.jobs.transitions import EDGES, TERMINAL, StateName
+from resurgence.control.store.metadata import MetadataStore
+from resurgence.control.telemetry import event_recorder
+from resurgence.control.telemetry.events import Event
+from resurgence.control.telemetry.webhooks import Webhooks
+from resurgence.control.workers import workforce
+from resurgence.control.workers.workforce import Workforce
 from resurgence.ids import JobName
 
 JOB = JobName("rides")

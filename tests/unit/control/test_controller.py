@@ -19,9 +19,9 @@ from tests.unit.control.service_harness import JOB, SQL, Service, played
 from tests.unit.control.troubled_stores import until
 
 from resurgence.control.controller import Controller, NewJob
-from resurgence.control.job_record import JobBeingDeleted, StopMode, Wanted
-from resurgence.control.metadata import JobExists, NoSuchJob
-from resurgence.control.transitions import StateName
+from resurgence.control.jobs.job_record import JobBeingDeleted, StopMode, Wanted
+from resurgence.control.jobs.transitions import StateName
+from resurgence.control.store.metadata import JobExists, NoSuchJob
 from resurgence.errors import ConfigError, SqlError, StorageError
 from resurgence.ids import JobName
 

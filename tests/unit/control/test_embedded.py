@@ -14,17 +14,18 @@ from tests.unit.control.conftest import FAST, SQL, PlayedScheduler
 from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.control import embedded, event_recorder
-from resurgence.control.context import JobDefinition
+from resurgence.control import embedded
 from resurgence.control.embedded import EmbeddedController
-from resurgence.control.events import Event
-from resurgence.control.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
-from resurgence.control.metadata import MetadataStore
+from resurgence.control.jobs.context import JobDefinition
+from resurgence.control.jobs.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
+from resurgence.control.store.metadata import MetadataStore
+from resurgence.control.telemetry import event_recorder
+from resurgence.control.telemetry.events import Event
 from resurgence.errors import JobHeld
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend
-from resurgence.state.ownership import owner_here
+from resurgence.state.protocol.ownership import owner_here
 from resurgence.state.records import OwnerKind
 from resurgence.storage.object_store import ObjectStore
 

@@ -9,8 +9,8 @@ import pytest
 from tests.unit.control.living_workers import fails, fails_and_stays, is_deaf, works
 from tests.unit.control.service_harness import JOB, Service, played
 
-from resurgence.control.job_record import StopMode, Wanted
-from resurgence.control.transitions import StateName
+from resurgence.control.jobs.job_record import StopMode, Wanted
+from resurgence.control.jobs.transitions import StateName
 from resurgence.errors import StorageError
 from resurgence.ids import NO_EPOCH
 

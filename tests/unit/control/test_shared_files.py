@@ -9,7 +9,7 @@ from tests.unit.control.service_harness import JOB, SQL, Service, played
 
 from resurgence.connectors.path_overlap import PathTaken
 from resurgence.control.controller import NewJob
-from resurgence.control.metadata import JobExists
+from resurgence.control.store.metadata import JobExists
 from resurgence.ids import JobName
 
 OTHER, THIRD = JobName("trips"), JobName("third")

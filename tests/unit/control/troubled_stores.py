@@ -13,11 +13,11 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
-from resurgence.control.database import Database
-from resurgence.control.events import Event
-from resurgence.control.job_record import JobStatus
-from resurgence.control.metadata import MetadataStore
-from resurgence.control.transitions import StateName
+from resurgence.control.jobs.job_record import JobStatus
+from resurgence.control.jobs.transitions import StateName
+from resurgence.control.store.database import Database
+from resurgence.control.store.metadata import MetadataStore
+from resurgence.control.telemetry.events import Event
 from resurgence.errors import StorageError
 from resurgence.ids import JobName
 from resurgence.storage.object_store import ObjectStore, StoredObject

@@ -9,7 +9,7 @@ import pytest
 from resurgence.errors import InjectedFault
 from resurgence.ids import Epoch, Generation, JobName, OperatorId
 from resurgence.state.paths import JobPaths
-from resurgence.state.protocol import EpochObjects, epochs_seen
+from resurgence.state.protocol.decisions import EpochObjects, epochs_seen
 from resurgence.state.retention import Deletions, Retention, classify, kept_checkpoints
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from resurgence.config import KeepRule
 from resurgence.errors import NoValidCheckpoint, StorageError
 from resurgence.ids import Epoch
 from resurgence.state.backend import StateBackend
-from resurgence.state.epoch_runs import RUN
-from resurgence.state.input_history import InputHistory
+from resurgence.state.protocol.epoch_runs import RUN
+from resurgence.state.protocol.input_history import InputHistory
 from resurgence.state.records import ThinnedEpoch
 from resurgence.state.retention import Deletions, Retention
 from resurgence.storage.object_store import ObjectStore

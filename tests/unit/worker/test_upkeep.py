@@ -11,10 +11,10 @@ import pytest
 from tests.unit.state.real_state import RealJob
 
 from resurgence.config import CheckpointSettings
-from resurgence.engine.epoch import Engine
+from resurgence.engine.epochs.engine import Engine
+from resurgence.faults import FaultInjector
 from resurgence.ids import Epoch
-from resurgence.state.verification import Verification
-from resurgence.testing.faults import FaultInjector
+from resurgence.state.inspection.verification import Verification
 from resurgence.worker.upkeep import Upkeep
 
 

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
-from resurgence.engine.exact_rows import quoted
 from resurgence.engine.operators.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates import plan_aggregate
+from resurgence.engine.tables.exact_rows import quoted
 from resurgence.graph.model import EVENT_TIME, Expression, UpdatingQueryOperator
 
 _ROWS = "__rows"

@@ -30,7 +30,7 @@ from resurgence.engine.operators.moments import (
     variance_merge,
 )
 from resurgence.graph.model import EVENT_TIME, AggregateCall
-from resurgence.sql.call_parts import CallParts, Order, batch_sql, parts_of
+from resurgence.sql.functions.call_parts import CallParts, Order, batch_sql, parts_of
 from resurgence.udf import registered_name
 
 _GUARD_DIGITS = 12

@@ -27,10 +27,10 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField
 
-from resurgence.connectors.debezium_types import unavailable_sql
-from resurgence.engine.exact_rows import ExactRows, quoted
-from resurgence.engine.key_table import KEY, NEW, TIME, KeyTable
-from resurgence.engine.observed import observed
+from resurgence.connectors.formats.debezium_types import unavailable_sql
+from resurgence.engine.tables.exact_rows import ExactRows, quoted
+from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
+from resurgence.engine.tables.observed import observed
 from resurgence.graph.model import CHANGE, OPERATION, POSITION, NormaliseOperator
 from resurgence.ids import Epoch
 from resurgence.state.records import StateFile

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import DataFrame
 
 from resurgence.engine.operators.window_aggregate import WindowAggregate, together
-from resurgence.engine.time_table import BIN, SubtaskRows
+from resurgence.engine.tables.time_table import BIN, SubtaskRows
 from resurgence.graph.model import WindowAggregateOperator
 from resurgence.state.records import END_OF_TIME, StateFile
 

@@ -18,7 +18,7 @@ from resurgence.engine.operators.window_aggregate import (
     WindowAggregate,
     together,
 )
-from resurgence.engine.time_table import BIN, SubtaskRows
+from resurgence.engine.tables.time_table import BIN, SubtaskRows
 from resurgence.graph.model import WindowAggregateOperator
 from resurgence.state.records import END_OF_TIME, StateFile
 

@@ -22,7 +22,7 @@ from resurgence.engine.operators.aggregate_plan import (
     type_of,
 )
 from resurgence.graph.model import EVENT_TIME
-from resurgence.sql.call_parts import CallParts, Order, comparator, picked
+from resurgence.sql.functions.call_parts import CallParts, Order, comparator, picked
 
 _SETS = frozenset({"approx_count_distinct", "collect_set"})
 """Functions to which a value that comes twice makes no difference."""

@@ -28,7 +28,7 @@ from resurgence.engine.operators.window_aggregate import (
     WindowAggregate,
     together,
 )
-from resurgence.engine.time_table import BIN, ROWS, SubtaskRows
+from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
 from resurgence.graph.model import EVENT_TIME, WindowAggregateOperator
 from resurgence.state.records import END_OF_TIME, StateFile
 

@@ -30,11 +30,11 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StructField
 
-from resurgence.engine.exact_rows import ExactRows, quoted
-from resurgence.engine.key_table import KEY, NEW, TIME, KeyTable
-from resurgence.engine.observed import observed
 from resurgence.engine.operators.added_up import AddedUp, added_up
 from resurgence.engine.operators.aggregates import settled_sql
+from resurgence.engine.tables.exact_rows import ExactRows, quoted
+from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
+from resurgence.engine.tables.observed import observed
 from resurgence.graph.model import CHANGE, EVENT_TIME, UpdatingQueryOperator
 from resurgence.state.records import StateFile
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from resurgence.engine.operators.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates import plan_aggregate
-from resurgence.engine.time_table import BIN, ROWS, SubtaskRows
+from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
 from resurgence.graph.model import EVENT_TIME, WindowAggregateOperator
 from resurgence.state.records import END_OF_TIME, StateFile
 

@@ -1,0 +1,124 @@
+"""The door of the service, around the whole application: the guard's rules, the limit of a body,
+and the last net under errors that no one foresaw.
+
+A plain ASGI layer: what it refuses has cost next to nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from resurgence.api.access.guard import OPEN_PATHS, Asking, Guard
+from resurgence.api.access.key_ring import KeyRing
+from resurgence.api.error_answer import Refusal, failure_of
+
+LARGEST_BODY = 4_000_000
+_LOG = logging.getLogger(__name__)
+_SAFE_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+
+
+class Gate:
+    """Wraps an application; `guard` and `ring` decide who gets through."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        guard: Guard,
+        ring: KeyRing,
+        body_deadline: timedelta = timedelta(seconds=30),
+    ) -> None:
+        self._app = app
+        self._guard = guard
+        self._ring = ring
+        self._body_deadline = body_deadline
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        has_begun = False
+
+        async def safely(message: Message) -> None:
+            nonlocal has_begun
+            if message["type"] == "http.response.start":
+                has_begun = True
+                message["headers"] = [*message.get("headers", ()), *_SAFE_HEADERS]
+            await send(message)
+
+        try:
+            asking = _asking(scope)
+            keys = () if asking.path in OPEN_PATHS else await self._ring.keys()
+            self._guard.admit(asking, keys, time.monotonic())
+            if asking.method not in ("GET", "HEAD"):
+                receive = await self._read_body(scope, receive)
+            await self._app(scope, receive, safely)
+        except Exception as error:
+            failure = failure_of(error)
+            if failure.status == 500:
+                _LOG.exception("a request failed: %s %s", scope["method"], scope["path"])
+            if not has_begun:
+                await failure.response()(scope, receive, safely)
+
+    async def _read_body(self, scope: Scope, receive: Receive) -> Receive:
+        """Read the body, as long as it is not too large; what gives it to the application."""
+        length = Headers(scope=scope).get("content-length", "")
+        if length.isdigit() and int(length) > LARGEST_BODY:
+            raise _too_large()
+        try:
+            async with asyncio.timeout(self._body_deadline.total_seconds()):
+                return await _buffered(receive)
+        except TimeoutError:
+            raise Refusal(408, "limit.time", "the body of the request came too slowly") from None
+
+
+async def _buffered(receive: Receive) -> Callable[[], Awaitable[Message]]:
+    body = bytearray()
+    message: Message = {}
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            break
+        body += message.get("body", b"")
+        if len(body) > LARGEST_BODY:
+            raise _too_large()
+        if not message.get("more_body"):
+            message = {"type": "http.request", "body": bytes(body), "more_body": False}
+            break
+    first = [message]
+
+    async def replay() -> Message:
+        return first.pop() if first else await receive()
+
+    return replay
+
+
+def _asking(scope: Scope) -> Asking:
+    headers = Headers(scope=scope)
+    client = scope.get("client")
+    return Asking(
+        method=scope["method"],
+        path=scope["path"],
+        address=client[0] if client else "",
+        host=headers.get("host"),
+        origin=headers.get("origin"),
+        authorization=headers.get("authorization"),
+    )
+
+
+def _too_large() -> Refusal:
+    return Refusal(
+        413,
+        "limit.size",
+        f"the body of the request is larger than {LARGEST_BODY:,} bytes",
+        headers={"Connection": "close"},
+    )

@@ -1,0 +1,116 @@
+"""`resurgence doctor`: whether this machine has what a job needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from resurgence.cli.output.plain_table import bytes_text, table_lines
+from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, StateDir, answer
+from resurgence.engine.spark.class_archive import archive_path, failure_log, is_being_built
+from resurgence.engine.spark.java import Java, find_java
+from resurgence.errors import ConfigError, ResurgenceError
+from resurgence.storage.object_store import (
+    ObjectStore,
+    require_writable,
+    split_url,
+    storage_url,
+)
+
+_LITTLE_ROOM = 1_000_000_000
+
+
+class Verdict(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    SLOW = "slow"
+    """Jobs run, with a drawback."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that a job needs."""
+
+    name: str
+    verdict: Verdict
+    detail: str
+
+
+def doctor_command(state_dir: StateDir = DEFAULT_STATE_DIR, debug: Debug = False) -> None:
+    """Check Java, the class-data archive, the temporary folder and the state dir."""
+
+    def command() -> int:
+        checks = list(examine(state_dir))
+        rows = [(each.name, each.verdict, each.detail) for each in checks]
+        print("\n".join(table_lines(("check", "", "detail"), rows)))
+        return 1 if any(each.verdict is Verdict.FAILED for each in checks) else 0
+
+    answer(debug, command)
+
+
+def examine(state_dir: str) -> Iterator[Check]:
+    """All checks, one after the other."""
+    try:
+        java = find_java()
+    except ConfigError as error:
+        yield Check("java", Verdict.FAILED, f"{error.message}: {error.hint}")
+    else:
+        yield Check("java", Verdict.OK, f"{java.executable} ({java.version.splitlines()[0]})")
+        yield class_archive(java)
+    yield temporary_folder()
+    yield state(state_dir)
+
+
+def class_archive(java: Java) -> Check:
+    """Without it every start of a worker takes longer."""
+    name, archive = "class-data archive", archive_path(java)
+    failed = failure_log(archive)
+    if archive.is_file():
+        return Check(name, Verdict.OK, f"{archive} ({bytes_text(archive.stat().st_size)})")
+    if is_being_built(archive):
+        return Check(name, Verdict.SLOW, f"is being built: {archive}")
+    if failed.is_file():
+        return Check(name, Verdict.SLOW, f"could not be built, the reason is in {failed}")
+    return Check(name, Verdict.SLOW, f"missing: the next start of a job builds {archive}")
+
+
+def temporary_folder() -> Check:
+    """Where Spark puts what it cannot hold in memory."""
+    name = "temporary folder"
+    try:
+        folder = tempfile.gettempdir()
+        with tempfile.TemporaryFile() as file:
+            file.write(b"x")
+    except OSError as error:
+        return Check(name, Verdict.FAILED, f"cannot be written: {error.strerror or error}")
+    room = shutil.disk_usage(folder).free
+    verdict = Verdict.OK if room >= _LITTLE_ROOM else Verdict.SLOW
+    return Check(name, verdict, f"{folder} ({bytes_text(room)} free)")
+
+
+def state(state_dir: str) -> Check:
+    """Whether checkpoints can be written. A folder that is missing is not made."""
+    name, url = "state dir", storage_url(state_dir)
+    scheme, path = split_url(url)
+    if scheme == "file" and not Path(path).exists():
+        parent = next(each for each in Path(path).parents if each.exists())
+        if os.access(parent, os.W_OK | os.X_OK):
+            return Check(name, Verdict.OK, f"{path} will be made")
+        return Check(name, Verdict.FAILED, f"{path} cannot be made in {parent}")
+    probe = f"doctor-{uuid.uuid4().hex[:8]}"
+    try:
+        store = ObjectStore(url)
+        require_writable(store)
+        store.create(probe, b"")
+        store.delete([probe])
+    except ResurgenceError as error:
+        return Check(name, Verdict.FAILED, error.message)
+    return Check(name, Verdict.OK, f"{path if scheme == 'file' else url} can be written")

@@ -1,0 +1,294 @@
+"""`create`, `edit`, `stop`, `start`, `restart`, `rescale`, `delete`: what is wanted of a job.
+
+The service answers as soon as it has stored what is wanted; the job follows.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from resurgence.api.models import Job, JobDetail, JobRequest, PipelineRequest, RestartRequest
+from resurgence.cli.service_client import DEFAULT_SERVER, ServiceClient, ServiceFailed
+from resurgence.cli.service_flags import (
+    AsJson,
+    Debug,
+    JobArgument,
+    KeyFile,
+    Server,
+    ask,
+)
+from resurgence.cli.whole_number import whole_number
+from resurgence.control.jobs.job_record import StopMode
+from resurgence.control.jobs.transitions import TERMINAL, StateName
+from resurgence.errors import ConfigError, UserError
+from resurgence.ids import job_name
+from resurgence.state.inspection.edits import ACCEPT_FLAG
+
+SqlFile = Annotated[
+    Path, typer.Argument(metavar="FILE.sql", help="The pipeline.", exists=True, dir_okay=False)
+]
+Parallelism = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N", parser=whole_number(1, 64), help="Subtasks of each stateful operator."
+    ),
+]
+Assignments = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")
+]
+FunctionsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--udfs",
+        metavar="FILE.py",
+        help="Python functions for the SQL.",
+        exists=True,
+        dir_okay=False,
+    ),
+]
+
+_LOOK_SECONDS = 0.2
+
+
+def create_command(
+    file: SqlFile,
+    name: Annotated[
+        str | None, typer.Option(help="The job's name; the file's name by default.")
+    ] = None,
+    udfs: FunctionsFile = None,
+    parallelism: Parallelism = None,
+    assignments: Assignments = None,
+    stopped: Annotated[bool, typer.Option("--stopped", help="Do not start it yet.")] = False,
+    as_json: AsJson = False,
+    server: Server = DEFAULT_SERVER,
+    key_file: KeyFile = None,
+    debug: Debug = False,
+) -> None:
+    """Create a job; it runs at once."""
+
+    def command(client: ServiceClient) -> int:
+        try:
+            request = JobRequest(
+                name=job_name(name or file.stem),
+                sql=_text(file),
+                functions=_text(udfs) if udfs else None,
+                settings=_settings(assignments, parallelism),
+                start=not stopped,
+            )
+        except ValidationError as error:
+            raise _not_sendable(error) from error
+        return _told("created", client.create(request), as_json)
+
+    ask(server, key_file, debug, command, file=file)
+
+
+def edit_command(
+    name: JobArgument,
+    file: SqlFile,
+    udfs: FunctionsFile = None,
+    parallelism: Parallelism = None,
+    assignments: Assignments = None,
+    accept_state_loss: Annotated[
+        bool,
+        typer.Option(ACCEPT_FLAG, help="Although the edited pipeline loses some of its state."),
+    ] = False,
+    as_json: AsJson = False,
+    server: Server = DEFAULT_SERVER,
+    key_file: KeyFile = None,
+    debug: Debug = False,
+) -> None:
+    """Replace a job's pipeline, with its functions and settings; what the edit does not touch keeps
+    its state.
+    """
+
+    def command(client: ServiceClient) -> int:
+        settings = _settings(assignments, parallelism)
+        if accept_state_loss:
+            settings["checkpoint.accept_state_loss"] = "true"
+        try:
+            request = PipelineRequest(
+                sql=_text(file), functions=_text(udfs) if udfs else None, settings=settings
+            )
+        except ValidationError as error:
+            raise _not_sendable(error) from error
+        return _told("edited", client.edit(name, request), as_json)
+
+    ask(server, key_file, debug, command, name=name, file=file)
+
+
+def stop_command(
+    name: JobArgument,
+    mode: Annotated[
+        StopMode, typer.Option(help="From the most careful to the most brutal.")
+    ] = StopMode.CHECKPOINT,
+    wait: Annotated[bool, typer.Option("--wait", help="Until the job has stopped.")] = False,
+    timeout: Annotated[
+        int,
+        typer.Option(parser=whole_number(1), metavar="SECONDS", help="Longest wait with --wait."),
+    ] = 300,
+    as_json: AsJson = False,
+    server: Server = DEFAULT_SERVER,
+    key_file: KeyFile = None,
+    debug: Debug = False,
+) -> None:
+    """Stop a job; `start` goes on where it was."""
+
+    def command(client: ServiceClient) -> int:
+        job: Job = client.stop(name, mode)
+        if wait:
+            job = _wait_until_ended(client, job, timedelta(seconds=timeout))
+        _told(f"stop ({mode})", job, as_json)
+        return 1 if wait and job.status.state is StateName.FAILED else 0
+
+    ask(server, key_file, debug, command, name=name)
+
+
+def start_command(
+    name: JobArgument,
+    as_json: AsJson = False,
+    server: Server = DEFAULT_SERVER,
+    key_file: KeyFile = None,
+    debug: Debug = False,
+) -> None:
+    """Let a job run that was stopped or has failed."""
+    ask(
+        server,
+        key_file,
+        debug,
+        lambda client: _told("start", client.start(name), as_json),
+        name=name,
+    )
+
+
+def restart_command(
+    name: JobArgument,
+    force: Annotated[
+        bool, typer.Option("--force", help="Do not wait for a checkpoint first.")
+    ] = False,
+    without_state: Annotated[
+        bool, typer.Option("--without-state", help="Begin from nothing, this once.")
+    ] = False,
+    as_json: AsJson = False,
+    server: Server = DEFAULT_SERVER,
+    key_file: KeyFile = None,
+    debug: Debug = False,
+) -> None:
+    """Begin a new run of a job, from whatever state it is in."""
+    request = RestartRequest(force=force, without_state=without_state)
+    ask(
+        server,
+        key_file,
+        debug,
+        lambda client: _told("restart", client.restart(name, request), as_json),
+        name=name,
+    )
+
+
+def rescale_command(
+    name: JobArgument,
+    parallelism: Annotated[
+        int,
+        typer.Argument(
+            metavar="N", parser=whole_number(1, 64), help="Subtasks of each stateful operator."
+        ),
+    ],
+    as_json: AsJson = False,
+    server: Server = DEFAULT_SERVER,
+    key_file: KeyFile = None,
+    debug: Debug = False,
+) -> None:
+    """Go on with another number of subtasks."""
+    ask(
+        server,
+        key_file,
+        debug,
+        lambda client: _told(
+            f"rescale to {parallelism}", client.rescale(name, parallelism), as_json
+        ),
+        name=name,
+    )
+
+
+def delete_command(
+    name: JobArgument,
+    with_state: Annotated[
+        bool, typer.Option("--with-state", help="Its checkpoints go, too.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+    server: Server = DEFAULT_SERVER,
+    key_file: KeyFile = None,
+    debug: Debug = False,
+) -> None:
+    """Stop a job at once and forget it; its state stays unless that is to go, too."""
+
+    def command(client: ServiceClient) -> int:
+        if not yes:
+            _confirm(client.job(name), with_state)
+        return _told("delete", client.delete(name, with_state=with_state), as_json)
+
+    ask(server, key_file, debug, command, name=name)
+
+
+def _confirm(job: JobDetail, with_state: bool) -> None:
+    what = "its checkpoints go, too" if with_state else "its checkpoints stay"
+    if not sys.stdin.isatty():
+        raise UserError(
+            f"deleting '{job.name}' takes a confirmation", hint="say --yes where no one can answer"
+        )
+    if not typer.confirm(f"Delete {job.name} ({job.status.state}; {what})?", err=True):
+        raise UserError("nothing was deleted")
+
+
+def _wait_until_ended(client: ServiceClient, job: Job, longest: timedelta) -> Job:
+    deadline = time.monotonic() + longest.total_seconds()
+    while job.status.state not in TERMINAL:
+        if time.monotonic() >= deadline:
+            raise ServiceFailed(
+                f"'{job.name}' is {job.status.state} after {longest.total_seconds():.0f} s",
+                hint="it goes on stopping; a harder --mode is faster",
+            )
+        time.sleep(_LOOK_SECONDS)
+        job = client.job(job.name)
+    return job
+
+
+def _told(what: str, job: Job, as_json: bool) -> int:
+    if as_json:
+        print(json.dumps(job.model_dump(mode="json"), indent=2))
+    else:
+        print(f"{job.name}: {what}; it is {job.status.state}, wanted {job.desired.wanted}")
+    return 0
+
+
+def _settings(assignments: list[str] | None, parallelism: int | None) -> dict[str, str]:
+    values = {}
+    for assignment in assignments or ():
+        key, separator, value = assignment.partition("=")
+        if not separator:
+            raise ConfigError(f"'{assignment}' is not a setting", hint="write --set key=value")
+        values[key.strip()] = value.strip()
+    if parallelism is not None:
+        values["pipeline.parallelism"] = str(parallelism)
+    return values
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot read {file}: {error}") from error
+
+
+def _not_sendable(error: ValidationError) -> UserError:
+    first = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return UserError(f"{place}: {first['msg']}")

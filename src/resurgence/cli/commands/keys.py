@@ -1,0 +1,90 @@
+"""`resurgence keys`: the API keys of a service. They go to its database directly, for the first one
+cannot be made with a key.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated
+
+import typer
+
+from resurgence.api.access.api_keys import new_key
+from resurgence.cli.commands.serve import Database, opened_metadata
+from resurgence.cli.output.plain_table import table_lines
+from resurgence.cli.state_dir import DEFAULT_STATE_DIR, AsJson, Debug, StateDir, answer
+from resurgence.clock import SystemClock, instant_text
+from resurgence.control.store.metadata import Role
+from resurgence.errors import ConfigError, did_you_mean
+
+commands = typer.Typer(no_args_is_help=True, help="Make and remove the API keys of a service.")
+
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.")]
+
+
+@commands.command("create")
+def create_command(
+    name: KeyName,
+    role: Annotated[Role, typer.Option(help="read may look, write may do all.")] = Role.READ,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    database: Database = None,
+    debug: Debug = False,
+) -> None:
+    """Make a key and print it. It is not shown again: only its digest is kept."""
+
+    def command() -> int:
+        text, key = new_key(name, role, SystemClock().now())
+        with opened_metadata(state_dir, database) as metadata:
+            metadata.add_key(key)
+        print(f"the key of '{name}' ({role}); it is not shown again:", file=sys.stderr, flush=True)
+        print(text)
+        return 0
+
+    answer(debug, command)
+
+
+@commands.command("list")
+def list_command(
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    database: Database = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show whose keys there are."""
+
+    def command() -> int:
+        with opened_metadata(state_dir, database) as metadata:
+            keys = metadata.keys()
+        rows = [(each.name, str(each.role), instant_text(each.created_at)) for each in keys]
+        header = ("name", "role", "created_at")
+        if as_json:
+            print(json.dumps([dict(zip(header, row, strict=True)) for row in rows], indent=2))
+        elif not rows:
+            print("there are no keys")
+        else:
+            print("\n".join(table_lines(header, rows)))
+        return 0
+
+    answer(debug, command)
+
+
+@commands.command("remove")
+def remove_command(
+    name: KeyName,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    database: Database = None,
+    debug: Debug = False,
+) -> None:
+    """Remove a key: within seconds it opens nothing any more."""
+
+    def command() -> int:
+        with opened_metadata(state_dir, database) as metadata:
+            keys = metadata.keys()
+            if not metadata.remove_key(name):
+                hint = did_you_mean(name, (each.name for each in keys))
+                raise ConfigError(f"there is no key '{name}'", hint=hint)
+        print(f"the key of '{name}' is removed")
+        return 0
+
+    answer(debug, command)

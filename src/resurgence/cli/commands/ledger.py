@@ -1,0 +1,160 @@
+"""`resurgence ledger`: what went into each epoch, what came out, and whether it adds up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from resurgence.cli.output.plain_table import count_text, table_lines
+from resurgence.cli.state_dir import (
+    DEFAULT_STATE_DIR,
+    AsJson,
+    Debug,
+    Name,
+    StateDir,
+    answer,
+    open_job,
+)
+from resurgence.cli.whole_number import whole_number
+from resurgence.ids import OperatorId
+from resurgence.state.inspection.checkpoints import kept_checkpoints
+from resurgence.state.inspection.ledger import (
+    Check,
+    CheckKind,
+    Ledger,
+    Verdict,
+    filtered_rows,
+    ledger_of,
+)
+from resurgence.state.records import EpochCounts
+
+_COUNTS = {
+    "in": "rows_in",
+    "bad": "bad_rows",
+    "late": "late_rows",
+    "kept": "kept_rows",
+    "filtered": "filtered",
+    "out": "rows_out",
+}
+"""The columns, and what they show."""
+
+
+def ledger_command(
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    name: Name = None,
+    last: Annotated[
+        int | None,
+        typer.Option(metavar="N", parser=whole_number(1), help="Only the last so many epochs."),
+    ] = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show rows in, bad, late, kept and out of each epoch, and check that they add up."""
+    answer(debug, lambda: show_ledger(state_dir, name, last, as_json))
+
+
+def show_ledger(state_dir: str, name: str | None, last: int | None, as_json: bool) -> int:
+    """Print the ledger; 1 if something does not add up."""
+    ledger = ledger_of(kept_checkpoints(open_job(state_dir, name)), last)
+    if as_json:
+        print(json.dumps(_document(ledger), indent=2))
+    else:
+        for line in _lines(ledger):
+            print(line)
+    return 0 if ledger.balances else 1
+
+
+def _document(ledger: Ledger) -> dict[str, Any]:
+    totals = ledger.totals
+    return {
+        "epochs": [
+            {
+                "epoch": line.epoch,
+                "status": line.status,
+                **line.counts.model_dump(mode="json"),
+                "filtered": dict(line.filtered),
+                "state_rows": line.state_rows,
+                "state_bytes": line.state_bytes,
+            }
+            for line in ledger.lines
+        ],
+        "totals": None
+        if totals is None
+        else {"since": totals.since, **totals.counts.model_dump(mode="json")},
+        "checks": [
+            {
+                "check": each.kind.name.lower(),
+                "epoch": each.epoch,
+                "verdict": str(each.verdict),
+                "detail": each.detail,
+            }
+            for each in ledger.checks
+        ],
+        "balances": ledger.balances,
+    }
+
+
+def _lines(ledger: Ledger) -> Iterator[str]:
+    if not ledger.lines and not ledger.checks:
+        yield "there are no checkpoints yet"
+        return
+    columns = list(_columns([line.counts for line in ledger.lines]))
+    header = ["epoch", *(title for title, _, _ in columns), "state rows", "state bytes", "status"]
+    rows: list[Sequence[object]] = [
+        [
+            str(line.epoch),
+            *(_figures(line.counts, line.filtered)[each].get(at) for _, each, at in columns),
+            line.state_rows,
+            line.state_bytes,
+            line.status,
+        ]
+        for line in ledger.lines
+    ]
+    if ledger.totals is not None:
+        totals = ledger.totals
+        figures = _figures(totals.counts, filtered_rows(totals.counts))
+        since = f"total since {totals.since}"
+        rows.append([since, *(figures[each].get(at) for _, each, at in columns), None, None, ""])
+    yield from table_lines(header, rows)
+    if ledger.totals is None:
+        yield "there are no running totals: the records are of a release that did not keep them"
+    yield ""
+    for kind in CheckKind:
+        yield from _check_lines(kind, [each for each in ledger.checks if each.kind is kind])
+
+
+def _columns(counts: Iterable[EpochCounts]) -> Iterator[tuple[str, str, OperatorId]]:
+    """(title, what it shows, of which operator). The operator is named where there are several."""
+    listed = list(counts)
+    for title, field in _COUNTS.items():
+        stored = "kept_rows" if field == "filtered" else field
+        operators = list(dict.fromkeys(at for each in listed for at in getattr(each, stored)))
+        for operator in operators:
+            yield title if len(operators) == 1 else f"{title} {operator}", field, operator
+
+
+def _figures(
+    counts: EpochCounts, filtered: Mapping[OperatorId, int]
+) -> dict[str, Mapping[OperatorId, int]]:
+    return {
+        **{name: getattr(counts, name) for name in EpochCounts.model_fields},
+        "filtered": filtered,
+    }
+
+
+def _check_lines(kind: CheckKind, checks: Sequence[Check]) -> Iterator[str]:
+    """One line for all that is well, one for each mismatch."""
+    fine = [each for each in checks if each.verdict is Verdict.OK]
+    unknown = [each for each in checks if each.verdict is Verdict.UNKNOWN]
+    if fine:
+        epochs = len({each.epoch for each in fine})
+        yield f"ok        {kind}: {count_text(epochs, 'epoch')}; epoch {fine[-1].epoch}: {fine[-1].detail}"
+    for each in checks:
+        if each.verdict is Verdict.MISMATCH:
+            yield f"MISMATCH  {kind}: epoch {each.epoch}: {each.detail}"
+    if unknown:
+        epochs = len({each.epoch for each in unknown})
+        yield f"n/a       {kind}: {count_text(epochs, 'epoch')}; epoch {unknown[0].epoch}: {unknown[0].detail}"

@@ -1,0 +1,250 @@
+"""`resurgence serve`: a controller for many jobs, behind the REST API.
+
+It listens on the loopback address unless it is told otherwise; beyond this machine it does not start
+without an API key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from resurgence.cli.pipeline_file import service_folder, values_for
+from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, StateDir, answer
+from resurgence.cli.whole_number import whole_number
+from resurgence.config import settings_from
+from resurgence.control.store.metadata import MetadataStore
+from resurgence.errors import ConfigError
+from resurgence.repeated_lines import collapsing_log
+from resurgence.storage.object_store import storage_url
+
+if TYPE_CHECKING:
+    from resurgence.api.access.guard import Guard
+    from resurgence.api.access.key_ring import ReadKeys
+    from resurgence.control.controller import Controller
+
+DEFAULT_PORT = 7070
+_LONGEST_CLOSE = 10
+
+Database = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        envvar="RESURGENCE_DATABASE",
+        show_default=False,
+        help="The metadata database, as postgresql://…; by default a file in the state dir.",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Service:
+    """What a controller is built from."""
+
+    metadata: MetadataStore
+    state_url: str
+    folder: Path
+    """Logs and the like."""
+    values: dict[str, str]
+    """Settings that hold for all jobs, by dotted key."""
+
+
+BuildController = Callable[[], AbstractAsyncContextManager["Controller"]]
+
+
+def serve_command(
+    host: Annotated[
+        str, typer.Option(help="The address to listen on; beyond this machine, keys are needed.")
+    ] = "127.0.0.1",
+    port: Annotated[
+        int,
+        typer.Option(
+            metavar="N", parser=whole_number(0, 65535), help="The port; 0 takes a free one."
+        ),
+    ] = DEFAULT_PORT,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    database: Database = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--config",
+            metavar="FILE.toml",
+            help="Settings; resurgence.toml here is taken by itself.",
+        ),
+    ] = None,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Run many jobs, and answer requests about them. Ctrl-C or SIGTERM ends it."""
+
+    def command() -> int:
+        values = values_for(tuple(assignments or ()), config)
+        settings_from(values)
+        url = storage_url(state_dir)
+        with opened_metadata(state_dir, database) as metadata:
+            service = Service(metadata, url, service_folder(url), values)
+            return serve(host, port, service)
+
+    answer(debug, command)
+
+
+def build_controller(service: Service) -> AbstractAsyncContextManager[Controller]:
+    """The controller of all jobs, for as long as the service runs."""
+    from resurgence.control.service import open_service
+
+    return open_service(
+        service.metadata,
+        state_url=service.state_url,
+        folder=service.folder,
+        values=service.values,
+    )
+
+
+@contextlib.contextmanager
+def opened_metadata(state_dir: str, database: str | None) -> Iterator[MetadataStore]:
+    """The service's database: the one named, else a file beside the jobs' state."""
+    folder = service_folder(storage_url(state_dir))
+    metadata = MetadataStore(database or folder / "service.db")
+    try:
+        yield metadata
+    finally:
+        metadata.close()
+
+
+def serve(host: str, port: int, service: Service) -> int:
+    """Serve until a signal comes."""
+    from resurgence.api.access.guard import Guard
+
+    with _listening(host, port) as listener:
+        guard = Guard(listener.getsockname()[0])
+        if guard.key_is_required and not service.metadata.keys():
+            raise ConfigError(
+                f"listening on {host} takes an API key, and there is none",
+                hint="make one: `resurgence keys create NAME --role write`, with the same "
+                "--state-dir or --database",
+            )
+        with collapsing_log():
+            asyncio.run(_serve_until_signalled(listener, guard, service))
+    return 0
+
+
+async def _serve_until_signalled(listener: socket.socket, guard: Guard, service: Service) -> None:
+    """The first SIGINT or SIGTERM closes the service. The second makes it hurry; one more does what
+    it does to any process.
+    """
+    closing = asyncio.Event()
+    opened: list[Controller] = []
+    loop = asyncio.get_running_loop()
+    signals = (signal.SIGINT, signal.SIGTERM)
+
+    def on_signal() -> None:
+        if not closing.is_set():
+            closing.set()
+            return
+        for controller in opened:
+            controller.hurry()
+        for each in signals:
+            loop.remove_signal_handler(each)
+
+    @contextlib.asynccontextmanager
+    async def build() -> AsyncIterator[Controller]:
+        async with build_controller(service) as controller:
+            opened.append(controller)
+            yield controller
+
+    def say(url: str) -> None:
+        print(f"serving at {url}", file=sys.stderr, flush=True)
+
+    for each in signals:
+        loop.add_signal_handler(each, on_signal)
+    await serve_until(closing, listener, guard, build, service.metadata.keys, say)
+
+
+async def serve_until(
+    closing: asyncio.Event,
+    listener: socket.socket,
+    guard: Guard,
+    build: BuildController,
+    read_keys: ReadKeys,
+    on_ready: Callable[[str], None],
+) -> None:
+    """Serve a controller on a socket until the event is set; then no request is waited for longer
+    than `_LONGEST_CLOSE`, and the controller is closed.
+    """
+    import uvicorn
+
+    from resurgence.api.access.key_ring import KeyRing
+    from resurgence.api.app import make_app
+    from resurgence.api.long_polls import LongPolls
+
+    class Server(uvicorn.Server):
+        """Leaves signals to us, and says when it is ready."""
+
+        @contextlib.contextmanager
+        def capture_signals(self) -> Iterator[None]:
+            yield
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=sockets)
+            on_ready(_address(listener))
+
+    async with build() as controller:
+        polls = LongPolls()
+        app = make_app(controller, guard, KeyRing(read_keys), polls)
+        server = Server(
+            uvicorn.Config(
+                app,
+                log_config=None,
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=_LONGEST_CLOSE,
+            )
+        )
+
+        async def close() -> None:
+            await closing.wait()
+            polls.close()
+            server.should_exit = True
+
+        ending = asyncio.create_task(close())
+        await server.serve(sockets=[listener])
+        ending.cancel()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, *_, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        return socket.create_server(address[:2], family=family)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"port {port} of {host} is in use", hint="choose another with --port"
+            ) from error
+        raise ConfigError(
+            f"cannot listen on port {port} of {host}: {error.strerror}",
+            hint="--host and --port say where to listen",
+        ) from error
+
+
+def _address(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -1,0 +1,225 @@
+"""`resurgence state`: the state of any checkpoint that is kept, as SQL tables."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from resurgence.cli.output.plain_table import bytes_text, table_lines
+from resurgence.cli.state_dir import (
+    DEFAULT_STATE_DIR,
+    AsJson,
+    Debug,
+    Name,
+    StateDir,
+    answer,
+    open_job,
+)
+from resurgence.cli.whole_number import whole_number
+from resurgence.state.inspection.checkpoints import checkpoint_of, kept_checkpoints
+
+if TYPE_CHECKING:
+    from resurgence.state.inspection.state_database import StateDatabase
+
+commands = typer.Typer(no_args_is_help=True, help="Query a job's state with SQL.")
+
+MOST_SHOWN = 1000
+"""Rows that a table on the screen has at most."""
+
+AtEpoch = Annotated[
+    int | None,
+    typer.Option(
+        "--epoch",
+        parser=whole_number(),
+        metavar="N",
+        help="Whose checkpoint; the newest valid one by default.",
+    ),
+]
+
+
+class Format(StrEnum):
+    """How rows are printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+@commands.command("tables")
+def tables_command(
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    name: Name = None,
+    epoch: AtEpoch = None,
+    as_json: AsJson = False,
+    debug: Debug = False,
+) -> None:
+    """Show the tables of a checkpoint."""
+    answer(debug, lambda: list_tables(state_dir, name, epoch, as_json))
+
+
+@commands.command("schema")
+def schema_command(
+    table: Annotated[str | None, typer.Argument(help="The table; all by default.")] = None,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    name: Name = None,
+    epoch: AtEpoch = None,
+    debug: Debug = False,
+) -> None:
+    """Show the columns of the tables."""
+    answer(debug, lambda: show_schema(state_dir, name, epoch, table))
+
+
+@commands.command("query")
+def query_command(
+    sql: Annotated[str, typer.Argument(metavar="SQL", help="A SELECT, in DuckDB's dialect.")],
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    name: Name = None,
+    epoch: AtEpoch = None,
+    layout: Annotated[
+        Format, typer.Option("--format", help="How rows are printed.")
+    ] = Format.TABLE,
+    debug: Debug = False,
+) -> None:
+    """Query the tables of a checkpoint. Nothing can be changed."""
+    answer(debug, lambda: query_state(state_dir, name, epoch, sql, layout))
+
+
+def list_tables(state_dir: str, name: str | None, epoch: int | None, as_json: bool) -> int:
+    """Print the tables of a checkpoint."""
+    from resurgence.state.inspection.state_database import CHECKPOINTS, state_tables
+
+    views = kept_checkpoints(open_job(state_dir, name))
+    view = checkpoint_of(views, epoch)
+    rows: list[dict[str, Any]] = [
+        {
+            "table": each.name,
+            "operator": each.operator,
+            "kind": str(each.checkpoint.kind),
+            "rows": each.rows,
+            "files": len(each.checkpoint.files),
+            "bytes": sum(file.bytes for file in each.checkpoint.files),
+        }
+        for each in state_tables(view)
+    ]
+    if as_json:
+        print(json.dumps({"epoch": view.epoch, "tables": rows}, indent=2))
+        return 0
+    print(f"state after epoch {view.epoch}")
+    about = {"table": CHECKPOINTS, "operator": None, "kind": None, "rows": len(views), "files": 0}
+    cells = [
+        (
+            *(each[key] for key in ("table", "operator", "kind", "rows", "files")),
+            bytes_text(each.get("bytes", 0)),
+        )
+        for each in (*rows, about)
+    ]
+    for line in table_lines(("table", "operator", "kind", "rows", "files", "size"), cells):
+        print(line)
+    return 0
+
+
+def show_schema(state_dir: str, name: str | None, epoch: int | None, table: str | None) -> int:
+    """Print the columns of one table, or of all."""
+    with _open(state_dir, name, epoch) as database:
+        wanted = (table,) if table is not None else database.names
+        rows = [(each, *column) for each in wanted for column in database.columns(each)]
+    for line in table_lines(("table", "column", "type"), rows):
+        print(line)
+    return 0
+
+
+def query_state(
+    state_dir: str, name: str | None, epoch: int | None, sql: str, layout: Format
+) -> int:
+    """Print the answer to a query."""
+    with _open(state_dir, name, epoch) as database:
+        columns, rows = database.query(sql)
+        match layout:
+            case Format.TABLE:
+                _print_table(columns, rows)
+            case Format.JSON:
+                names = _distinct(columns)
+                for row in rows:
+                    values = dict(zip(names, map(_json_value, row), strict=True))
+                    print(json.dumps(values, ensure_ascii=False))
+            case Format.CSV:
+                writer = csv.writer(sys.stdout, lineterminator="\n")
+                writer.writerow(columns)
+                writer.writerows([_csv_value(each) for each in row] for row in rows)
+    return 0
+
+
+def _open(state_dir: str, name: str | None, epoch: int | None) -> StateDatabase:
+    from resurgence.state.inspection.state_database import StateDatabase
+
+    backend = open_job(state_dir, name)
+    views = kept_checkpoints(backend)
+    return StateDatabase(backend, checkpoint_of(views, epoch), views)
+
+
+def _print_table(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
+    shown = [[_cell(each) for each in row] for row in itertools.islice(rows, MOST_SHOWN)]
+    for line in table_lines(columns, shown):
+        print(line)
+    if next(rows, None) is not None:
+        print(
+            f"only the first {MOST_SHOWN:,} rows are shown; --format csv or json gives all",
+            file=sys.stderr,
+        )
+
+
+def _cell(value: Any) -> object:
+    """A value in a table: numbers as they are, without marks between thousands, which some of
+    them are not.
+    """
+    if value is None:
+        return "NULL"
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(_json_value(value), ensure_ascii=False)
+    return str(_json_value(value)) if not isinstance(value, datetime) else str(value)
+
+
+def _csv_value(value: Any) -> Any:
+    if isinstance(value, dict | list | tuple):
+        return json.dumps(_json_value(value), ensure_ascii=False)
+    return "" if value is None else _json_value(value)
+
+
+def _json_value(value: Any) -> Any:
+    """A value of SQL as one of JSON: what JSON has no word for is text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, dict):
+        return {str(key): _json_value(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_json_value(each) for each in value]
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return value.hex()
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Names of columns, each of them once, so that no value hides another."""
+    found: list[str] = []
+    for name in names:
+        free = name
+        for number in itertools.count(2):
+            if free not in found:
+                break
+            free = f"{name}_{number}"
+        found.append(free)
+    return found

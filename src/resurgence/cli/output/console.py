@@ -1,0 +1,211 @@
+"""How the command line speaks: one clear message for an error, live progress on a terminal,
+plain lines elsewhere.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from resurgence.control.jobs.restart_policy import GiveUp
+from resurgence.control.telemetry.events import Event
+from resurgence.errors import ResurgenceError, SqlError
+from resurgence.state.records import END_OF_TIME
+
+_SHOWN_ABOVE = ("failure", "incident", "fallback", "checkpoint_damaged", "owner_watched")
+"""Events that are worth a line above the live view."""
+ERROR_CONSOLE = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def complain(error: ResurgenceError, sql_file: Path | None = None) -> None:
+    """One message: what, where, what to do."""
+    place = ""
+    if isinstance(error, SqlError):
+        file = sql_file or "the SQL of the job"
+        place = f"{file}:{error.line}:{error.column}: "
+    say_error(f"{place}{error.message}", error.hint)
+
+
+def say_error(message: str, hint: str = "") -> None:
+    ERROR_CONSOLE.print(f"[bold red]error:[/] {_plain(message)}")
+    if hint:
+        ERROR_CONSOLE.print(f"[bold]hint:[/] {_plain(hint)}")
+
+
+def say_diagnosis(given_up: GiveUp) -> None:
+    """What is known of a job that was given up, beyond the reason."""
+    fault = given_up.first_fault
+    if given_up.tried:
+        ERROR_CONSOLE.print(f"[bold]tried:[/] {', then '.join(given_up.tried)}")
+    if fault.position:
+        ERROR_CONSOLE.print(f"[bold]input:[/] {_plain(fault.position)}")
+    if fault.traceback:
+        ERROR_CONSOLE.print(_plain(fault.traceback.rstrip()))
+
+
+def _plain(text: str) -> str:
+    return text.replace("[", "\\[")
+
+
+def watermark_text(mark: object) -> str:
+    """A watermark for people."""
+    if not isinstance(mark, int):
+        return "none"
+    if mark == END_OF_TIME:
+        return "end of input"
+    try:
+        return datetime.fromtimestamp(mark / 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return str(mark)
+
+
+class Progress:
+    """What a run looks like from outside, fed by events."""
+
+    def __init__(self, job: str) -> None:
+        self._job = job
+        self._state = "Created"
+        self._epoch = 0
+        self._rows = 0
+        self._rate = 0.0
+        self._watermark = "none"
+        self._checkpointed_at: float | None = None
+        self._incidents = 0
+        self._state_bytes = 0
+        self._bad = 0
+        self._late = 0
+
+    def note(self, event: Event) -> None:
+        match event["event"]:
+            case "state":
+                self._state = str(event["to"])
+            case "checkpoint":
+                rows, duration = _number(event["rows"]), _number(event["duration"])
+                self._epoch = int(_number(event["epoch"]))
+                self._rows += int(rows)
+                self._rate = rows / duration if duration else 0.0
+                self._watermark = watermark_text(event["watermark"])
+                self._state_bytes = int(_number(event["state_bytes"]))
+                self._bad += int(_number(event["bad"]))
+                self._late += int(_number(event["late"]))
+                self._checkpointed_at = time.monotonic()
+            case "incident":
+                self._incidents += 1
+
+    def table(self) -> Table:
+        """The live view."""
+        age = (
+            "none yet"
+            if self._checkpointed_at is None
+            else f"{time.monotonic() - self._checkpointed_at:.0f} s ago"
+        )
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table.add_row("[bold]job[/]", self._job, "[bold]state[/]", self._state)
+        table.add_row("[bold]epoch[/]", str(self._epoch), "[bold]last checkpoint[/]", age)
+        table.add_row(
+            "[bold]rows[/]",
+            f"{self._rows:,} ({self._rate:,.0f}/s)",
+            "[bold]watermark[/]",
+            self._watermark,
+        )
+        table.add_row(
+            "[bold]state size[/]",
+            f"{self._state_bytes / 1e6:.1f} MB",
+            "[bold]incidents[/]",
+            str(self._incidents),
+        )
+        if self._bad or self._late:
+            table.add_row(
+                "[bold]bad rows[/]", f"{self._bad:,}", "[bold]late rows[/]", f"{self._late:,}"
+            )
+        return table
+
+    def __rich__(self) -> Table:
+        return self.table()
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+class ProgressView:
+    """Live on a terminal, plain lines anywhere else; always on standard error."""
+
+    def __init__(self, job: str) -> None:
+        self._progress = Progress(job)
+        self._live = (
+            Live(self._progress, console=ERROR_CONSOLE, refresh_per_second=5)
+            if sys.stderr.isatty()
+            else None
+        )
+
+    def __enter__(self) -> Self:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def note(self, event: Event) -> None:
+        self._progress.note(event)
+        text = describe(event)
+        if text is None:
+            return
+        if self._live is None:
+            print(f"{event['at']} {text}", file=sys.stderr, flush=True)
+        elif event["event"] in _SHOWN_ABOVE:
+            self._live.console.print(f"{event['at']} {_plain(text)}")
+
+
+def describe(event: Event) -> str | None:
+    """An event as a line for people; None for those that only machines want."""
+    match event["event"]:
+        case "state":
+            return f"{event['from']} -> {event['to']}: {event['reason']}"
+        case "worker_started":
+            return f"worker started (pid {event['pid']}, generation {event['generation']})"
+        case "checkpoint":
+            return (
+                f"epoch {event['epoch']}: {_number(event['rows']):,.0f} rows in, {_number(event['rows_out']):,.0f} out, "
+                f"{_number(event['duration']):.2f} s, watermark {watermark_text(event['watermark'])}"
+            )
+        case "failure":
+            return f"failure ({event['kind']}, {event['domain']}): {event['error']}"
+        case "fallback" | "checkpoint_damaged":
+            reasons = event["reasons"]
+            shown = "; ".join(map(str, reasons)) if isinstance(reasons, list) else str(reasons)
+            return f"checkpoint of epoch {event['epoch']} cannot be used: {shown}"
+        case "owner_watched":
+            return (
+                f"{event['owner']}; waiting up to {event['at_most']} s to see whether it is alive"
+            )
+        case "incident" if event["resumed_at"] is not None:
+            return f"recovered: restored epoch {event['restored_epoch']}, {event['replayed_rows']} rows replayed"
+    return None
+
+
+def json_lines_writer(file: IO[str]) -> Callable[[Event], None]:
+    """Writes each event as a line of JSON, at once."""
+
+    def write(event: Event) -> None:
+        file.write(json.dumps(event) + "\n")
+        file.flush()
+
+    return write

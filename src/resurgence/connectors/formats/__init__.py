@@ -1,0 +1,1 @@
+"""Formats: how a record is read and written."""

@@ -1,0 +1,312 @@
+"""Reads Debezium's change events, one JSON object a line, with or without the schema beside them:
+
+    {"before": null, "after": {"id": 1, "name": "a"}, "op": "c", "ts_ms": 0, "source": {}}
+    {"schema": {"fields": []}, "payload": {"before": null, "after": {"id": 1}, "op": "c"}}
+
+`op` is `c` (created), `r` (read by a snapshot), `u` (updated), `d` (deleted) or `t` (truncated).
+Tombstones (null), logical decoding messages (`m`) and heartbeats are skipped.
+
+Without keys, `before` must be the whole row: an event becomes one row or two with `CHANGE`. With
+keys, only the key of `before` is read: an event becomes an upsert, a delete or a truncate in
+`OPERATION`, and the rows that go are known to the NormaliseOperator that reads them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION
+from resurgence.connectors.formats import json_lines
+from resurgence.connectors.formats.debezium_types import (
+    DEFAULT_UNIT,
+    DESCRIPTION,
+    decimal_sql,
+    in_range,
+    is_decimal,
+    is_temporal,
+    temporal_sql,
+)
+from resurgence.graph.model import CHANGE, OPERATION, POSITION, Column
+
+_SCHEMA = f"STRUCT<fields: ARRAY<STRUCT<field: STRING, fields: ARRAY<{DESCRIPTION}>>>>"
+_NOT_BLANK = "text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
+_SIDES = ("before", "after")
+_NEEDED = {"c": ("after",), "r": ("after",), "u": ("before", "after"), "d": ("before",)}
+_NOTHING_WRONG = "does not fit the table's columns"
+_KEY_HINT = (
+    "declare a PRIMARY KEY on the table, so that rows are kept by key, or have the database log"
+    " whole rows (in Postgres, REPLICA IDENTITY FULL)"
+)
+
+
+@dataclass(frozen=True)
+class DebeziumReader:
+    """Reads the events of one table."""
+
+    columns: tuple[Column, ...]
+    keys: tuple[str, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
+    """Of whole numbers in TIMESTAMP columns of records without schema: unit by column."""
+
+    # ---------------------------------------------------------------- parse
+
+    def parse(self, lines: DataFrame) -> DataFrame:
+        """Columns `position` and `text` to the declared columns, BAD_POSITION, and `CHANGE` and
+        RECORD_POSITION or, with keys, `OPERATION` and `POSITION`. Blank lines are skipped; a null is a line that is not text.
+        """
+        judged = self._judged(self._typed(self._parsed(lines)))
+        changes = judged.selectExpr("position", "bad", f"explode({self._items()}) AS item")
+        values = [f"item.row.`{each.name}` AS `{each.name}`" for each in self.columns]
+        if self.keys:
+            hidden = [f"item.change AS `{OPERATION}`", f"position AS `{POSITION}`"]
+        else:
+            hidden = [f"item.change AS `{CHANGE}`", f"position AS `{RECORD_POSITION}`"]
+        return changes.selectExpr(*values, *hidden, f"IF(bad, position, NULL) AS `{BAD_POSITION}`")
+
+    def _parsed(self, lines: DataFrame) -> DataFrame:
+        """The event of each line, its values as they are written, and what its schema says of the
+        columns. Decimals are text only where a schema tells how to read them: JSON's numbers would
+        lose digits.
+        """
+        bare = f"{self._event(described=False)}, payload: STRUCT<{self._event(described=False)}>"
+        full = f"schema: {_SCHEMA}, payload: STRUCT<{self._event(described=True)}>"
+        is_described = (
+            "contains(text, '\"payload\"') AND get_json_object(text, '$.schema') IS NOT NULL"
+        )
+        return (
+            lines.where(_NOT_BLANK)
+            .selectExpr("position", "text", f"coalesce({is_described}, false) AS is_described")
+            .select(
+                "position",
+                "text",
+                "is_described",
+                F.when(~F.col("is_described"), json_lines.parsed_line(bare)).alias("bare"),
+                F.when(F.col("is_described"), json_lines.parsed_line(full)).alias("full"),
+            )
+            .selectExpr(
+                "position",
+                "text",
+                "is_described",
+                f"{json_lines.record_in('bare')} AS bare",
+                f"{json_lines.record_in('full')} AS full",
+                f"{json_lines.is_malformed('bare')} AND {json_lines.is_malformed('full')}"
+                " AS is_malformed",
+            )
+        )
+
+    def _event(self, *, described: bool) -> str:
+        """The members of an event, with values as text where the declared type does not tell how
+        they are written.
+        """
+
+        def kind(column: Column) -> str:
+            is_text = is_temporal(column.type) or (described and is_decimal(column.type))
+            return "STRING" if is_text else column.type
+
+        rows = {
+            side: ", ".join(f"`{each.name}`: {kind(each)}" for each in self._columns_of(side))
+            for side in _SIDES
+        }
+        return ", ".join([*(f"{side}: STRUCT<{row}>" for side, row in rows.items()), "op: STRING"])
+
+    def _columns_of(self, side: str) -> tuple[Column, ...]:
+        """What is read of a row. Beside its key, `before` may hold anything."""
+        if self.keys and side == "before":
+            return tuple(each for each in self.columns if each.name in self.keys)
+        return self.columns
+
+    def _typed(self, parsed: DataFrame) -> DataFrame:
+        """The two rows in the declared types, and whether all values of each could be read."""
+        described = (
+            "flatten(transform(filter(full.schema.fields, each -> each.field IN ('before', 'after')"
+            " AND each.fields IS NOT NULL), each -> each.fields))"
+        )
+        raw = parsed.selectExpr(
+            "position",
+            "text",
+            "is_described",
+            "coalesce(bare.op, bare.payload.op, full.payload.op) AS op",
+            "coalesce(bare.before, bare.payload.before) AS bare_before",
+            "coalesce(bare.after, bare.payload.after) AS bare_after",
+            "full.payload.before AS full_before",
+            "full.payload.after AS full_after",
+            f"{described} AS described",
+            "bare IS NULL AND full IS NULL AS is_tombstone",
+            "is_malformed",
+        )
+        sides = [text for side in _SIDES for text in self._side(side)]
+        return raw.selectExpr("position", "text", "op", "is_tombstone", "is_malformed", *sides)
+
+    def _side(self, side: str) -> tuple[str, str]:
+        values, faults = [], []
+        for each in self._columns_of(side):
+            bare, full = (f"{prefix}_{side}.`{each.name}`" for prefix in ("bare", "full"))
+            value = f"IF(is_described, {full}, {bare})"
+            if is_temporal(each.type):
+                text = f"trim({value})"
+                value = temporal_sql(text, each.type, each.name, "described", self._unit(each))
+                faults.append(f"({text} IS NOT NULL AND {value} IS NULL)")
+            elif is_decimal(each.type):
+                decimal = decimal_sql(full, each.type, each.name, "described")
+                value = f"IF(is_described, {decimal}, {bare})"
+                faults.append(f"({full} IS NOT NULL AND {decimal} IS NULL)")
+            values.append(f"{value} AS `{each.name}`")
+        is_there = f"(bare_{side} IS NOT NULL OR full_{side} IS NOT NULL)"
+        row = f"IF({is_there}, struct({', '.join(values)}), NULL)"
+        return f"{row} AS {side}", f"{' OR '.join(faults) or 'false'} AS {side}_misfits"
+
+    def _unit(self, column: Column) -> str:
+        return self.units.get(column.name, DEFAULT_UNIT)
+
+    def _judged(self, typed: DataFrame) -> DataFrame:
+        """Events that change rows, and whether they can be used."""
+        members = "json_object_keys(coalesce(get_json_object(text, '$.payload'), text))"
+        is_heartbeat = f"{members} = array('ts_ms')"
+        is_empty = (
+            "size(array_except(json_object_keys(text), array('schema', 'payload'))) = 0"
+            " AND array_contains(json_object_keys(text), 'payload')"
+            " AND get_json_object(text, '$.payload') IS NULL"
+        )
+        is_skipped = (
+            "NOT is_malformed AND (op = 'm' OR is_tombstone"
+            f" OR (op IS NULL AND ({is_heartbeat} OR ({is_empty}))))"
+        )
+        return typed.where(f"NOT coalesce({is_skipped}, false)").selectExpr(
+            "position", "op", *_SIDES, f"coalesce({self._is_bad()}, true) AS bad"
+        )
+
+    def _is_bad(self) -> str:
+        def lacks(side: str) -> str:
+            required = [each.name for each in self._columns_of(side) if not each.nullable]
+            values = "".join(f" OR {side}.`{name}` IS NULL" for name in required)
+            return f"({side} IS NULL OR {side}_misfits{values})"
+
+        if self.keys:
+            updated, deleted, truncated = lacks("after"), lacks("before"), "false"
+        else:
+            whole = f"({lacks('before')} OR {self._is_partial()})"
+            updated, deleted, truncated = f"({whole} OR {lacks('after')})", whole, "true"
+        return f"""is_malformed OR CASE op
+            WHEN 'c' THEN {lacks("after")}
+            WHEN 'r' THEN {lacks("after")}
+            WHEN 'u' THEN {updated}
+            WHEN 'd' THEN {deleted}
+            WHEN 't' THEN {truncated}
+            ELSE true END"""
+
+    def _is_partial(self) -> str:
+        """Whether `before` lacks a column, as it does when the database logs only keys."""
+        names = ", ".join(_text(each.name) for each in self.columns)
+        row = (
+            "coalesce(get_json_object(text, '$.payload.before'), get_json_object(text, '$.before'))"
+        )
+        return f"size(array_except(array({names}), json_object_keys({row}))) > 0"
+
+    def _items(self) -> str:
+        """What an event does, as an array in order: rows with their change."""
+        if not self.keys:
+            gone, come = (_item(side, change) for side, change in (("before", -1), ("after", 1)))
+            return f"""CASE WHEN bad THEN array({come}) WHEN op = 'd' THEN array({gone})
+                WHEN op = 'u' THEN array({gone}, {come}) ELSE array({come}) END"""
+        key = ", ".join(
+            (f"before.`{each.name}`" if each.name in self.keys else f"CAST(NULL AS {each.type})")
+            + f" AS `{each.name}`"
+            for each in self.columns
+        )
+        upsert = _item("after", "'upsert'")
+        delete = _item(f"struct({key})", "'delete'")
+        truncate = _item("after", "'truncate'")
+        keys = [f"`{each}`" for each in self.keys]
+        moved = " OR ".join(f"before.{each} <> after.{each}" for each in keys)
+        return f"""CASE WHEN bad THEN array({upsert})
+            WHEN op = 't' THEN array({truncate})
+            WHEN op = 'd' THEN array({delete})
+            WHEN op = 'u' AND ({moved}) THEN array({delete}, {upsert})
+            ELSE array({upsert}) END"""
+
+    # ---------------------------------------------------------------- explain
+
+    def explain_bad_line(self, text: str) -> tuple[str, int, str | None]:
+        """(what is wrong, column from 1, what to do if that is known) of a line that was not
+        read.
+        """
+        tree = json_lines.object_in(text)
+        if not isinstance(tree, dict):
+            return *tree, None
+        event = tree.get("payload") if "op" not in tree and "payload" in tree else tree
+        if not isinstance(event, dict):
+            return "'payload' is not a JSON object", max(text.find('"payload"'), 0) + 1, None
+        place = text.find('"payload"') if event is not tree else 0
+        op = event.get("op")
+        if op == "t":
+            reason = "a truncate takes a table with a PRIMARY KEY"
+            return reason, max(text.find('"op"', place), 0) + 1, _KEY_HINT
+        if op not in _NEEDED:
+            shown = "missing" if op is None else json.dumps(op)
+            reason = f"'op' must be one of c, r, u, d, t, m, and is {shown}"
+            return reason, max(text.find('"op"', place), 0) + 1, None
+        for side in _NEEDED[op]:
+            if found := self._explain_side(text, event, side, max(place, 0)):
+                return found
+        return _NOTHING_WRONG, 1, None
+
+    def _explain_side(
+        self, text: str, event: Mapping[str, Any], side: str, begin: int
+    ) -> tuple[str, int, str | None] | None:
+        row, op = event.get(side), event["op"]
+        if self.keys and side == "before" and op == "u":
+            return None
+        place = max(text.find(f'"{side}"', begin), 0)
+        columns = self._columns_of(side)
+        if not isinstance(row, dict):
+            reason = f"'{side}' is missing: a change with op '{op}' needs the row {side}"
+            return reason, place + 1, None if side == "after" or self.keys else _KEY_HINT
+        # Spaces in front keep the columns right.
+        start = text.find("{", place)
+        inner = " " * start + _object_at(text, start)
+        loose = [each.model_copy(update={"type": _loose_type(each.type)}) for each in columns]
+        reason, column = json_lines.explain_bad_line(inner, loose)
+        if reason != _NOTHING_WRONG:
+            return f"in '{side}', {reason}", max(column, start + 1), None
+        absent = [each.name for each in columns if each.name not in row]
+        if side == "before" and not self.keys and absent:
+            return f"'before' lacks the column '{absent[0]}'", start + 1, _KEY_HINT
+        for each in columns:
+            value = row.get(each.name)
+            if value is None or not (is_temporal(each.type) or is_decimal(each.type)):
+                continue
+            if type(value) is int and is_temporal(each.type):
+                if not in_range(value, each.type, self._unit(each)):
+                    reason = f"'{each.name}' is {json_lines.OUT_OF_RANGE} {each.type}: {value}"
+                    return f"in '{side}', {reason}", start + 1, None
+                continue
+            reason, column = json_lines.explain_bad_line(inner, [each])
+            if reason != _NOTHING_WRONG:
+                return f"in '{side}', {reason}", max(column, start + 1), None
+        return None
+
+
+def _item(row: str, change: object) -> str:
+    return f"named_struct('row', {row}, 'change', {change})"
+
+
+def _text(value: str) -> str:
+    """A text of Spark SQL."""
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+def _loose_type(kind: str) -> str:
+    return "STRING" if is_temporal(kind) or is_decimal(kind) else kind
+
+
+def _object_at(text: str, start: int) -> str:
+    """The JSON object that begins at a place."""
+    _, end = json.JSONDecoder().raw_decode(text, start)
+    return text[start:end]

@@ -1,0 +1,1 @@
+"""Lookup tables: tables at rest that rows are joined with."""

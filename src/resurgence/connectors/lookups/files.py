@@ -1,0 +1,200 @@
+"""Lookup tables of Parquet files: a folder of them, on a disk or in an object store.
+
+Tasks read the files through the same door as sinks write theirs, so whatever place a sink can write
+to can be looked up, with no file system of Spark's.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+
+from resurgence.connectors.lookups.contract import (
+    arrow_schema,
+    as_declared,
+    place_of,
+    spark_schema,
+    stored_names,
+    unreadable,
+    unusable,
+)
+from resurgence.errors import ObjectMissing, StorageError
+from resurgence.graph.model import Column
+from resurgence.spark_tasks import ArrowFunction
+from resurgence.storage.object_store import ObjectStore, shared_store, split_url, storage_url
+
+_BATCH_ROWS = 20_000
+_SUFFIX = ".parquet"
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """One file of a table, and what all its rows have in common."""
+
+    path: str
+    """Relative to the table's folder."""
+    values: Mapping[str, pa.Scalar]
+    """By lower-case name: columns that may not be in the file."""
+    kept: pa.BooleanArray | None = None
+    """Which of its first rows count; all that follow do."""
+
+
+class FilesystemLookup:
+    """A folder of Parquet files, all with the same columns."""
+
+    def __init__(self, table: str, options: Mapping[str, str], columns: Sequence[Column]) -> None:
+        self._table = table
+        self._url = storage_url(options["path"])
+        self._columns = tuple(columns)
+
+    def check(self) -> None:
+        require_folder(self._table, self._url)
+        if split_url(self._url)[0] == "file" and not self._files():
+            raise unusable(
+                self._table,
+                f"there are no files *{_SUFFIX} under {self._url}",
+                "check the option 'path'",
+            )
+
+    def read(self, spark: SparkSession) -> DataFrame:
+        require_folder(self._table, self._url)
+        files = self._files()
+        if not files:
+            raise unreadable(
+                self._table,
+                f"there are no files *{_SUFFIX} under {self._url} any more",
+                "put files there; it will be tried again",
+            )
+        parts = tuple(FilePart(each, {}) for each in files)
+        return read_parts(spark, self._table, self._url, parts, self._columns)
+
+    def _files(self) -> list[str]:
+        """What is hidden by its name, as staged output is, does not count."""
+        return [
+            each.path
+            for each in shared_store(self._url).list("")
+            if each.path.endswith(_SUFFIX)
+            and not any(step.startswith((".", "_")) for step in each.path.split("/"))
+        ]
+
+
+def require_folder(table: str, url: str) -> None:
+    """A UserError if this is a place on a disk, and there is no folder. Opening a store makes
+    it.
+    """
+    scheme, path = split_url(url)
+    if scheme == "file" and not Path(path).is_dir():
+        raise unusable(table, f"there is no folder {path}", "check the option 'path'")
+
+
+def read_parts(
+    spark: SparkSession,
+    table: str,
+    url: str,
+    parts: tuple[FilePart, ...],
+    columns: Sequence[Column],
+) -> DataFrame:
+    """The declared columns of all rows of these files, a task for some of the files."""
+    tasks = max(1, min(len(parts), spark.sparkContext.defaultParallelism))
+    reader = _part_reader(table, url, parts, arrow_schema(columns))
+    return spark.range(0, len(parts), 1, tasks).mapInArrow(reader, spark_schema(columns))
+
+
+def _part_reader(
+    table: str, url: str, parts: tuple[FilePart, ...], wanted: pa.Schema
+) -> ArrowFunction:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from _read_part(table, url, parts[number], wanted)
+
+    return read
+
+
+def _read_part(table: str, url: str, part: FilePart, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
+    place = f"{url}/{part.path}"
+    try:
+        with _StoredFile(shared_store(url), part.path) as stored:
+            file = pq.ParquetFile(stored, coerce_int96_timestamp_unit="us", pre_buffer=True)
+            names = file.schema_arrow.names
+            given = {
+                name: part.values[name.lower()]
+                for name in wanted.names
+                if name.lower() in part.values and name.lower() not in map(str.lower, names)
+            }
+            in_file = pa.schema([each for each in wanted if each.name not in given])
+            read = stored_names(table, place, names, in_file)
+            # Without columns of the file, the rows still count.
+            batches = file.iter_batches(_BATCH_ROWS, columns=read or names[:1])
+            for batch in _kept(batches, part.kept):
+                found = {
+                    each.name: batch.column(name) for each, name in zip(in_file, read, strict=True)
+                }
+                found |= {name: pa.repeat(one, batch.num_rows) for name, one in given.items()}
+                yield as_declared(table, place, found, wanted)
+    except ObjectMissing as error:
+        raise unreadable(
+            table, f"{place} is gone", "files were replaced meanwhile; it will be tried again"
+        ) from error
+    except (StorageError, pa.ArrowException, OSError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise unreadable(
+            table, f"{place} cannot be read: {reason}", f"is {place_of(table)} being rewritten?"
+        ) from error
+
+
+def _kept(
+    batches: Iterator[pa.RecordBatch], kept: pa.BooleanArray | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows that count."""
+    start = 0
+    for batch in batches:
+        known = kept.slice(start, batch.num_rows) if kept is not None else ()
+        start += batch.num_rows
+        if len(known):
+            rest = pa.repeat(pa.scalar(True), batch.num_rows - len(known))
+            yield batch.filter(pa.concat_arrays([known, rest]))
+        else:
+            yield batch
+
+
+class _StoredFile(io.RawIOBase):
+    """An object as a file for Arrow: each read is a request for that range."""
+
+    def __init__(self, store: ObjectStore, path: str) -> None:
+        size = store.size(path)
+        if size is None:
+            raise ObjectMissing(f"{store.url}/{path} does not exist")
+        self._store, self._path, self._size, self._at = store, path, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        self._at = start + offset
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        data = self.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+    def read(self, size: int = -1) -> bytes:
+        end = self._size if size < 0 else min(self._at + size, self._size)
+        data = self._store.read_range(self._path, self._at, end)
+        self._at += len(data)
+        return data

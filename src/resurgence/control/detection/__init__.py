@@ -1,0 +1,1 @@
+"""Failure detection: heartbeats, task failures."""

@@ -1,0 +1,172 @@
+"""A failure as the control plane sees it, whatever it was that failed."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from resurgence.control.detection.running_job_model import StalledProgress, WorkerStatus
+from resurgence.errors import (
+    DamagedState,
+    ErrorDomain,
+    ResurgenceError,
+    RetryHint,
+    SparkKilled,
+    SqlError,
+)
+from resurgence.exit_status import killed_from_outside
+from resurgence.ids import NO_EPOCH, Epoch, OperatorId
+from resurgence.worker.messages import TaskFailedEvent
+
+
+class FailureKind(StrEnum):
+    """What failed."""
+
+    WORKER_EXITED = "worker_exited"
+    WORKER_TIMEDOUT = "worker_timedout"
+    TASK_FAILED = "task_failed"
+    PROGRESS_STALLED = "progress_stalled"
+    START_FAILED = "start_failed"
+    CONTROL_FAILED = "control_failed"
+    """The controller's own step failed: storage, say."""
+    CONTROLLER_LOST = "controller_lost"
+    """The controller of before is gone, and left the job in the middle of something."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One failure: where it came from, why, whose fault it is, and whether to try again."""
+
+    kind: FailureKind
+    reason: str
+    domain: ErrorDomain
+    retry_hint: RetryHint
+    epoch: Epoch = NO_EPOCH
+    hint: str = ""
+    code: str = ""
+    operator: OperatorId | None = None
+    phase: str = ""
+    subtask: int | None = None
+    damaged_path: str | None = None
+    line: int | None = None
+    column: int | None = None
+    traceback: str = ""
+    """Of the user's own function, if one raised."""
+    position: str = ""
+    """Where in the input."""
+    worker_usable: bool = False
+    """The worker that reported it can take another generation."""
+    killed: bool = False
+    """The worker or its JVM was killed from outside: no reason to think that the next one will be."""
+
+    @property
+    def fingerprint(self) -> str:
+        """The same for failures that are the same but for numbers and unique names."""
+        plain = re.sub(r"[0-9a-f]{8,}|\d+", "#", self.reason)
+        text = f"{self.kind}|{self.code}|{self.operator}|{self.phase}|{plain}|{self.epoch}"
+        return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def task_failure(event: TaskFailedEvent) -> Failure:
+    """A failure that the worker reported."""
+    return Failure(
+        kind=FailureKind.TASK_FAILED,
+        reason=event.error,
+        domain=event.domain,
+        retry_hint=event.retry_hint,
+        epoch=event.epoch,
+        hint=event.hint,
+        code=event.code,
+        operator=event.operator,
+        subtask=event.subtask,
+        damaged_path=event.damaged_path,
+        line=event.line,
+        column=event.column,
+        traceback=event.traceback,
+        position=event.position,
+        worker_usable=event.worker_usable,
+        killed=event.code == SparkKilled.code,
+    )
+
+
+def exit_failure(status: WorkerStatus, epoch: Epoch) -> Failure:
+    """The worker's process ended by itself, or was killed."""
+    code = status.exit_status
+    if code is None:
+        how = "is gone"
+    else:
+        how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
+    failure = _worker_failure(
+        FailureKind.WORKER_EXITED, f"the worker (pid {status.pid}) {how}", status, epoch
+    )
+    return replace(failure, killed=killed_from_outside(code))
+
+
+def timeout_failure(status: WorkerStatus, epoch: Epoch) -> Failure:
+    """The worker's heartbeats stopped."""
+    reason = f"no heartbeat from the worker (pid {status.pid}) within the timeout"
+    return _worker_failure(FailureKind.WORKER_TIMEDOUT, reason, status, epoch)
+
+
+_WORKER_HINTS = {
+    FailureKind.WORKER_EXITED: "look at the end of the worker's log, and at the kernel's for an "
+    "out-of-memory kill: then lower spark.driver.memory or pipeline.epoch_rows",
+    FailureKind.WORKER_TIMEDOUT: "the machine may be overloaded: give it room, or raise "
+    "pipeline.heartbeat_timeout",
+}
+
+
+def _worker_failure(kind: FailureKind, reason: str, status: WorkerStatus, epoch: Epoch) -> Failure:
+    return Failure(
+        kind=kind,
+        reason=reason,
+        domain=ErrorDomain.INTERNAL,
+        retry_hint=RetryHint.WITH_BACKOFF,
+        epoch=epoch,
+        operator=status.operator,
+        phase=status.phase,
+        hint=_WORKER_HINTS[kind],
+    )
+
+
+def stall_failure(stalled: StalledProgress) -> Failure:
+    """Heartbeats come, but the epoch stands still."""
+    reason = f"epoch {stalled.epoch} stood still in '{stalled.phase}' for {stalled.standing_for.total_seconds():.0f} s"
+    return Failure(
+        FailureKind.PROGRESS_STALLED,
+        reason,
+        ErrorDomain.INTERNAL,
+        RetryHint.WITH_BACKOFF,
+        stalled.epoch,
+        operator=stalled.operator,
+        phase=stalled.phase,
+        hint="if epochs are that long, raise pipeline.epoch_timeout or lower pipeline.epoch_rows; "
+        "if not, the worker's log says what it waited for",
+    )
+
+
+def failure_from(error: ResurgenceError, kind: FailureKind = FailureKind.CONTROL_FAILED) -> Failure:
+    """An error of the control plane's own."""
+    return Failure(
+        kind=kind,
+        reason=error.message,
+        domain=error.domain,
+        retry_hint=error.retry_hint,
+        hint=error.hint,
+        code=error.code,
+        damaged_path=error.path if isinstance(error, DamagedState) else None,
+        line=error.line if isinstance(error, SqlError) else None,
+        column=error.column if isinstance(error, SqlError) else None,
+    )
+
+
+def controller_failure(state: str) -> Failure:
+    """The job was left in a state that is not an end: whoever ran it died."""
+    return Failure(
+        FailureKind.CONTROLLER_LOST,
+        f"the controller ended while the job was {state}",
+        ErrorDomain.INTERNAL,
+        RetryHint.WITH_BACKOFF,
+    )

@@ -1,0 +1,1 @@
+"""The job state machine and what carries it out."""

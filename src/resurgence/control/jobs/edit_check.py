@@ -1,0 +1,37 @@
+"""Whether an edited pipeline can go on with a job's state: judged when the edit is requested, so that
+a job is never stopped for an edit that its state does not fit.
+
+What Spark derives is not known here: the column types of an expression. Operators whose text is the
+same have the same types, unless a Python function that they call returns another type than before;
+the worker compares the columns of the state themselves, and refuses.
+"""
+
+from __future__ import annotations
+
+from resurgence.graph.model import Graph
+from resurgence.ids import NO_EPOCH
+from resurgence.state.backend import StateBackend
+from resurgence.state.inspection.checkpoints import newest_checkpoint
+from resurgence.state.inspection.edits import ACCEPT_FLAG, fates, fates_while_running, require_kept
+
+_HINT = (
+    "Undo the part of the edit that loses state, create another job for it, or accept the loss "
+    f"with {ACCEPT_FLAG} (setting checkpoint.accept_state_loss)."
+)
+
+
+def require_state_kept(
+    backend: StateBackend, edited: Graph, running: Graph | None, parallelism: int
+) -> None:
+    """Raise IncompatibleState, with the fate of every operator, if the edit would lose something.
+    `running` is the pipeline that the job runs; None if it is stopped. Reads storage.
+    """
+    newest = newest_checkpoint(backend)
+    stored = newest.operators if newest is not None else {}
+    if running is not None:
+        judged = fates_while_running(edited, running, stored, parallelism)
+    else:
+        pending = newest is not None and not newest.is_committed
+        judged = fates(edited, stored, parallelism, commit_pending=pending)
+    epoch = newest.epoch if newest is not None else NO_EPOCH
+    require_kept(judged, epoch, accept_loss=False, hint=_HINT)

@@ -1,0 +1,361 @@
+"""Keeps one job at what its user wants: run after run, each under a supervisor, until it is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from itertools import pairwise
+
+from pydantic import JsonValue, TypeAdapter
+
+from resurgence.clock import Clock
+from resurgence.control.background import in_thread
+from resurgence.control.detection.running_job_model import RunningJobModel
+from resurgence.control.jobs.context import JobContext
+from resurgence.control.jobs.job_record import (
+    JobRecord,
+    JobStatus,
+    StopMode,
+    Wanted,
+    should_start,
+)
+from resurgence.control.jobs.restart_policy import RestartHistory
+from resurgence.control.jobs.supervisor import Supervisor
+from resurgence.control.jobs.surroundings import Surroundings
+from resurgence.control.jobs.transitions import TERMINAL, StateName
+from resurgence.control.store.metadata import MetadataStore
+from resurgence.control.telemetry.events import Event, EventLog
+from resurgence.control.telemetry.job_metrics import IfItDiesNow, JobMetrics
+from resurgence.control.telemetry.prometheus import JobSample
+from resurgence.control.workers.workforce import Hand, Workforce
+from resurgence.errors import ResurgenceError
+from resurgence.ids import JobName
+from resurgence.state.backend import StateBackend
+from resurgence.state.paths import JobPaths
+from resurgence.state.protocol.ownership import owner_here
+from resurgence.state.records import OwnerKind
+from resurgence.storage.object_store import ObjectStore
+
+_PAUSE = timedelta(seconds=1)
+_HISTORY: TypeAdapter[RestartHistory] = TypeAdapter(RestartHistory)
+_REMEMBERED_EVENTS = 5_000
+
+log = logging.getLogger("resurgence.control")
+
+
+class JobKeeper:
+    """One job of a service."""
+
+    def __init__(
+        self,
+        record: JobRecord,
+        metadata: MetadataStore,
+        workforce: Workforce,
+        surroundings: Surroundings,
+        clock: Clock,
+        note: Callable[[JobName, Event], None],
+        service: str,
+    ) -> None:
+        """`service` is the id of the service: what it owns, its next process owns."""
+        self.name = record.name
+        self.record = record
+        self.changing = asyncio.Lock()
+        """Requests to this job take turns."""
+        self.delay = timedelta(0)
+        """Before the first start."""
+        self.on_gone: Callable[[JobKeeper], None] = lambda _keeper: None
+        self.forget_events: Callable[[JobName], Awaitable[None]] | None = None
+        self._last_status = record.status
+        self._metadata = metadata
+        self._workforce = workforce
+        self._surroundings = surroundings
+        self._clock = clock
+        self._service = service
+        self._metrics = JobMetrics(state=record.status.state)
+        self._events = EventLog(clock, [self._metrics.note, lambda event: note(self.name, event)])
+        self._ctx: JobContext | None = None
+        self._supervisor: Supervisor | None = None
+        self._previous: Supervisor | None = None
+        self._changed = asyncio.Event()
+        self._closing: StopMode | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # ---------------------------------------------------------------- life
+
+    def adopt(self) -> bool:
+        """Expect the worker that the job had under a controller of before; whether it had one."""
+        status = self.record.status
+        if status.worker is None or status.state in TERMINAL:
+            return False
+        try:
+            self._ctx = self._context(run=status.run)
+        except ResurgenceError:
+            # What is wrong with the definition is told when the job is started.
+            return False
+        self._ctx.parallelism = status.parallelism or self._ctx.parallelism
+        self._ctx.history = _history(status)
+        self._ctx.adopt(status.worker)
+        return True
+
+    def begin(self) -> None:
+        """Begin to converge."""
+        self._task = asyncio.create_task(self._keep())
+
+    def want(self, record: JobRecord) -> None:
+        """What is wanted has changed, and is stored."""
+        self.record = record
+        if self._ctx is not None:
+            self._ctx.want(record.desired)
+        self._changed.set()
+
+    async def close(self, mode: StopMode) -> None:
+        """The controller ends: stop the worker, and forget nothing."""
+        self._closing = mode
+        if self._ctx is not None:
+            self._ctx.close(mode)
+        self._changed.set()
+        if self._task is not None:
+            if self._ctx is None:
+                # Nothing runs: it waits, or deletes, which the next controller goes on with.
+                self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def hurry(self) -> None:
+        """Do not wait for a checkpoint any longer."""
+        if self._closing is not None and self._ctx is not None:
+            self._ctx.close(StopMode.FORCE)
+
+    async def _keep(self) -> None:
+        await self._remember()
+        await self._wait(self.delay)
+        while self._closing is None:
+            self._changed.clear()
+            if should_start(self.record.desired, self.status):
+                await self._run()
+            elif self.record.desired.wanted is Wanted.DELETED:
+                if await self._deleted():
+                    self.on_gone(self)
+                    return
+                await self._wait(_PAUSE)
+            else:
+                await self._changed.wait()
+
+    async def _wait(self, span: timedelta) -> None:
+        """A pause that a request ends."""
+        if span:
+            try:
+                async with asyncio.timeout(span.total_seconds()):
+                    await self._changed.wait()
+            except TimeoutError:
+                return
+
+    async def _remember(self) -> None:
+        """Take up what was counted under a controller of before."""
+        try:
+            last = await in_thread(self._metadata.last_event_id, self.name)
+            stored = await in_thread(
+                self._metadata.events,
+                self.name,
+                after=max(0, last - _REMEMBERED_EVENTS),
+                limit=_REMEMBERED_EVENTS,
+            )
+        except ResurgenceError as error:
+            log.warning("%s: %s", self.name, error.message)
+            return
+        for each in stored:
+            self._metrics.note(each.event)
+
+    async def _run(self) -> None:
+        """One run, to its end."""
+        before = self.status
+        await in_thread(self._surroundings.tidy_logs, self.name)
+        left_in = before.state if before.state not in TERMINAL and before.run else None
+        if left_in is StateName.FAILING and before.run >= self.record.desired.run:
+            await self._end_given_up(before)
+            return
+        try:
+            if self._ctx is None:
+                self._ctx = self._context(run=self.record.desired.run)
+                self._ctx.history = _history(before) if left_in else RestartHistory()
+            if self._closing is not None:
+                self._ctx.close(self._closing)
+            await self._retire_previous()
+            self._supervisor = Supervisor(self._ctx, self._metadata, left_in=left_in)
+            await self._supervisor.run()
+            self._last_status = self._supervisor.status
+        except Exception as error:
+            # A defect, or a definition that cannot be used any more: the job's end, not the service's.
+            log.exception("job %s", self.name)
+            await self._fail(error)
+        finally:
+            self._ctx = None
+            self._previous, self._supervisor = self._supervisor, None
+
+    async def _end_given_up(self, before: JobStatus) -> None:
+        """A controller of before had given the job up, and did not come to its end."""
+        if self._ctx is not None:
+            await self._ctx.tear_down()
+            self._ctx = None
+        self._last_status = replace(before, state=StateName.FAILED, worker=None)
+        facts: dict[str, JsonValue] = {"from": StateName.FAILING, "to": StateName.FAILED}
+        self._events.emit("state", **facts, reason=before.cause)
+        try:
+            await in_thread(self._metadata.record_status, self.name, self._last_status)
+        except ResurgenceError as failure:
+            log.warning("%s: %s", self.name, failure.message)
+
+    async def _retire_previous(self) -> None:
+        """The supervisor of the run before may still wait for the database."""
+        if self._previous is not None:
+            await self._previous.retire()
+            self._previous = None
+
+    async def _fail(self, error: Exception) -> None:
+        message = error.message if isinstance(error, ResurgenceError) else f"a defect: {error!r}"
+        before = self.status
+        self._last_status = replace(
+            before,
+            state=StateName.FAILED,
+            cause=message,
+            run=self.record.desired.run,
+            worker=None,
+            changed_at=self._clock.now(),
+        )
+        begun = StateName.CREATED if before.state in TERMINAL else before.state
+        path = dict.fromkeys((begun, StateName.FAILING, StateName.FAILED))
+        for source, target in pairwise(path):
+            facts: dict[str, JsonValue] = {"from": source, "to": target}
+            self._events.emit("state", **facts, reason=message)
+        try:
+            await in_thread(self._metadata.record_status, self.name, self._last_status)
+        except ResurgenceError as failure:
+            log.warning("%s: %s", self.name, failure.message)
+
+    def _context(self, run: int) -> JobContext:
+        record = self.record
+        definition = self._surroundings.define(self.name, record.pipeline)
+        pipeline = definition.settings.pipeline
+        ctx = JobContext(
+            definition=definition,
+            desired=record.desired,
+            backend=self.open_state(),
+            workforce=self._workforce,
+            events=self._events,
+            clock=self._clock,
+            model=RunningJobModel(
+                heartbeat_timeout=pipeline.heartbeat_timeout, epoch_timeout=pipeline.epoch_timeout
+            ),
+            owner=owner_here(OwnerKind.SERVICE, self._service, self._clock.now()),
+            run=run,
+            reset_run=self._last_status.reset_run,
+        )
+        used = record.pipeline
+
+        def redefine() -> None:
+            nonlocal used
+            if self.record.pipeline != used:
+                used = self.record.pipeline
+                ctx.define(self._surroundings.define(self.name, used))
+
+        ctx.take_up_edits = redefine
+        return ctx
+
+    def open_state(self) -> StateBackend:
+        """The job's checkpoints."""
+        return StateBackend(ObjectStore(self.record.pipeline.state_url, private=True), self.name)
+
+    async def _deleted(self) -> bool:
+        """Remove all that is to go; the record last, so that a later controller can go on here."""
+        await self._retire_previous()
+        try:
+            if self.record.desired.delete_state:
+                await in_thread(_delete_state, self.record)
+            await in_thread(self._surroundings.forget, self.name)
+            if self.forget_events is not None:
+                await self.forget_events(self.name)
+            await in_thread(self._metadata.delete_job, self.name)
+        except ResurgenceError as error:
+            log.warning("%s cannot be deleted yet: %s", self.name, error.message)
+            return False
+        return True
+
+    # ---------------------------------------------------------------- views
+
+    @property
+    def status(self) -> JobStatus:
+        """What the job is, now."""
+        return self._supervisor.status if self._supervisor else self._last_status
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing runs, and nothing will before another request: no checkpoint can follow."""
+        return not should_start(self.record.desired, self.status)
+
+    @property
+    def hand(self) -> Hand | None:
+        return self._ctx.hand if self._ctx else None
+
+    @property
+    def worker_state(self) -> str:
+        """The state of the job's worker."""
+        workers = self._ctx.model.workers if self._ctx else ()
+        return str(workers[0].state) if workers else "none"
+
+    @property
+    def restarts_left(self) -> int | None:
+        """How often the job may fail before it is given up; None if it does not run."""
+        if self._ctx is None:
+            return None
+        allowed = self._ctx.definition.settings.pipeline.allowed_restarts
+        return max(0, allowed - self._ctx.history.restarts)
+
+    @property
+    def if_it_dies_now(self) -> IfItDiesNow | None:
+        """What the death of the worker would cost; None without one."""
+        if self._ctx is None or self._ctx.hand is None:
+            return None
+        return self._metrics.if_it_dies_now(self._ctx.model.started_rows.values())
+
+    def progress(self) -> dict[str, JsonValue]:
+        """What is known at this moment."""
+        dies = self.if_it_dies_now
+        incident = self._ctx.incident if self._ctx else None
+        return {
+            **self._metrics.progress(self._clock.now()),
+            "restarts_left": self.restarts_left,
+            "if_it_dies_now": dies.as_json() if dies else None,
+            "incident": incident.facts() if incident else None,
+        }
+
+    def current(self) -> JobRecord:
+        """The record with the status of this moment."""
+        return replace(self.record, status=self.status)
+
+    def sample(self) -> JobSample:
+        """For metrics."""
+        return JobSample(
+            name=self.name,
+            state=self.status.state,
+            metrics=self._metrics,
+            restarts_left=self.restarts_left or 0,
+            if_it_dies_now=self.if_it_dies_now,
+        )
+
+
+def _history(status: JobStatus) -> RestartHistory:
+    """What the restart policy remembered under a controller of before."""
+    if status.history is None:
+        return RestartHistory()
+    try:
+        return _HISTORY.validate_python(status.history)
+    except ValueError:
+        return RestartHistory()
+
+
+def _delete_state(record: JobRecord) -> None:
+    store = ObjectStore(record.pipeline.state_url)
+    paths = JobPaths(record.name)
+    store.delete(each.path for each in store.list(paths.job))

@@ -1,0 +1,158 @@
+"""What a rollback would do: which epochs it undoes, what each sink does about them, and from where the
+input is read again. Only reads; the rollback itself is `StateBackend.record_rollback`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from resurgence.connectors.registry import make_sink
+from resurgence.errors import UserError
+from resurgence.graph.model import Graph
+from resurgence.ids import NO_EPOCH, Epoch, OperatorId
+from resurgence.state.backend import StateBackend
+from resurgence.state.inspection.checkpoints import (
+    CheckpointView,
+    Status,
+    kept_checkpoints,
+    of_each_epoch,
+)
+from resurgence.state.protocol.decisions import EpochRange
+from resurgence.state.records import EpochCounts, Offset
+
+
+class RollbackRefused(UserError):
+    """The job cannot go back there, or not without duplicates."""
+
+    code = "rollback.refused"
+
+
+@dataclass(frozen=True)
+class SinkOutcome:
+    """What a sink does about the rows that it committed after the checkpoint."""
+
+    table: str
+    rows: int
+    retracts: bool
+    """False: it keeps them, and gets them a second time."""
+
+
+@dataclass(frozen=True)
+class SourcePosition:
+    """From where a source is read again."""
+
+    operator: OperatorId
+    offset: Offset | None
+    """None: from its beginning."""
+    rows: int
+    """Rows after it that were read before."""
+
+
+@dataclass(frozen=True)
+class RollbackPreview:
+    """What a rollback would do."""
+
+    to_epoch: Epoch
+    undone: EpochRange | None
+    """The sealed epochs that are undone, first and last."""
+    sinks: tuple[SinkOutcome, ...]
+    sources: tuple[SourcePosition, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows of output that are undone."""
+        return sum(each.rows for each in self.sinks)
+
+    def require_no_duplicates(self) -> None:
+        """Raise RollbackRefused if a sink would get rows a second time."""
+        stuck = [each.table for each in self.sinks if not each.retracts]
+        if stuck:
+            raise RollbackRefused(
+                f"{', '.join(stuck)} cannot take back what was written, or is not in the pipeline",
+                hint="Accept that its rows come a second time with --accept-duplicates "
+                "(accept_duplicates in a request).",
+            )
+
+
+def preview_rollback(backend: StateBackend, graph: Graph, to_epoch: Epoch) -> RollbackPreview:
+    """What a rollback to an epoch would do, 0 standing for the beginning. Raises RollbackRefused if
+    that epoch has no usable checkpoint.
+    """
+    views = of_each_epoch(kept_checkpoints(backend))
+    usable = [epoch for epoch, view in views.items() if view.status is Status.VALID]
+    if to_epoch not in (NO_EPOCH, *usable):
+        raise RollbackRefused(
+            f"cannot roll back to epoch {to_epoch}: it has no checkpoint that can be used",
+            hint=f"Choose one of {', '.join(map(str, usable)) or 'none'}, or 0 for the beginning.",
+        )
+    target = views.get(to_epoch)
+    dying = [
+        view for view in views.values() if view.epoch > to_epoch and view.status is not Status.DEAD
+    ]
+    counts = _counts_after(target, dying)
+    return RollbackPreview(
+        to_epoch=to_epoch,
+        undone=(_first_after(target, dying), dying[-1].epoch) if dying else None,
+        sinks=_sinks(backend, graph, counts.rows_out),
+        sources=_sources(graph, target, counts.rows_in),
+    )
+
+
+def _first_after(target: CheckpointView | None, dying: Sequence[CheckpointView]) -> Epoch:
+    """The first epoch that is undone. Its own checkpoint may have been thinned out already; then
+    the parents of the others do not lead to it.
+    """
+    parents = [view.manifest.parent for view in dying if view.manifest is not None]
+    after = target.epoch if target is not None else NO_EPOCH
+    return dying[0].epoch if after in parents else Epoch(after + 1)
+
+
+def _counts_after(target: CheckpointView | None, dying: Sequence[CheckpointView]) -> EpochCounts:
+    """What went through the epochs after a checkpoint: the difference of the running totals, which
+    also count epochs that are not kept themselves.
+    """
+    sealed = [view.manifest for view in dying if view.manifest is not None]
+    if not sealed:
+        return EpochCounts()
+    before = target.manifest.totals if target is not None and target.manifest else None
+    after = sealed[-1].totals
+    if after is None or (before is None and (target is not None or after.since > 1)):
+        # Records of an older release have no totals.
+        counts = EpochCounts()
+        for manifest in sealed:
+            counts = counts.plus(manifest.counts)
+        return counts
+    return after.counts if before is None else after.counts.minus(before.counts)
+
+
+def _sinks(
+    backend: StateBackend, graph: Graph, rows: Mapping[OperatorId, int]
+) -> tuple[SinkOutcome, ...]:
+    known = {each.id: each for each in graph.sinks()}
+    found = [
+        SinkOutcome(
+            each.table,
+            rows.get(each.id, 0),
+            make_sink(each, backend.store.url, backend.paths.job).retracts,
+        )
+        for each in known.values()
+    ]
+    gone = [
+        SinkOutcome(operator, count, retracts=False)
+        for operator, count in sorted(rows.items())
+        if count and operator not in known
+    ]
+    return (*found, *gone)
+
+
+def _sources(
+    graph: Graph, target: CheckpointView | None, rows: Mapping[OperatorId, int]
+) -> tuple[SourcePosition, ...]:
+    inputs = target.manifest.inputs if target is not None and target.manifest is not None else {}
+    return tuple(
+        SourcePosition(
+            each.id, inputs[each.id].end if each.id in inputs else None, rows.get(each.id, 0)
+        )
+        for each in graph.sources()
+    )

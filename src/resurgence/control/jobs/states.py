@@ -1,0 +1,451 @@
+"""The states of a job: each looks at the context, acts, and says where to go next.
+
+A state raises a `ResurgenceError` when its step fails; the supervisor tries it again, then
+recovers, or fails the job when trying again cannot help. While it waits, every state watches the
+worker and the user's wishes, and every wait has a deadline: the state's own, kept by the
+supervisor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+from resurgence.connectors.registry import check_connectors
+from resurgence.control.background import in_thread
+from resurgence.control.detection.failure import Failure, FailureKind, controller_failure
+from resurgence.control.detection.running_job_model import WorkerState
+from resurgence.control.jobs.context import JobContext
+from resurgence.control.jobs.job_record import StopMode
+from resurgence.control.jobs.restart_policy import GiveUp, decide
+from resurgence.control.jobs.transitions import StateName
+from resurgence.control.workers.workforce import Origin
+from resurgence.errors import ErrorDomain, RetryHint, StorageError
+from resurgence.state.inspection.edits import require_kept, restore_fates
+from resurgence.worker.messages import StopAfterEpoch
+
+_STEP = timedelta(seconds=60)
+_TEAR_DOWN = timedelta(seconds=15)
+_HARD = (StopMode.IMMEDIATE, StopMode.FORCE)
+"""These do not wait for a worker."""
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Where to go, and why."""
+
+    target: State
+    cause: str
+
+
+class State:
+    """One state of the machine."""
+
+    name: ClassVar[StateName]
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        """The longest that this state may take; None for those that last as long as the job
+        does.
+        """
+        return _STEP
+
+    async def next(self, ctx: JobContext) -> Transition:
+        """Do this state's work and say where to go."""
+        raise AssertionError(f"{self.name} is terminal")
+
+
+@dataclass(frozen=True)
+class Created(State):
+    """Wanted, not yet started: find what is stored. A worker that a controller of before left
+    running is taken over, if it is still of the newest generation.
+    """
+
+    name = StateName.CREATED
+    left_in: StateName | None = None
+    """Where a controller of before left the job, if that was no end."""
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return _STEP + ctx.definition.settings.controller.adopt_timeout
+
+    async def next(self, ctx: JobContext) -> Transition:
+        if ctx.hand is not None and await _taken_over(ctx):
+            cause = f"took over the worker of generation {ctx.hand.generation}"
+            return Transition(Running(), cause)
+        if self.left_in is not None and ctx.incident is None:
+            ctx.note_failure(controller_failure(self.left_in))
+        if ctx.stop is not None:
+            if not ctx.is_closing:
+                await ctx.roll_back()
+            return Transition(Stopping(), "a stop was requested")
+        await ctx.plan_restore()
+        assert ctx.plan is not None
+        found = f"resume from epoch {ctx.plan.epoch}" if ctx.plan.epoch else "no checkpoint yet"
+        return Transition(Compiling(), found)
+
+
+async def _taken_over(ctx: JobContext) -> bool:
+    """Wait for the worker of before to connect and say where it stands. False: it is gone, silent,
+    or not of the newest generation, and has been ended.
+    """
+    assert ctx.hand is not None
+    give_up_at = ctx.clock.now() + ctx.definition.settings.controller.adopt_timeout
+    claim = None
+    while claim is None and ctx.stop not in _HARD and ctx.clock.now() < give_up_at:
+        try:
+            claim = await in_thread(ctx.backend.newest_claim)
+        except StorageError:
+            # A healthy worker is not given up because storage cannot be asked about it just now.
+            await ctx.tick()
+        else:
+            break
+    if claim is not None and claim.generation == ctx.hand.generation:
+        while (
+            ctx.clock.now() < give_up_at
+            and ctx.model.worker_exited() is None
+            and ctx.stop not in _HARD
+        ):
+            if ctx.model.restored is not None or ctx.model.task_failed() is not None:
+                ctx.claim = claim
+                ctx.running_since = ctx.clock.now()
+                with contextlib.suppress(StorageError):
+                    await ctx.renew_lease()
+                ctx.note_worker(Origin.ADOPTED)
+                return True
+            await ctx.tick()
+    await ctx.tear_down()
+    return False
+
+
+@dataclass(frozen=True)
+class Compiling(State):
+    """SQL to graph."""
+
+    name = StateName.COMPILING
+
+    async def next(self, ctx: JobContext) -> Transition:
+        definition = ctx.definition
+        if ctx.graph is None:
+            ctx.graph = await in_thread(definition.compile, definition.sql)
+        await in_thread(check_connectors, ctx.graph, definition.state_url, definition.name)
+        assert ctx.plan is not None
+        # An edit that loses state is refused before a worker is started for it.
+        accept_loss = definition.settings.checkpoint.accept_state_loss
+        judged = restore_fates(ctx.graph, ctx.plan)
+        require_kept(judged, ctx.plan.epoch, accept_loss=accept_loss)
+        if ctx.stop is not None:
+            return Transition(Stopping(), "a stop was requested")
+        if _nothing_left(ctx):
+            return Transition(Finishing(), "all input had been read and committed before")
+        return Transition(Scheduling(), f"{len(ctx.graph.operators)} operators")
+
+
+def _nothing_left(ctx: JobContext) -> bool:
+    """The restored checkpoint is the end of this very pipeline: no worker is needed to say so."""
+    assert ctx.graph is not None
+    assert ctx.plan is not None
+    plan = ctx.plan
+    same_operators = {each.id for each in ctx.graph.durable()} == set(plan.operators)
+    to_retract = any(plan.epoch < last for _, last in plan.dead)
+    return plan.finished and not plan.commit_pending and not to_retract and same_operators
+
+
+@dataclass(frozen=True)
+class Scheduling(State):
+    """Get a worker, hand over graph and load plan, wait until state is restored."""
+
+    name = StateName.SCHEDULING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return ctx.definition.settings.pipeline.start_timeout
+
+    async def next(self, ctx: JobContext) -> Transition:
+        await ctx.start_worker()
+        ordered = False
+        while True:
+            if ctx.stop is not None:
+                return Transition(Stopping(), "a stop was requested")
+            failure = ctx.detect() or _silent_start(ctx)
+            if failure is not None:
+                return Transition(Recovering(failure), failure.reason)
+            if not ordered and ctx.is_connected:
+                await ctx.hand_over()
+                ctx.phase_done("schedule")
+                ordered = True
+            if ctx.model.restored is not None:
+                ctx.phase_done("restore")
+                ctx.running_since = ctx.clock.now()
+                return Transition(
+                    Running(), f"state of epoch {ctx.model.restored.epoch} is restored"
+                )
+            await ctx.tick()
+
+
+def _silent_start(ctx: JobContext) -> Failure | None:
+    """A worker that sent heartbeats while starting and then fell silent, or stands still in its
+    restore.
+    """
+    pipeline = ctx.definition.settings.pipeline
+    now = ctx.listened
+    for status in ctx.model.workers:
+        if status.state is not WorkerState.STARTING or status.phase_began_at is None:
+            continue
+        if now - status.last_heard_at >= pipeline.heartbeat_timeout:
+            reason = f"no heartbeat from the starting worker (pid {status.pid}) within the timeout"
+        elif status.phase == "restore" and now - status.phase_began_at >= pipeline.epoch_timeout:
+            reason = f"the restore of the starting worker (pid {status.pid}) stands still"
+        else:
+            continue
+        return Failure(
+            FailureKind.START_FAILED, reason, ErrorDomain.INTERNAL, RetryHint.WITH_BACKOFF
+        )
+    return None
+
+
+@dataclass(frozen=True)
+class Running(State):
+    """Epochs go by. On every tick the failure detector is asked."""
+
+    name = StateName.RUNNING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return None
+
+    async def next(self, ctx: JobContext) -> Transition:
+        while True:
+            if ctx.model.finished:
+                return Transition(Finishing(), "no more rows are to come")
+            failure = ctx.detect()
+            if failure is not None:
+                return Transition(Recovering(failure), failure.reason)
+            stop = ctx.stop
+            if stop in (StopMode.CHECKPOINT, StopMode.GRACEFUL):
+                return Transition(CheckpointStopping(), f"a stop was requested ({stop})")
+            if stop is not None:
+                return Transition(Stopping(), f"a stop was requested ({stop})")
+            if ctx.desired.parallelism != ctx.parallelism:
+                return Transition(
+                    Rescaling(), f"parallelism {ctx.parallelism} to {ctx.desired.parallelism}"
+                )
+            if ctx.restart_asked:
+                return Transition(Restarting(), "a restart was requested")
+            if ctx.model.all_stopped():
+                # By the order of a controller of before, which did not live to see it.
+                return Transition(Restarting(), "the worker had been told to stop")
+            await ctx.tick()
+
+
+async def _finish_epoch(ctx: JobContext) -> Failure | None:
+    """Tell the worker to stop after its epoch and wait until it has; None if it did."""
+    await ctx.send(StopAfterEpoch())
+    while not ctx.model.all_stopped():
+        failure = ctx.detect()
+        if failure is not None:
+            return failure
+        if ctx.stop in _HARD:
+            return None
+        if ctx.restart_asked and ctx.desired.force:
+            return None
+        await ctx.tick()
+    return None
+
+
+@dataclass(frozen=True)
+class CheckpointStopping(State):
+    """Let the worker finish its epoch: everything up to there is sealed and committed."""
+
+    name = StateName.CHECKPOINT_STOPPING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return ctx.definition.settings.pipeline.stop_timeout
+
+    async def next(self, ctx: JobContext) -> Transition:
+        failure = await _finish_epoch(ctx)
+        if failure is not None:
+            # What is sealed stays, and a later start goes on from there: there is nothing to
+            # recover for.
+            ctx.events.emit(
+                "failure",
+                kind=failure.kind,
+                error=failure.reason,
+                domain=failure.domain,
+                retry_hint=failure.retry_hint,
+                operator_id=failure.operator,
+                subtask=failure.subtask,
+            )
+            return Transition(Stopping(), f"the worker failed while stopping: {failure.reason}")
+        if ctx.model.finished:
+            return Transition(Finishing(), "no more rows are to come")
+        return Transition(Stopping(), f"stopped at epoch {ctx.model.sealed_epoch}")
+
+
+@dataclass(frozen=True)
+class Stopping(State):
+    """No worker may be left."""
+
+    name = StateName.STOPPING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return _TEAR_DOWN
+
+    async def next(self, ctx: JobContext) -> Transition:
+        await ctx.tear_down()
+        ctx.close_incident(None)
+        return Transition(Stopped(), "no worker is left")
+
+
+@dataclass(frozen=True)
+class Finishing(State):
+    """The input has ended; the worker goes by itself, or is made to."""
+
+    name = StateName.FINISHING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return _TEAR_DOWN
+
+    async def next(self, ctx: JobContext) -> Transition:
+        await ctx.tear_down()
+        ctx.close_incident(ctx.clock.now())
+        return Transition(Finished(), "all input is read and committed")
+
+
+@dataclass(frozen=True)
+class Recovering(State):
+    """Log the failure, stop what is left, find the newest whole checkpoint, plan the load."""
+
+    name = StateName.RECOVERING
+    failure: Failure
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        # The wait is part of the plan, jitter included; only the work around it is short.
+        return _STEP + 2 * ctx.definition.settings.pipeline.maximal_backoff
+
+    async def next(self, ctx: JobContext) -> Transition:
+        ctx.note_failure(self.failure)
+        pipeline = ctx.definition.settings.pipeline
+        now = ctx.clock.now()
+        decision = decide(
+            self.failure,
+            ctx.history,
+            now=now,
+            committed_epoch=ctx.model.sealed_epoch,
+            healthy_for=ctx.healthy_for(),
+            allowed_restarts=pipeline.allowed_restarts,
+            healthy_duration=pipeline.healthy_duration,
+            initial_backoff=pipeline.initial_backoff,
+            maximal_backoff=pipeline.maximal_backoff,
+            jitter=ctx.jitter(),
+        )
+        ctx.phase_done("detect")
+        if isinstance(decision, GiveUp):
+            return Transition(Failing(decision), decision.reason)
+        ctx.history = decision.history
+        ctx.running_since = None
+        if not decision.in_place:
+            await ctx.tear_down()
+        ctx.phase_done("tear_down")
+        # The wait comes before the plan: should the plan fail because storage is away, then the
+        # next try waits, too. Whoever asks for a restart need not wait.
+        while ctx.stop is None and not ctx.restart_asked and (now := ctx.clock.now()) < decision.at:
+            await ctx.tick(decision.at - now)
+        if ctx.stop is not None:
+            return Transition(Stopping(), "a stop was requested")
+        if ctx.restart_asked:
+            ctx.begin_run()
+        ctx.phase_done("backoff")
+        await ctx.plan_restore()
+        ctx.phase_done("plan")
+        assert ctx.plan is not None
+        return Transition(Compiling(), f"restore epoch {ctx.plan.epoch}")
+
+
+@dataclass(frozen=True)
+class Rescaling(State):
+    """A checkpoint, then the same job at another parallelism."""
+
+    name = StateName.RESCALING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return ctx.definition.settings.pipeline.stop_timeout
+
+    async def next(self, ctx: JobContext) -> Transition:
+        return await _restart(ctx)
+
+
+@dataclass(frozen=True)
+class Restarting(State):
+    """A checkpoint, then the same job with a new worker."""
+
+    name = StateName.RESTARTING
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return ctx.definition.settings.pipeline.stop_timeout
+
+    async def next(self, ctx: JobContext) -> Transition:
+        return await _restart(ctx)
+
+
+async def _restart(ctx: JobContext) -> Transition:
+    # A forced restart does not ask the worker for anything: it may be past answering.
+    failure = None if ctx.restart_asked and ctx.desired.force else await _finish_epoch(ctx)
+    if failure is not None:
+        return Transition(Recovering(failure), failure.reason)
+    if ctx.stop is not None:
+        return Transition(Stopping(), "a stop was requested")
+    if ctx.model.finished:
+        return Transition(Finishing(), "no more rows are to come")
+    await ctx.tear_down()
+    if ctx.restart_asked:
+        ctx.begin_run()
+    await ctx.plan_restore()
+    assert ctx.plan is not None
+    return Transition(
+        Compiling(), f"restore epoch {ctx.plan.epoch} at parallelism {ctx.parallelism}"
+    )
+
+
+@dataclass(frozen=True)
+class Failing(State):
+    """Recovery is impossible: clear up, keep the state."""
+
+    name = StateName.FAILING
+    given_up: GiveUp
+
+    def deadline(self, ctx: JobContext) -> timedelta | None:
+        return _TEAR_DOWN
+
+    async def next(self, ctx: JobContext) -> Transition:
+        await ctx.tear_down()
+        ctx.close_incident(None)
+        return Transition(Failed(self.given_up), self.given_up.reason)
+
+
+@dataclass(frozen=True)
+class Stopped(State):
+    """Stopped as requested; a later start goes on from the last checkpoint."""
+
+    name = StateName.STOPPED
+
+
+@dataclass(frozen=True)
+class Finished(State):
+    """All input is read and committed."""
+
+    name = StateName.FINISHED
+
+
+@dataclass(frozen=True)
+class Failed(State):
+    """Over, with the first fault and what to do about it."""
+
+    name = StateName.FAILED
+    given_up: GiveUp
+
+    @property
+    def failure(self) -> Failure:
+        return self.given_up.first_fault
+
+    @property
+    def reason(self) -> str:
+        return self.given_up.reason

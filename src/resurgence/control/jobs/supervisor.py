@@ -1,0 +1,208 @@
+"""One supervisor per job: runs its states, keeps their deadlines, persists each transition
+before the next state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+
+from pydantic import TypeAdapter
+
+from resurgence.control.background import in_thread
+from resurgence.control.detection.failure import FailureKind, failure_from
+from resurgence.control.jobs.context import JobContext
+from resurgence.control.jobs.job_record import JobStatus
+from resurgence.control.jobs.restart_policy import GiveUp, RestartHistory
+from resurgence.control.jobs.states import (
+    Created,
+    Failed,
+    Failing,
+    Recovering,
+    State,
+    Stopping,
+    Transition,
+)
+from resurgence.control.jobs.transitions import TERMINAL, StateName, require_edge
+from resurgence.control.store.lease_keeper import LeaseKeeper
+from resurgence.control.store.metadata import MetadataStore
+from resurgence.errors import ErrorDomain, ResurgenceError, RetryHint, StorageError
+from resurgence.ids import NO_GENERATION
+
+_TRIES = 3
+_PAUSE = timedelta(milliseconds=200)
+_CATCH_UP = timedelta(milliseconds=500)
+_SAVE_WITHIN = timedelta(seconds=2)
+_HISTORY: TypeAdapter[RestartHistory] = TypeAdapter(RestartHistory)
+_REPEATABLE = frozenset(
+    {
+        StateName.CREATED,
+        StateName.COMPILING,
+        StateName.STOPPING,
+        StateName.FINISHING,
+        StateName.FAILING,
+    }
+)
+"""The states whose step can be tried again as it is. The others have a worker, or count a failure;
+they go to Recovering, which waits.
+"""
+
+_WAIT_FOR_STORAGE = frozenset({StateName.CREATED, StateName.COMPILING, StateName.RECOVERING})
+"""What these wait for is storage and connectors; if they hang, it is no fault of ours."""
+
+log = logging.getLogger("resurgence.control")
+
+
+class DeadlinePassed(ResurgenceError):
+    """A state took longer than it may."""
+
+    code = "control.deadline"
+
+
+class Supervisor:
+    """Drives one job to a terminal state."""
+
+    def __init__(
+        self, ctx: JobContext, metadata: MetadataStore, *, left_in: StateName | None = None
+    ) -> None:
+        """`left_in`: where a controller of before left the job, if that was no end."""
+        self._ctx = ctx
+        self._metadata = metadata
+        self._metadata_answers = True
+        self._state: State = Created(left_in)
+        self._cause = ""
+        self._changed_at = ctx.clock.now()
+        self._unsaved = False
+        self._retired = False
+        self._writer: asyncio.Task[None] | None = None
+        ctx.save = self._save
+
+    @property
+    def status(self) -> JobStatus:
+        """What the job is, now."""
+        ctx = self._ctx
+        given_up = self._state.given_up if isinstance(self._state, Failing | Failed) else None
+        return JobStatus(
+            state=self._state.name,
+            cause=self._cause,
+            run=ctx.run,
+            reset_run=ctx.reset_run,
+            parallelism=ctx.parallelism,
+            generation=ctx.claim.generation if ctx.claim else NO_GENERATION,
+            identity=ctx.claim.job if ctx.claim else "",
+            worker=ctx.hand.record if ctx.hand else None,
+            failure=given_up.facts() if given_up else None,
+            history=_HISTORY.dump_python(ctx.history, mode="json"),
+            changed_at=self._changed_at,
+        )
+
+    async def run(self) -> State:
+        """The terminal state that the job ends in."""
+        await self._save()
+        lease = LeaseKeeper(self._ctx)
+        try:
+            while self._state.name not in TERMINAL:
+                transition = await self._step(self._state)
+                require_edge(self._state.name, transition.target.name)
+                self._ctx.events.emit(
+                    "state",
+                    **{
+                        "from": self._state.name,
+                        "to": transition.target.name,
+                        "reason": transition.cause,
+                    },
+                )
+                self._state, self._cause = transition.target, transition.cause
+                self._changed_at = self._ctx.clock.now()
+                await self._save()
+            await lease.release()
+            return self._state
+        finally:
+            lease.close()
+            # Whatever happens to the controller, no worker stays behind.
+            await self._ctx.tear_down()
+
+    async def _step(self, state: State) -> Transition:
+        """One state's work. A step that fails is tried again, then the job recovers, or fails if
+        that cannot help.
+        """
+        for attempt in range(_TRIES):
+            if attempt:
+                await asyncio.sleep(_PAUSE.total_seconds() * attempt)
+            try:
+                return await self._within_deadline(state)
+            except ResurgenceError as error:
+                error_now = error
+            except Exception as error:
+                log.exception("defect in state %s", state.name)
+                error_now = ResurgenceError(f"{state.name}: {type(error).__name__}: {error}")
+            if error_now.retry_hint is RetryHint.NO_RETRY and not isinstance(state, Failing):
+                failure = failure_from(error_now)
+                self._ctx.note_failure(failure)
+                return Transition(Failing(GiveUp(failure.reason, failure)), failure.reason)
+            if isinstance(error_now, DeadlinePassed) or state.name not in _REPEATABLE:
+                break
+        if state.name is StateName.CHECKPOINT_STOPPING:
+            return Transition(Stopping(), error_now.message)
+        if isinstance(state, Failing):
+            return Transition(Failed(state.given_up), error_now.message)
+        if state.name is StateName.STOPPING:
+            failure = failure_from(error_now)
+            self._ctx.note_failure(failure)
+            return Transition(Failing(GiveUp(failure.reason, failure)), failure.reason)
+        kind = (
+            FailureKind.START_FAILED
+            if state.name is StateName.SCHEDULING
+            else FailureKind.CONTROL_FAILED
+        )
+        return Transition(Recovering(failure_from(error_now, kind)), error_now.message)
+
+    async def _within_deadline(self, state: State) -> Transition:
+        limit = state.deadline(self._ctx)
+        if limit is None:
+            return await state.next(self._ctx)
+        try:
+            async with asyncio.timeout(limit.total_seconds()):
+                return await state.next(self._ctx)
+        except TimeoutError as error:
+            passed = DeadlinePassed(f"{state.name} took longer than {limit.total_seconds():.0f} s")
+            if state.name in _WAIT_FOR_STORAGE:
+                passed.domain = ErrorDomain.EXTERNAL
+            raise passed from error
+
+    async def retire(self) -> None:
+        """Write nothing any more: another supervisor has the job. What is being written is waited
+        for, so that it cannot come later than what that one writes.
+        """
+        self._unsaved = False
+        if self._writer is not None:
+            self._retired = True
+            await asyncio.wait({self._writer}, timeout=_SAVE_WITHIN.total_seconds())
+
+    async def _save(self) -> None:
+        """Write the status before the state runs. A database that stays broken does not stop the
+        job: it holds nothing that a recovery needs. Nor does it hold it up: it is waited for
+        briefly, and written to when it answers.
+        """
+        self._unsaved = True
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write())
+        patience = _SAVE_WITHIN if self._metadata_answers else timedelta(0)
+        await asyncio.wait({self._writer}, timeout=patience.total_seconds())
+
+    async def _write(self) -> None:
+        """One write at a time, so that the newest status is the last."""
+        while self._unsaved and not self._retired:
+            self._unsaved = False
+            try:
+                await in_thread(
+                    self._metadata.record_status, self._ctx.definition.name, self.status
+                )
+            except StorageError as error:
+                log.warning("%s", error.message)
+                self._metadata_answers = False
+                self._unsaved = True
+                await asyncio.sleep(_CATCH_UP.total_seconds())
+            else:
+                self._metadata_answers = True

@@ -1,0 +1,112 @@
+"""Where the jobs of a service live: from a stored pipeline to what a supervisor runs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shutil
+import uuid
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from resurgence.config import settings_from
+from resurgence.connectors.path_overlap import require_separate_paths
+from resurgence.connectors.registry import CONNECTORS
+from resurgence.control.jobs.context import JobDefinition
+from resurgence.control.jobs.function_kinds import function_kinds
+from resurgence.control.jobs.job_record import PipelineRecord
+from resurgence.faults import parse_faults
+from resurgence.graph.model import Graph
+from resurgence.ids import JobName
+from resurgence.sql import compile_pipeline
+from resurgence.storage.private_files import make_private_folder
+
+_KEPT_LOGS = 20
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """The service's folder and defaults."""
+
+    state_url: str
+    """Where state goes unless a job says otherwise."""
+    folder: Path
+    """For logs and the text of functions."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """What holds for all jobs, by dotted key; a job's own go before it."""
+
+    def define(self, name: JobName, pipeline: PipelineRecord) -> JobDefinition:
+        """A job's definition; a ConfigError if its settings are wrong."""
+        settings = settings_from({**self.settings, **pipeline.settings})
+        parse_faults(settings.faults)
+        module = self._module(name, pipeline.functions)
+
+        def compile_text(sql: str) -> Graph:
+            kinds = {}
+            if module is not None:
+                _written_once(module, pipeline.functions or "")
+                kinds = function_kinds(module, module.with_suffix(f".{uuid.uuid4().hex[:8]}"))
+            graph = compile_pipeline(sql, CONNECTORS, kinds)
+            require_separate_paths(graph)
+            return graph
+
+        return JobDefinition(
+            name=name,
+            sql=pipeline.sql,
+            state_url=pipeline.state_url,
+            settings=settings,
+            compile=compile_text,
+            functions_file=module,
+            log_file=lambda worker: self._logs(name) / f"{worker}.log",
+        )
+
+    def log_files(self, name: JobName) -> list[Path]:
+        """The logs of a job's workers, the newest last."""
+        return sorted(self._logs(name).glob("*.log"), key=_changed_at)
+
+    def tidy_logs(self, name: JobName) -> None:
+        """Keep the newest logs of a job."""
+        for file in self.log_files(name)[:-_KEPT_LOGS]:
+            _remove(file)
+
+    def forget(self, name: JobName) -> None:
+        """Remove what was kept for a job here."""
+        for file in self.log_files(name):
+            _remove(file)
+        for folder in (self._logs(name), self.folder / "functions" / name):
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _logs(self, name: JobName) -> Path:
+        return self.folder / "logs" / name
+
+    def _module(self, name: JobName, functions: str | None) -> Path | None:
+        """Where the text of a job's functions goes; another text is another file, so that a worker
+        never finds one under the other's name.
+        """
+        if functions is None:
+            return None
+        digest = hashlib.sha256(functions.encode()).hexdigest()[:12]
+        return (self.folder / "functions" / name / f"functions_{digest}.py").absolute()
+
+
+def _changed_at(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def _remove(file: Path) -> None:
+    with contextlib.suppress(OSError):
+        if file.is_symlink():
+            file.resolve().unlink(missing_ok=True)
+        file.unlink()
+
+
+def _written_once(module: Path, text: str) -> None:
+    """A worker may be reading it: it appears whole, and does not change."""
+    if not module.exists():
+        make_private_folder(module.parent)
+        fresh = module.with_suffix(f".{uuid.uuid4().hex[:8]}")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(module)

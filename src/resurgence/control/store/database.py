@@ -1,0 +1,351 @@
+"""The door to the metadata database: SQLite in a file, or Postgres.
+
+Every call ends in bounded time. Postgres ends a statement that takes too long; a server that does
+not answer at all is hung up on from here. A connection that broke is made anew by the next call.
+What fails is a `StorageError`, without secrets: neither the password of the URL nor the values of a
+statement are in its text.
+
+A SQLite file can be moved or deleted while it is open. SQLite does not notice: it writes on into a
+file that no one will open again. So every transaction first checks that the path still names the
+file that was opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import sqlite3
+import time
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import IO, Any
+
+import pydantic
+import sqlalchemy as sa
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from resurgence.control.store.schema import is_current, upgrade
+from resurgence.errors import ConfigError, ResurgenceError, StorageError, UserError
+from resurgence.secrets import MASK, Concealer, is_secret
+from resurgence.storage.private_files import FILE_MODE, make_private_folder
+
+CONNECT_TIMEOUT = timedelta(seconds=5)
+STATEMENT_TIMEOUT = timedelta(seconds=10)
+"""Also for what it waits for: the locks of others, and a free connection of the pool."""
+ANSWER_TIMEOUT = timedelta(seconds=12)
+"""When a server that should have ended a statement itself is given up."""
+
+UPGRADE_LOCK = 7_263_001
+EVENTS_LOCK = 7_263_002
+SERVICE_LOCK = 7_263_003
+_POSTGRES = ("postgres", "postgresql", "postgresql+psycopg")
+_FORMS = "use sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
+
+
+class DatabaseFileGone(StorageError):
+    """The path of the SQLite file no longer names the file that was opened."""
+
+    code = "storage.database_gone"
+
+
+class Database:
+    """Transactions, from any thread. Opening it brings its tables up to date."""
+
+    def __init__(self, location: Path | str) -> None:
+        url = _url(location)
+        self._postgres = url.drivername != "sqlite"
+        self._concealer = Concealer(dict.fromkeys(_secrets(url), MASK))
+        self._shown = _shown(url)
+        self._held: sa.Connection | IO[str] | None = None
+        self._file: tuple[int, int] | None = None
+        """Device and inode of the SQLite file."""
+        self._engine = _postgres_engine(url) if self._postgres else _sqlite_engine(url)
+        try:
+            self._open(url)
+        except BaseException:
+            self.close()
+            raise
+
+    @contextmanager
+    def reading(self) -> Iterator[sa.Connection]:
+        """A transaction that changes nothing; on SQLite it waits for no one."""
+        with self._translated("the metadata database fails"):
+            self._require_same_file()
+            with self._engine.begin() as connection:
+                yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[sa.Connection]:
+        """A transaction that is kept whole or not at all. On SQLite there is one at a time."""
+        with self._translated("the metadata database fails"), self._written() as connection:
+            yield connection
+
+    def take_turns(self, connection: sa.Connection, lock: int) -> None:
+        """Until this transaction ends, no other one gets past the same lock."""
+        if self._postgres:
+            connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
+
+    def hold(self) -> bool:
+        """Be the one service of this database, until it is closed or the process ends. False: there
+        is another one.
+        """
+        with self._translated("the metadata database fails"):
+            self._held = self._connection_held() if self._postgres else self._file_held()
+        return self._held is not None
+
+    def still_holds(self) -> bool:
+        """Whether it is still the one service, or is so again: a server that was restarted has
+        forgotten it.
+        """
+        if not isinstance(self._held, sa.Connection):
+            self._require_same_file()
+            return self._held is not None
+        try:
+            self._held.execute(sa.text("SELECT 1"))
+        except sa.exc.SQLAlchemyError:
+            with contextlib.suppress(sa.exc.SQLAlchemyError):
+                self._held.close()
+            return self.hold()
+        return True
+
+    def _connection_held(self) -> sa.Connection | None:
+        connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        if connection.execute(sa.select(sa.func.pg_try_advisory_lock(SERVICE_LOCK))).scalar():
+            return connection
+        connection.close()
+        return None
+
+    def _file_held(self) -> IO[str] | None:
+        file = Path(f"{self._engine.url.database}.lock").open("w")  # noqa: SIM115 - held
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
+
+    def close(self) -> None:
+        if self._held is not None:
+            self._held.close()
+        self._engine.dispose()
+
+    def _open(self, url: sa.URL) -> None:
+        hint = "is the server up, and does it know this user and database?"
+        if not self._postgres:
+            hint = (
+                "it holds no checkpoints: move it away and a new one is made; "
+                "a service must then be given its jobs and keys again"
+            )
+        with self._translated(f"cannot open the metadata database {self._shown}", hint):
+            if not self._postgres:
+                path = Path(str(url.database))
+                make_private_folder(path.parent)
+                # The SQL on record may hold secrets.
+                path.touch(mode=FILE_MODE)
+                self._file = _file_at(path)
+            # Another process may be in the middle of its first steps: what looks odd is looked at
+            # again when no one else can change it.
+            with self._engine.begin() as connection, contextlib.suppress(ConfigError):
+                if is_current(connection):
+                    return
+            with self._written() as connection:
+                self.take_turns(connection, UPGRADE_LOCK)
+                upgrade(connection)
+
+    @contextmanager
+    def _written(self) -> Iterator[sa.Connection]:
+        self._require_same_file()
+        connected = self._engine.connect().execution_options(writes=True)
+        with connected as connection, connection.begin():
+            yield connection
+
+    def _require_same_file(self) -> None:
+        """Called before a connection is taken: a new one would create an empty file."""
+        if self._file is None:
+            return
+        found = _file_at(Path(str(self._engine.url.database)))
+        if found != self._file:
+            what = "was moved or deleted" if found is None else "was replaced by another file"
+            raise DatabaseFileGone(
+                f"the metadata database {self._shown} {what} while it was open",
+                hint="Move the file back, or restart the process to use what is there now.",
+            )
+
+    @contextmanager
+    def _translated(self, trouble: str, hint: str = "") -> Iterator[None]:
+        try:
+            yield
+        except ResurgenceError:
+            raise
+        except (sa.exc.DataError, UnicodeError, OverflowError) as error:
+            raise UserError("the metadata database cannot hold such a value") from error
+        except (sa.exc.SQLAlchemyError, OSError) as error:
+            raise StorageError(f"{trouble}: {self._told(error)}", hint=hint) from error
+        except (pydantic.ValidationError, json.JSONDecodeError) as error:
+            raise StorageError(
+                f"{trouble}: a record of it cannot be read",
+                hint="someone else has written to it: bring it back from a copy",
+            ) from error
+
+    def _told(self, error: Exception) -> str:
+        """The first line: in those below, Postgres quotes rows."""
+        cause = error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig else error
+        lines = str(cause).strip().splitlines() or [type(cause).__name__]
+        return self._concealer.text(lines[0])
+
+
+def _url(location: Path | str) -> sa.URL:
+    if isinstance(location, Path):
+        return sa.URL.create("sqlite", database=str(location))
+    try:
+        url = sa.make_url(location)
+    except (sa.exc.ArgumentError, ValueError):
+        # Not as the cause: it may quote a password.
+        raise ConfigError("the URL of the metadata database cannot be read", hint=_FORMS) from None
+    if url.drivername in _POSTGRES:
+        if "@" in (url.host or ""):
+            raise ConfigError(
+                "the URL of the metadata database has more than one '@'",
+                hint="in a password, '@' is written %40",
+            )
+        return url.set(drivername="postgresql+psycopg")
+    if url.drivername != "sqlite":
+        raise ConfigError(
+            f"'{url.drivername}' is no kind of metadata database that is known", hint=_FORMS
+        )
+    if url.query or url.database in (None, "", ":memory:"):
+        raise ConfigError("a SQLite metadata database is a file, without options", hint=_FORMS)
+    return url
+
+
+def _file_at(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _secrets(url: sa.URL) -> list[str]:
+    in_query = [str(value) for name, value in url.query.items() if is_secret(name)]
+    return [each for each in (url.password, *in_query) if each]
+
+
+def _shown(url: sa.URL) -> str:
+    if url.drivername == "sqlite":
+        return str(url.database)
+    # Built from the parts that may be seen; `set(password=None)` would leave it as it is.
+    return str(
+        sa.URL.create(
+            "postgresql",
+            username=url.username,
+            host=url.host,
+            port=url.port,
+            database=url.database,
+        )
+    )
+
+
+def _sqlite_engine(url: sa.URL) -> sa.Engine:
+    engine = _engine(url, connect_args={"timeout": STATEMENT_TIMEOUT.total_seconds()})
+
+    @sa.event.listens_for(engine, "connect")
+    def prepare(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> None:
+        connection.isolation_level = None  # else the driver begins transactions as it likes
+        _let_readers_pass(connection)
+
+    @sa.event.listens_for(engine, "begin")
+    def begin(connection: sa.Connection) -> None:
+        writes = connection.get_execution_options().get("writes")
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _let_readers_pass(connection: sqlite3.Connection) -> None:
+    """Set for good by the first who opens a file. While several try, SQLite does not wait: it says
+    that the file is locked.
+    """
+    give_up_at = time.monotonic() + STATEMENT_TIMEOUT.total_seconds()
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            is_locked = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+            if not is_locked or time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _postgres_engine(url: sa.URL) -> sa.Engine:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise ConfigError(
+            "a metadata database in Postgres needs the package psycopg",
+            hint="pip install 'resurgence[postgres]'",
+        ) from error
+
+    class Connection(psycopg.Connection[Any]):
+        """Hangs up on a server that does not answer."""
+
+        def wait(self, gen: Generator[Any, Any, Any], *rest: Any, **options: Any) -> Any:
+            return super().wait(self._bounded(gen), *rest, **options)
+
+        def _bounded(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+            give_up_at = time.monotonic() + ANSWER_TIMEOUT.total_seconds()
+            try:
+                wanted = next(steps)
+                while True:
+                    ready = yield wanted
+                    if not ready and time.monotonic() > give_up_at:
+                        self.pgconn.finish()
+                        raise psycopg.OperationalError("the server does not answer")
+                    wanted = steps.send(ready)
+            except StopIteration as end:
+                return end.value
+
+    engine = _engine(
+        url,
+        pool_pre_ping=True,
+        connect_args={
+            "application_name": "resurgence",
+            "connect_timeout": int(CONNECT_TIMEOUT.total_seconds()),
+            # A network that swallows everything: the kernel gives up, in about as long.
+            "tcp_user_timeout": int(STATEMENT_TIMEOUT.total_seconds() * 1000),
+            "keepalives_idle": 5,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
+        },
+    )
+
+    @sa.event.listens_for(engine, "do_connect")
+    def connect(_dialect: Any, _record: Any, args: list[Any], options: dict[str, Any]) -> Any:
+        return Connection.connect(*args, **options)
+
+    @sa.event.listens_for(engine, "connect")
+    def limit(connection: Any, _record: ConnectionPoolEntry) -> None:
+        # Not as startup options: poolers refuse those, and the URL may have its own.
+        limit = int(STATEMENT_TIMEOUT.total_seconds() * 1000)
+        connection.execute(f"SET statement_timeout = {limit}")
+        # A process that is frozen amid a transaction must not keep its locks.
+        connection.execute(f"SET idle_in_transaction_session_timeout = {limit}")
+        connection.commit()
+
+    return engine
+
+
+def _engine(url: sa.URL, **options: Any) -> sa.Engine:
+    return sa.create_engine(
+        url,
+        hide_parameters=True,
+        pool_size=5,
+        max_overflow=5,
+        pool_timeout=STATEMENT_TIMEOUT.total_seconds(),
+        **options,
+    )

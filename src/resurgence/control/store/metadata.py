@@ -1,0 +1,354 @@
+"""The metadata database: jobs as their users want them, what they are, and what happened to them.
+
+It holds no truth about checkpoints: when it is lost, each job still goes on from object storage once
+it is created anew. What is wanted and what is have separate writers, and separate tables. The tables
+are in `schema`; connections, deadlines and what a failing database says are in `database`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+
+import sqlalchemy as sa
+from pydantic import JsonValue, TypeAdapter
+from sqlalchemy.dialects import postgresql, sqlite
+
+from resurgence.control.jobs.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
+from resurgence.control.store.database import EVENTS_LOCK, Database
+from resurgence.control.store.schema import (
+    API_KEYS,
+    EVENTS,
+    INCIDENTS,
+    JOBS,
+    SERVICE_VALUES,
+    STATUSES,
+)
+from resurgence.control.telemetry.events import Event
+from resurgence.errors import UserError
+from resurgence.ids import JobName
+from resurgence.secrets import shown_value
+from resurgence.sql.syntax.masking import masked_sql
+
+
+class NoSuchJob(UserError):
+    """No job of that name."""
+
+    code = "job.unknown"
+
+
+class JobExists(UserError):
+    """The name is taken."""
+
+    code = "job.exists"
+
+
+class KeyExists(UserError):
+    """A key of the API has that name already."""
+
+    code = "key.exists"
+
+
+class Role(StrEnum):
+    """What a key of the API allows."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+@dataclass(frozen=True)
+class ApiKey:
+    """A key of the API; of the key itself only a digest is kept."""
+
+    name: str
+    role: Role
+    digest: str
+    created_at: datetime
+
+
+@dataclass(frozen=True)
+class StoredEvent:
+    """An event and its id: ids of a job's events only ever grow."""
+
+    id: int
+    event: Event
+
+
+_RECORD = TypeAdapter(JobRecord)
+_PIPELINE = TypeAdapter(PipelineRecord)
+_DESIRED = TypeAdapter(DesiredConfig)
+_STATUS = TypeAdapter(JobStatus)
+_KEY = TypeAdapter(ApiKey)
+_INSTANT = TypeAdapter(datetime)
+_BOTH = sa.select(JOBS, STATUSES).join(STATUSES, STATUSES.c.job == JOBS.c.name)
+
+
+class MetadataStore:
+    """Safe to call from many threads. Every call ends in bounded time; a database that fails is a
+    `StorageError`. A path is a SQLite file, a text is a URL: `sqlite:///…` or `postgresql://…`.
+    """
+
+    def __init__(self, location: Path | str) -> None:
+        self._database = Database(location)
+
+    def hold(self) -> bool:
+        """Be the one service of this database, until it is closed or the process ends. False: there
+        is another one.
+        """
+        return self._database.hold()
+
+    def still_holds(self) -> bool:
+        """Whether it is still the one service of this database; StorageError if it cannot tell."""
+        return self._database.still_holds()
+
+    def require_writable(self) -> None:
+        """Fail with a `StorageError` unless a write is stored now. It is a real one: a full disk or a
+        read-only server shows only when a transaction is committed.
+        """
+        self.put_value("write_check", "ok")
+
+    def create_job(self, record: JobRecord) -> None:
+        """Keep a new job. Its SQL is kept as it is: the job is started from here."""
+        with self._database.writing() as connection:
+            try:
+                connection.execute(JOBS.insert().values(_job_values(record)))
+            except sa.exc.IntegrityError as error:
+                raise JobExists(
+                    f"there is a job '{record.name}' already", hint="choose another name"
+                ) from error
+            # What a job of that name may have left behind while it was deleted.
+            for table in (STATUSES, EVENTS, INCIDENTS):
+                connection.execute(table.delete().where(table.c.job == record.name))
+            connection.execute(STATUSES.insert().values(_status_values(record.name, record.status)))
+
+    def put_job(self, record: JobRecord) -> None:
+        """Keep a job in place of whatever was on record under its name; events and incidents stay.
+        For jobs that are not started from here: literal secrets are not kept.
+        """
+        record = replace(record, pipeline=_masked(record.pipeline))
+        with self._database.writing() as connection:
+            _upsert(connection, JOBS.c.name, _job_values(record))
+            _upsert(connection, STATUSES.c.job, _status_values(record.name, record.status))
+
+    def jobs(self) -> list[JobRecord]:
+        """All jobs, by name."""
+        with self._database.reading() as connection:
+            found = [_record(row) for row in connection.execute(_BOTH)]
+        return sorted(found, key=lambda each: each.name)
+
+    def job(self, name: JobName) -> JobRecord | None:
+        """The job of that name, if there is one."""
+        with self._database.reading() as connection:
+            row = connection.execute(_BOTH.where(JOBS.c.name == name)).first()
+            return _record(row) if row else None
+
+    def change_desired(
+        self,
+        name: JobName,
+        change: Callable[[JobRecord], DesiredConfig],
+        now: datetime,
+        pipeline: PipelineRecord | None = None,
+    ) -> JobRecord:
+        """Change what is wanted of a job, and its pipeline if there is another one; the new record.
+
+        Changes of one job take turns, so that each sees the one before. If `change` raises, nothing
+        is changed. It must not call the store.
+        """
+        with self._database.writing() as connection:
+            row = connection.execute(
+                _BOTH.where(JOBS.c.name == name).with_for_update(of=JOBS)
+            ).first()
+            if row is None:
+                raise NoSuchJob(f"there is no job '{name}'")
+            before = _record(row)
+            after = replace(before, desired=change(before), pipeline=pipeline or before.pipeline)
+            values = {**_job_values(after), "changed_at": _instant(now)}
+            connection.execute(JOBS.update().where(JOBS.c.name == name).values(values))
+        return after
+
+    def record_status(self, name: JobName, status: JobStatus) -> None:
+        """What the job is; for its supervisor alone. Nothing happens if the job is gone."""
+        with self._database.writing() as connection:
+            connection.execute(
+                STATUSES.update().where(STATUSES.c.job == name).values(_status_values(name, status))
+            )
+
+    def delete_job(self, name: JobName) -> None:
+        """Forget a job and its history; again is the same as once."""
+        with self._database.writing() as connection:
+            connection.execute(JOBS.delete().where(JOBS.c.name == name))
+            for table in (STATUSES, EVENTS, INCIDENTS):
+                connection.execute(table.delete().where(table.c.job == name))
+
+    def record_events(self, events: Sequence[tuple[JobName, Event]]) -> None:
+        """What happened, all or nothing. Incidents are kept for good, too."""
+        if not events:
+            return
+        happened = [
+            {"job": job, "at": each["at"], "event": each["event"], "facts": each}
+            for job, each in events
+        ]
+        incidents = [
+            {"job": job, "detected_at": each["detected_at"], "facts": each}
+            for job, each in events
+            if each["event"] == "incident"
+        ]
+        with self._database.writing() as connection:
+            # Else a lower id could become visible after a higher one, and a reader miss it.
+            self._database.take_turns(connection, EVENTS_LOCK)
+            connection.execute(EVENTS.insert(), happened)
+            if incidents:
+                connection.execute(INCIDENTS.insert(), incidents)
+
+    def events(self, job: JobName, *, after: int = 0, limit: int = 1000) -> list[StoredEvent]:
+        """The first events of a job with ids above `after`, in order."""
+        query = (
+            sa.select(EVENTS.c.id, EVENTS.c.facts)
+            .where(EVENTS.c.job == job, EVENTS.c.id > after)
+            .order_by(EVENTS.c.id)
+            .limit(limit)
+        )
+        with self._database.reading() as connection:
+            return [StoredEvent(row.id, row.facts) for row in connection.execute(query)]
+
+    def last_event_id(self, job: JobName) -> int:
+        """The id of the job's newest event; 0 if it has none."""
+        query = sa.select(sa.func.max(EVENTS.c.id)).where(EVENTS.c.job == job)
+        with self._database.reading() as connection:
+            return connection.execute(query).scalar_one() or 0
+
+    def incidents(
+        self, job: JobName | None = None, limit: int = 1000
+    ) -> list[dict[str, JsonValue]]:
+        """The newest incidents, of one job or of all, oldest first."""
+        query = sa.select(INCIDENTS.c.job, INCIDENTS.c.facts)
+        if job is not None:
+            query = query.where(INCIDENTS.c.job == job)
+        query = query.order_by(INCIDENTS.c.id.desc()).limit(limit)
+        with self._database.reading() as connection:
+            found = [{**row.facts, "job": row.job} for row in connection.execute(query)]
+        return found[::-1]
+
+    def prune(self, keep_events: int) -> None:
+        """Keep the newest events of each job. Incidents stay."""
+        with self._database.reading() as connection:
+            jobs = connection.execute(sa.select(EVENTS.c.job).distinct()).scalars().all()
+        for job in jobs:
+            oldest_first = sa.select(EVENTS.c.id).where(EVENTS.c.job == job)
+            newest_to_go = (
+                oldest_first.order_by(EVENTS.c.id.desc()).offset(keep_events).limit(1)
+            ).scalar_subquery()
+            with self._database.writing() as connection:
+                connection.execute(
+                    EVENTS.delete().where(EVENTS.c.job == job, EVENTS.c.id <= newest_to_go)
+                )
+
+    def add_key(self, key: ApiKey) -> None:
+        """Let a key in."""
+        with self._database.writing() as connection:
+            try:
+                connection.execute(API_KEYS.insert().values(_KEY.dump_python(key, mode="json")))
+            except sa.exc.IntegrityError as error:
+                raise KeyExists(
+                    f"there is a key '{key.name}' already",
+                    hint="choose another name, or remove that one first",
+                ) from error
+
+    def keys(self) -> list[ApiKey]:
+        """All keys, by name."""
+        with self._database.reading() as connection:
+            rows = connection.execute(sa.select(API_KEYS)).mappings()
+            found = [_KEY.validate_python(dict(row)) for row in rows]
+        return sorted(found, key=lambda each: each.name)
+
+    def remove_key(self, name: str) -> bool:
+        """Let a key in no more; whether there was one."""
+        with self._database.writing() as connection:
+            done = connection.execute(API_KEYS.delete().where(API_KEYS.c.name == name))
+        return done.rowcount > 0
+
+    def value(self, key: str) -> str | None:
+        """A value that the service has put aside for itself."""
+        query = sa.select(SERVICE_VALUES.c.value).where(SERVICE_VALUES.c.name == key)
+        with self._database.reading() as connection:
+            return connection.execute(query).scalar_one_or_none()
+
+    def put_value(self, key: str, value: str) -> None:
+        """Put a value aside, in place of the one before."""
+        with self._database.writing() as connection:
+            _upsert(connection, SERVICE_VALUES.c.name, {"name": key, "value": value})
+
+    def close(self) -> None:
+        self._database.close()
+
+
+def stored_sql(path: Path, job: JobName) -> str | None:
+    """The pipeline that a job ran last, with `***` for literal secrets, if the database is there
+    and knows it.
+    """
+    if not path.is_file():
+        return None
+    store = MetadataStore(path)
+    try:
+        record = store.job(job)
+    finally:
+        store.close()
+    return record.pipeline.sql if record else None
+
+
+def _upsert(
+    connection: sa.Connection, key: sa.Column[str], values: Mapping[str, JsonValue]
+) -> None:
+    make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+    statement = make(key.table).values(values)
+    connection.execute(statement.on_conflict_do_update(index_elements=[key], set_=values))
+
+
+def _job_values(record: JobRecord) -> dict[str, JsonValue]:
+    return {
+        "name": record.name,
+        **_PIPELINE.dump_python(record.pipeline, mode="json"),
+        "desired": _DESIRED.dump_python(record.desired, mode="json"),
+        "created_at": _instant(record.created_at),
+        "changed_at": _instant(record.created_at),
+    }
+
+
+def _status_values(job: JobName, status: JobStatus) -> dict[str, JsonValue]:
+    # Causes quote the errors of others, which may hold what no database takes.
+    cause = status.cause.replace("\0", "\ufffd").encode(errors="replace").decode()
+    return {"job": job, **_STATUS.dump_python(replace(status, cause=cause), mode="json")}
+
+
+def _record(row: sa.Row[tuple[object, ...]]) -> JobRecord:
+    found = row._mapping
+    return _RECORD.validate_python(
+        {
+            "name": found[JOBS.c.name],
+            "pipeline": {
+                "sql": found[JOBS.c.sql],
+                "state_url": found[JOBS.c.state_url],
+                "functions": found[JOBS.c.functions],
+                "settings": found[JOBS.c.settings],
+            },
+            "desired": found[JOBS.c.desired],
+            "status": {each.name: found[each] for each in STATUSES.c if each.name != "job"},
+            "created_at": found[JOBS.c.created_at],
+        }
+    )
+
+
+def _masked(pipeline: PipelineRecord) -> PipelineRecord:
+    return replace(
+        pipeline,
+        sql=masked_sql(pipeline.sql),
+        state_url=shown_value("", pipeline.state_url),
+        settings={name: shown_value(name, text) for name, text in pipeline.settings.items()},
+    )
+
+
+def _instant(at: datetime) -> str:
+    return str(_INSTANT.dump_python(at, mode="json"))

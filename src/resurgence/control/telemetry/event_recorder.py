@@ -1,0 +1,104 @@
+"""Writes events to the metadata database, beside the jobs: a database that is slow or away delays
+no job, and events that wait are bounded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+from collections import deque
+from datetime import timedelta
+
+from resurgence.control.background import in_thread
+from resurgence.control.store.metadata import MetadataStore
+from resurgence.control.telemetry.events import Event
+from resurgence.errors import StorageError, UserError
+from resurgence.ids import JobName
+
+_WAITING = 10_000
+_BATCH = 500
+_PAUSE = timedelta(seconds=1)
+_KEPT_EVENTS = 10_000
+_PRUNED_EVERY = 2_000
+
+log = logging.getLogger("resurgence.control")
+
+
+class EventRecorder:
+    """One queue for all jobs of a controller."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._waiting: deque[tuple[JobName, Event]] = deque()
+        self._arrived = asyncio.Event()
+        self._writing = asyncio.Lock()
+        # A process that ends before it has written so many prunes what others before it wrote.
+        self._written = _PRUNED_EVERY
+        self._largest = _BATCH
+        self.dropped = 0
+
+    def note(self, job: JobName, event: Event) -> None:
+        """An event to write; answers at once."""
+        if len(self._waiting) >= _WAITING:
+            self._waiting.popleft()
+            self.dropped += 1
+            if self.dropped == 1:
+                log.error("the metadata database is away for long: the oldest events are lost")
+        self._waiting.append((job, event))
+        self._arrived.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._waiting:
+                if not await self._write_batch():
+                    await asyncio.sleep(_PAUSE.total_seconds())
+
+    async def flush(self, deadline: timedelta) -> None:
+        """Write what waits, for no longer than that."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(deadline.total_seconds()):
+                while self._waiting and await self._write_batch():
+                    pass
+
+    async def forget(self, job: JobName) -> None:
+        """Events of this job that wait are not written any more."""
+        async with self._writing:
+            self._waiting = deque(each for each in self._waiting if each[0] != job)
+
+    async def _write_batch(self) -> bool:
+        # A flush must not write again what is being written.
+        async with self._writing:
+            return await self._write()
+
+    async def _write(self) -> bool:
+        batch = list(itertools.islice(self._waiting, self._largest))
+        try:
+            await in_thread(self._metadata.record_events, batch)
+        except StorageError as error:
+            log.warning("events wait: %s", error.message)
+            return False
+        except UserError as error:
+            # One of them cannot be written: alone, it is found and left out.
+            if len(batch) > 1:
+                self._largest = 1
+                return True
+            log.error("an event of %s is lost: %s", batch[0][0], error.message)
+            self._largest = _BATCH
+        for written in batch:
+            # One that was dropped meanwhile is not at the front any more.
+            if self._waiting and self._waiting[0] is written:
+                self._waiting.popleft()
+        await self._prune(len(batch))
+        return True
+
+    async def _prune(self, written: int) -> None:
+        self._written += written
+        if self._written >= _PRUNED_EVERY:
+            self._written = 0
+            with contextlib.suppress(StorageError):
+                await in_thread(self._metadata.prune, _KEPT_EVENTS)

@@ -1,0 +1,65 @@
+"""An incident: one failure from its detection to the first epoch committed after it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from resurgence.clock import instant_text, seconds
+from resurgence.control.detection.failure import Failure
+from resurgence.ids import Epoch
+from resurgence.state.load_plan import LoadPlan
+from resurgence.state.protocol.decisions import Fallback
+
+
+@dataclass
+class Incident:
+    """What happened and how long each phase of coming back took. Further failures on the way
+    belong to it.
+    """
+
+    detected_at: datetime
+    failure: Failure
+    attempts: int = 1
+    restored_epoch: Epoch | None = None
+    replayed_rows: int = 0
+    fallbacks: tuple[Fallback, ...] = ()
+    resumed_at: datetime | None = None
+    phases: dict[str, float] = field(default_factory=dict)
+    started_rows: dict[Epoch, int] = field(default_factory=dict)
+    """Rows of the epochs that had been started when something failed."""
+    _phase_began_at: datetime | None = None
+
+    def count_replayed(self, plan: LoadPlan) -> None:
+        """Every row after the restored epoch of which something had been read is read again."""
+        rows = {
+            epoch: sum(each.rows for each in recorded.inputs.values())
+            for epoch, recorded in plan.recorded.items()
+        }
+        again = {**self.started_rows, **rows}
+        self.replayed_rows = sum(count for epoch, count in again.items() if epoch > plan.epoch)
+
+    def phase_done(self, name: str, now: datetime) -> None:
+        """The time since the last phase's end goes to this phase."""
+        began_at = self._phase_began_at or self.detected_at
+        self.phases[name] = round(self.phases.get(name, 0.0) + seconds(now - began_at), 3)
+        self._phase_began_at = now
+
+    def facts(self) -> dict[str, JsonValue]:
+        """As it is written to events and the database."""
+        return {
+            "kind": self.failure.kind,
+            "reason": self.failure.reason,
+            "domain": self.failure.domain,
+            "detected_at": instant_text(self.detected_at),
+            "restored_epoch": self.restored_epoch,
+            "resumed_at": instant_text(self.resumed_at) if self.resumed_at else None,
+            "replayed_rows": self.replayed_rows,
+            "attempts": self.attempts,
+            "fallbacks": [
+                {"epoch": each.epoch, "reasons": list(each.reasons)} for each in self.fallbacks
+            ],
+            "phases": dict(self.phases),
+        }

@@ -1,0 +1,211 @@
+"""All jobs as Prometheus metrics, in the text format.
+
+The values are those of `JobMetrics`. Labels are bounded by the number of jobs: nothing here is per
+operator, subtask, epoch or error text. What is not known is absent and not zero; what is counted
+begins at zero, so that a rate sees the first one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from resurgence.control.jobs.transitions import TERMINAL, StateName
+from resurgence.control.telemetry.job_metrics import IfItDiesNow, JobMetrics
+from resurgence.errors import ErrorDomain
+from resurgence.ids import JobName
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_AT_REST = frozenset({StateName.STOPPED, StateName.FINISHED})
+"""No one waits for such a job: what it lags behind would only raise false alarms."""
+
+
+@dataclass(frozen=True)
+class JobSample:
+    """One job at one moment."""
+
+    name: JobName
+    state: StateName
+    metrics: JobMetrics
+    restarts_left: int
+    if_it_dies_now: IfItDiesNow | None
+    """None: it has no worker that could die."""
+
+
+def exposition(jobs: Sequence[JobSample], now: datetime) -> bytes:
+    """The metrics of all jobs; to be served as `CONTENT_TYPE`."""
+    registry = CollectorRegistry()
+    registry.register(_JobsCollector(jobs, now))
+    return generate_latest(registry)
+
+
+@dataclass(frozen=True)
+class _PerJob:
+    """A metric with one value a job. Names of counters end in `_total`."""
+
+    name: str
+    meaning: str
+    value: Callable[[JobSample, datetime], float | None]
+
+
+_PER_JOB = (
+    _PerJob(
+        "resurgence_epochs_sealed_total",
+        "Epochs whose checkpoint was sealed.",
+        lambda job, _now: job.metrics.epochs_sealed,
+    ),
+    _PerJob(
+        "resurgence_epochs_committed_total",
+        "Epochs whose sinks are done.",
+        lambda job, _now: job.metrics.epochs_committed,
+    ),
+    _PerJob(
+        "resurgence_rows_in_total",
+        "Rows that sealed epochs read.",
+        lambda job, _now: job.metrics.rows_in,
+    ),
+    _PerJob(
+        "resurgence_rows_out_total",
+        "Rows that sealed epochs gave to sinks.",
+        lambda job, _now: job.metrics.rows_out,
+    ),
+    _PerJob(
+        "resurgence_late_rows_total",
+        "Rows left out because their window had closed.",
+        lambda job, _now: job.metrics.late_rows,
+    ),
+    _PerJob(
+        "resurgence_bad_rows_total",
+        "Records left out because they could not be read.",
+        lambda job, _now: job.metrics.bad_rows,
+    ),
+    _PerJob(
+        "resurgence_watermark_lag_seconds",
+        "How far the watermark is behind the clock.",
+        lambda job, now: None if job.state in _AT_REST else job.metrics.watermark_lag(now),
+    ),
+    _PerJob(
+        "resurgence_checkpoint_age_seconds",
+        "How long ago the last checkpoint was sealed.",
+        lambda job, now: (
+            None if job.state in _AT_REST else _seconds(job.metrics.checkpoint_age(now))
+        ),
+    ),
+    _PerJob(
+        "resurgence_checkpoint_duration_seconds",
+        "How long the epoch of the last checkpoint took until it was sealed.",
+        lambda job, _now: (
+            last.duration.total_seconds() if (last := job.metrics.last_checkpoint) else None
+        ),
+    ),
+    _PerJob(
+        "resurgence_checkpoint_bytes",
+        "Bytes of state that the epoch of the last checkpoint wrote.",
+        lambda job, _now: last.bytes_written if (last := job.metrics.last_checkpoint) else None,
+    ),
+    _PerJob(
+        "resurgence_checkpoint_state_bytes",
+        "Bytes of state that the last checkpoint holds.",
+        lambda job, _now: last.state_bytes if (last := job.metrics.last_checkpoint) else None,
+    ),
+    _PerJob(
+        "resurgence_recoveries_total",
+        "Incidents that the job came back from.",
+        lambda job, _now: job.metrics.recoveries,
+    ),
+    _PerJob(
+        "resurgence_replayed_rows_total",
+        "Rows that were read again in recoveries.",
+        lambda job, _now: job.metrics.replayed_rows,
+    ),
+    _PerJob(
+        "resurgence_fallbacks_total",
+        "Checkpoints that a restore passed over because they could not be used.",
+        lambda job, _now: job.metrics.fallbacks,
+    ),
+    _PerJob(
+        "resurgence_damaged_checkpoints_total",
+        "Checkpoints that a running job verified and found damaged.",
+        lambda job, _now: job.metrics.damaged_checkpoints,
+    ),
+    _PerJob(
+        "resurgence_restarts_left",
+        "Recoveries that will still be tried before the job fails.",
+        lambda job, _now: None if job.state in TERMINAL else job.restarts_left,
+    ),
+    _PerJob(
+        "resurgence_if_it_dies_now_rows",
+        "Rows to replay if the worker died at this moment.",
+        lambda job, _now: job.if_it_dies_now.rows_to_replay if job.if_it_dies_now else None,
+    ),
+    _PerJob(
+        "resurgence_if_it_dies_now_seconds",
+        "Expected time until the job has recovered if the worker died at this moment.",
+        lambda job, _now: job.if_it_dies_now.expected_seconds if job.if_it_dies_now else None,
+    ),
+)
+
+
+class _JobsCollector(Collector):
+    """Gives the library what it writes."""
+
+    def __init__(self, jobs: Sequence[JobSample], now: datetime) -> None:
+        self._jobs = jobs
+        self._now = now
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._states()
+        for each in _PER_JOB:
+            is_counter = each.name.endswith("_total")
+            family = CounterMetricFamily if is_counter else GaugeMetricFamily
+            metric = family(each.name, each.meaning, labels=["job"])
+            for job in self._jobs:
+                value = each.value(job, self._now)
+                if value is not None:
+                    metric.add_metric([job.name], value)
+            yield metric
+        yield self._failures()
+        yield self._recovery_times()
+
+    def _states(self) -> Metric:
+        found = Counter(job.state for job in self._jobs)
+        metric = GaugeMetricFamily("resurgence_jobs", "Jobs by state.", labels=["state"])
+        for state in StateName:
+            metric.add_metric([state], found[state])
+        return metric
+
+    def _failures(self) -> Metric:
+        metric = CounterMetricFamily(
+            "resurgence_failures_total", "Failures by blame.", labels=["job", "domain"]
+        )
+        for job in self._jobs:
+            for domain in ErrorDomain:
+                metric.add_metric([job.name, domain], job.metrics.failures_by_domain[domain])
+        return metric
+
+    def _recovery_times(self) -> Metric:
+        metric = SummaryMetricFamily(
+            "resurgence_recovery_seconds",
+            "From the detection of a failure to the first epoch committed after it.",
+            labels=["job"],
+        )
+        for job in self._jobs:
+            total = job.metrics.recovery_time.total_seconds()
+            metric.add_metric([job.name], job.metrics.recoveries, total)
+        return metric
+
+
+def _seconds(span: timedelta | None) -> float | None:
+    return None if span is None else span.total_seconds()

@@ -1,0 +1,209 @@
+"""The process scheduler: a worker is a child process of the controller, in a process group of
+its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from resurgence.control.background import in_thread
+from resurgence.engine.spark.temporary_files import sweep_temporary_directories
+from resurgence.errors import ResurgenceError
+from resurgence.ids import Generation, WorkerId
+from resurgence.storage.private_files import open_private_log
+from resurgence.worker.process import LOG_VARIABLE, SPARK_VARIABLE, TOKEN_VARIABLE
+
+_TEAR_DOWN = timedelta(seconds=1)
+_SWEEP_WITHIN = timedelta(seconds=5)
+_LOOK = timedelta(milliseconds=200)
+
+Exited = Callable[[WorkerId, int | None], Awaitable[None]]
+
+
+class WorkerStartFailed(ResurgenceError):
+    """The operating system would not start the process."""
+
+    code = "worker.start"
+
+
+@dataclass(frozen=True)
+class WorkerOrder:
+    """What the process needs to find its controller."""
+
+    worker: WorkerId
+    generation: Generation
+    address: tuple[str, int]
+    token: str
+    log_file: Path
+    spark: dict[str, str] = field(default_factory=dict)
+    """What Spark is started with, before the first order comes."""
+
+
+class WorkerProcess:
+    """A running child."""
+
+    swept = False
+    """It has ended, and nothing of its group is left."""
+    torn_down = False
+    """It was told to end, by force."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    async def wait(self) -> int | None:
+        """The exit status, negative for a signal; None if it cannot be known."""
+        return await self._process.wait()
+
+    async def tear_down(self) -> None:
+        """Kill the whole group and wait until it is gone. The dead are not waited for."""
+        self.torn_down = True
+        self.sweep()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_TEAR_DOWN.total_seconds()):
+                await self.wait()
+
+    def sweep(self) -> None:
+        """Kill what is left of the group. Not again once the leader is gone: its number may be
+        another's by then.
+        """
+        if not self.swept:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
+
+
+class AdoptedProcess(WorkerProcess):
+    """A worker that another controller started: not a child, so its exit status is not told."""
+
+    def __init__(self, worker: WorkerId, pid: int) -> None:
+        self._worker = worker
+        self.pid = pid
+
+    async def tear_down(self) -> None:
+        if await in_thread(is_worker, self.pid, self._worker):
+            await super().tear_down()
+
+    async def wait(self) -> None:
+        try:
+            # Tells at once, and of one whose parent does not take its exit status, too.
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return
+        except (AttributeError, OSError):
+            while _exists(self.pid):
+                await asyncio.sleep(_LOOK.total_seconds())
+            return
+        ended = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        loop.add_reader(descriptor, ended.set)
+        try:
+            await ended.wait()
+        finally:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def is_worker(pid: int, worker: WorkerId) -> bool:
+    """Whether this process is that worker: numbers of processes are used again."""
+    return str(worker) in _arguments(pid)
+
+
+def _arguments(pid: int) -> list[str]:
+    """The command line of a process."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
+    except OSError:
+        pass
+    command = ["ps", "-o", "args=", "-p", str(pid)]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return told.stdout.split()
+
+
+class ProcessScheduler:
+    """Starts workers and watches them."""
+
+    def __init__(self) -> None:
+        self._watchers: dict[asyncio.Task[None], WorkerProcess] = {}
+
+    async def start(self, order: WorkerOrder, exited: Exited) -> WorkerProcess:
+        """Start a worker; `exited` is called at once when its process ends."""
+        host, port = order.address
+        environment = {
+            **os.environ,
+            TOKEN_VARIABLE: order.token,
+            LOG_VARIABLE: str(order.log_file),
+            SPARK_VARIABLE: json.dumps(order.spark),
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "resurgence.worker.process",
+            host,
+            str(port),
+            order.worker,
+            str(order.generation),
+        ]
+        try:
+            with open_private_log(order.log_file) as log:
+                process = await asyncio.create_subprocess_exec(
+                    *command,
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stderr=log,
+                    env=environment,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise WorkerStartFailed(f"cannot start a worker: {error}") from error
+        started = WorkerProcess(process)
+        self.watch(order.worker, started, exited)
+        return started
+
+    def adopt(self, worker: WorkerId, pid: int, exited: Exited) -> WorkerProcess:
+        """Watch over a worker that another controller started."""
+        adopted = AdoptedProcess(worker, pid)
+        self.watch(worker, adopted, exited)
+        return adopted
+
+    def watch(self, worker: WorkerId, process: WorkerProcess, exited: Exited) -> None:
+        async def run() -> None:
+            status = await process.wait()
+            process.sweep()
+            process.swept = True
+            await exited(worker, status)
+            # Its JVM would do so when it ends by itself, but has been killed with the group.
+            await in_thread(sweep_temporary_directories)
+
+        watcher = asyncio.create_task(run())
+        self._watchers[watcher] = process
+        watcher.add_done_callback(self._watchers.pop)
+
+    async def close(self) -> None:
+        """Wait a moment for workers that were ended to be gone, with all their files: a busy machine
+        needs longer for that than a tear-down waits.
+        """
+        ended = [watcher for watcher, process in self._watchers.items() if process.torn_down]
+        if ended:
+            await asyncio.wait(ended, timeout=_SWEEP_WITHIN.total_seconds())

@@ -1,0 +1,1 @@
+"""The life of an epoch, from its plan to its commit."""

@@ -1,0 +1,438 @@
+"""The life of an epoch: plan, execute, publish, commit.
+
+The engine holds the state of a running job between epochs: offsets, watermarks, live files. It
+changes them only when an epoch has been sealed, so a failure anywhere leaves nothing to undo; the
+engine is thrown away and a new one is restored from storage. It talks to no one: the worker drives
+it and reports what it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from resurgence.clock import Clock
+from resurgence.config import Settings
+from resurgence.connectors.contract import CoveredInput, Source, StagedOutput, merged_output
+from resurgence.engine.epochs.compaction import TableCompaction
+from resurgence.engine.epochs.execution import EpochWork, Execution
+from resurgence.engine.epochs.failing_input import FailingInput
+from resurgence.engine.epochs.pipeline import Pipeline
+from resurgence.engine.epochs.planning_time import instant, micros, planned_micros
+from resurgence.engine.epochs.profile import EpochProfile
+from resurgence.engine.epochs.sink_agreement import recorded_inputs, require_agreement
+from resurgence.errors import IncompatibleState, ResurgenceError, SinkConflict
+from resurgence.faults import FaultInjector, FaultPoint
+from resurgence.ids import Epoch, OperatorId
+from resurgence.state.backend import StateBackend
+from resurgence.state.inspection.edits import Fate, require_kept, restore_fates
+from resurgence.state.load_plan import LoadPlan
+from resurgence.state.records import (
+    OFFSETS,
+    STAGED,
+    CommittedRecord,
+    EpochCounts,
+    InputRange,
+    Manifest,
+    Offset,
+    Totals,
+)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where the engine stands, for heartbeats: read by other threads, replaced as a whole."""
+
+    epoch: Epoch
+    phase: str
+    since: datetime
+    operator: OperatorId | None = None
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What an epoch did."""
+
+    epoch: Epoch
+    counts: EpochCounts
+    rows: int
+    bytes: int
+    """Bytes of state that the epoch wrote."""
+    state_bytes: int
+    """Bytes of state that the checkpoint holds."""
+    watermark: int | None
+    duration: timedelta
+    finished: bool
+    replayed: bool
+    profile: EpochProfile
+
+
+class Engine:
+    """Runs a job's epochs, one after the other, from a load plan on."""
+
+    def __init__(
+        self,
+        *,
+        pipeline: Pipeline,
+        backend: StateBackend,
+        plan: LoadPlan,
+        settings: Settings,
+        faults: FaultInjector,
+        clock: Clock,
+        entered: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`entered` is called whenever `progress` has changed."""
+        self._entered = entered
+        self._pipeline = pipeline
+        self._graph = pipeline.graph
+        self._backend = backend
+        self._plan = plan
+        self._settings = settings
+        self._faults = faults
+        self._clock = clock
+        self._epoch = plan.epoch
+        self._execution = Execution(
+            pipeline, plan, faults, lambda epoch, operator: self._enter("execute", epoch, operator)
+        )
+        self._offsets: dict[OperatorId, Offset] = {}
+        self._totals = plan.manifest.totals if plan.manifest else None
+        self.compaction = TableCompaction(pipeline, settings, plan.generation, faults)
+        self._exhausted: set[OperatorId] = set()
+        self._time = (planned_micros(plan.manifest.inputs) if plan.manifest else None) or 0
+        """When the newest epoch was planned, in microseconds."""
+        self._inputs: dict[OperatorId, InputRange] = {}
+        """Of the epoch under way."""
+        self._idle_after = {
+            each.id: None if each.idle_micros is None else timedelta(microseconds=each.idle_micros)
+            for each in pipeline.graph.sources()
+        }
+        self._had_rows_at: dict[OperatorId, datetime] = {}
+        """Of each source: the newest epoch that read some, or when it was first looked at."""
+        self._epoch_began_at = datetime.min.replace(tzinfo=clock.now().tzinfo)
+        self.finished = False
+        self.progress = Progress(plan.epoch, "restore", clock.now())
+
+    @property
+    def epoch(self) -> Epoch:
+        """The newest epoch that is sealed."""
+        return self._epoch
+
+    # ---------------------------------------------------------------- restore
+
+    def restore(self) -> None:
+        """Take up state, watermarks, timers and offsets from the load plan; finish the commit it
+        left pending.
+        """
+        self._enter("restore")
+        kept = self._judge_edits()
+        self._compare_sinks()
+        now = self._clock.now()
+        for operator_id, source in self._pipeline.sources.items():
+            if operator_id not in kept:
+                self._offsets[operator_id] = self._first_offset(operator_id, source, now)
+            else:
+                load = self._plan.operators[operator_id]
+                self._offsets[operator_id] = dict(load.metadata.tables[OFFSETS].values)
+                if load.metadata.input is not None and load.metadata.input.final:
+                    self._exhausted.add(operator_id)
+        self._execution.restore(kept)
+        if self._plan.generation > 1:
+            self._faults.hit(FaultPoint.RESTORE_MID, self._plan.epoch + 1)
+        manifest = self._plan.manifest
+        if manifest is not None and self._plan.commit_pending:
+            staged = {
+                each.id: StagedOutput.model_validate(
+                    self._plan.operators[each.id].metadata.tables[STAGED].values
+                )
+                for each in self._graph.sinks()
+                if each.id in kept
+            }
+            self._commit(manifest.epoch, staged, manifest.inputs, manifest.counts)
+        self._retract()
+        self.sweep(self._epoch)
+        is_over = self._exhausted.issuperset(self._offsets) or self._is_full(self._totals)
+        self.finished = self._plan.finished and kept.issuperset(self._offsets) and is_over
+        self._enter("idle")
+
+    def _compare_sinks(self) -> None:
+        """Raise SinkConflict if a sink holds what the state has no record of: before anything is
+        run, so that nothing is skipped or written twice.
+        """
+        known = recorded_inputs(self._plan)
+        for operator in self._graph.sinks():
+            held = self._pipeline.sinks[operator.id].recall(self._plan.job, known.keys())
+            try:
+                require_agreement(operator.table, self._plan, held)
+            except SinkConflict:
+                # A newer generation may have committed since the load was planned: then this one
+                # is fenced out, and the state is as new as the sink.
+                self._backend.require_newest(self._plan.generation)
+                raise
+
+    def _retract(self) -> None:
+        """Take back the output of epochs that were rolled back, as long as nothing follows on
+        them.
+        """
+        for first, last in self._plan.dead:
+            if self._plan.epoch < last:
+                for sink in self._pipeline.sinks.values():
+                    sink.retract(self._plan.job, Epoch(first - 1), last)
+
+    def sweep(self, epoch: Epoch) -> None:
+        """Remove what was staged and not committed, up to an epoch that is. What was staged for
+        later ones is left: an older generation may just be sealing one of them.
+        """
+        for sink in self._pipeline.sinks.values():
+            sink.sweep(self._plan.job, epoch)
+
+    def forget(self, before: Epoch) -> None:
+        """Have the sinks drop the records of epochs that no kept checkpoint leads to."""
+        for sink in self._pipeline.sinks.values():
+            sink.forget(self._plan.job, before)
+
+    def _first_offset(self, operator_id: OperatorId, source: Source, now: datetime) -> Offset:
+        """Where a source begins of which the checkpoint knows nothing: where it began before, if
+        the next epoch is on record.
+        """
+        recorded = self._plan.recorded.get(self._plan.after(self._plan.epoch))
+        if recorded is not None and operator_id in recorded.inputs:
+            return recorded.inputs[operator_id].start
+        return source.first_offset(now, self._plan.parallelism)
+
+    def _judge_edits(self) -> set[OperatorId]:
+        """The operators that take up what the checkpoint holds of them; raises IncompatibleState."""
+        schemas = {
+            operator_id: table.checkpoint().schema_text
+            for operator_id, table in self._pipeline.state_tables().items()
+        }
+        judged = restore_fates(self._graph, self._plan, schemas)
+        accept_loss = self._settings.checkpoint.accept_state_loss
+        require_kept(judged, self._plan.epoch, accept_loss=accept_loss)
+        return {each.operator for each in judged if each.fate in (Fate.KEEP, Fate.MIGRATE)}
+
+    # ---------------------------------------------------------------- one epoch
+
+    def run_epoch(
+        self,
+        started: Callable[[Epoch, int], None] = lambda _epoch, _rows: None,
+        sealed: Callable[[EpochReport], None] = lambda _report: None,
+        committed: Callable[[EpochReport], None] = lambda _report: None,
+    ) -> EpochReport | None:
+        """Run the next epoch to its end; None if there is nothing to read yet.
+
+        `started` is called when the input is fixed, `sealed` when the checkpoint exists,
+        `committed` when the sinks are done.
+        """
+        began_at = self._clock.now()
+        profile = EpochProfile()
+        epoch = self._plan.after(self._epoch)
+        with profile.measure("planning"):
+            inputs = self._plan_inputs(epoch, began_at)
+        if inputs is None:
+            return None
+        self._epoch_began_at = began_at
+        for operator_id, each in inputs.items():
+            if each.rows:
+                self._had_rows_at[operator_id] = began_at
+        self._inputs = inputs
+        # An epoch recorded by an older release has no planning time of its own.
+        self._time = planned_micros(inputs) or max(self._time, micros(began_at))
+        self._enter("plan", epoch)
+        rows_out = self._totals.counts.rows_out if self._totals else {}
+        work = EpochWork(epoch, began_at, self._time, inputs, profile, rows_out)
+        started(epoch, sum(each.rows for each in inputs.values()))
+        self._faults.hit(FaultPoint.EPOCH_PLANNED, epoch)
+        self._enter("execute", epoch)
+        work.compacted = self.compaction.adopt()
+        self._execution.run(work)
+        self._enter("publish", epoch)
+        counts = self._publish(work)
+        report = EpochReport(
+            epoch=epoch,
+            counts=counts,
+            rows=sum(counts.rows_in.values()),
+            bytes=work.bytes_written + (work.compacted.bytes if work.compacted else 0),
+            state_bytes=sum(
+                file.bytes
+                for table in self._pipeline.state_tables().values()
+                for file in table.files
+            ),
+            watermark=min(
+                (mark for mark in work.watermarks.values() if mark is not None), default=None
+            ),
+            duration=self._clock.now() - began_at,
+            finished=self.finished,
+            replayed=epoch in self._plan.recorded,
+            profile=profile,
+        )
+        sealed(report)
+        self._enter("commit", epoch)
+        self._commit(epoch, work.staged, inputs, counts, profile)
+        committed(report)
+        if self.finished:
+            self.sweep(epoch)
+        else:
+            self.compaction.begin(self._plan.after(epoch), self._execution.watermark, self._time)
+        self._enter("idle", epoch)
+        return report
+
+    def locate(self, failure: ResurgenceError, patience: timedelta) -> str:
+        """Where in the input of the epoch under way the record is that it failed on, as far as that
+        can be found in time.
+        """
+        if not self._inputs:
+            return ""
+        looked = FailingInput(
+            self._pipeline, self._inputs, self._plan.parallelism, self._time, failure
+        )
+        return looked.position(self._clock.now(), patience)
+
+    def _plan_inputs(self, epoch: Epoch, now: datetime) -> dict[OperatorId, InputRange] | None:
+        """What each source reads in this epoch; None to wait. An epoch that is known already
+        reads what it read.
+        """
+        recorded = self._plan.recorded.get(epoch)
+        if recorded is not None:
+            starts = {operator_id: each.start for operator_id, each in recorded.inputs.items()}
+            if starts == self._offsets:
+                return dict(recorded.inputs)
+            if recorded.sealed:
+                raise IncompatibleState(
+                    f"epoch {epoch} must be replayed over the input it read before, which does not "
+                    f"follow on the input of epoch {self._epoch}",
+                    hint="was the list of sources edited? undo that, or begin with another --name",
+                )
+        most_rows = self._settings.pipeline.epoch_rows
+        planned = {
+            operator_id: source.plan(self._offsets[operator_id], most_rows, now)
+            for operator_id, source in self._pipeline.sources.items()
+            if operator_id not in self._exhausted
+        }
+        # Planning time never goes backwards, also when a machine with another clock takes over.
+        planned_at = max(now, instant(self._time))
+        ranges = [each for each in planned.values() if each is not None]
+        is_full = any(each.rows >= most_rows or each.final for each in ranges)
+        is_due = now - self._epoch_began_at >= self._settings.pipeline.epoch_interval
+        if not (is_full or is_due):
+            return None
+        if not ranges and not self._execution.is_window_due(micros(planned_at)):
+            return None
+        ranges_by_source = {
+            operator_id: planned.get(operator_id)
+            or InputRange(
+                start=offset,
+                end=offset,
+                rows=0,
+                final=operator_id in self._exhausted,
+                idle=self._is_idle(operator_id, now),
+            )
+            for operator_id, offset in self._offsets.items()
+        }
+        return {
+            operator_id: each.model_copy(update={"planned_at": planned_at})
+            for operator_id, each in ranges_by_source.items()
+        }
+
+    def _is_idle(self, operator_id: OperatorId, now: datetime) -> bool:
+        """Whether a source had no rows for longer than it may hold the others back."""
+        patience = self._idle_after[operator_id]
+        had_rows_at = self._had_rows_at.setdefault(operator_id, now)
+        return patience is not None and now - had_rows_at >= patience
+
+    # ---------------------------------------------------------------- publish and commit
+
+    def _publish(self, work: EpochWork) -> EpochCounts:
+        counts = EpochCounts(
+            rows_in={operator_id: each.rows for operator_id, each in work.inputs.items()},
+            bad_rows=work.bad_rows,
+            late_rows=work.late_rows,
+            partly_late_rows=work.partly_late_rows,
+            kept_rows=work.kept_rows,
+            rows_out={operator_id: each.rows for operator_id, each in work.staged.items()},
+        )
+        recorded = self._plan.recorded.get(work.epoch)
+        before = self._totals or Totals(since=work.epoch, counts=EpochCounts())
+        totals = Totals(since=before.since, counts=before.counts.plus(counts))
+        finished = all(each.final for each in work.inputs.values()) or self._is_full(totals)
+        with work.profile.measure("storage"):
+            digests = self._backend.write_metadata(self._execution.metadata(work))
+            self._faults.hit(FaultPoint.METADATA_WRITTEN, work.epoch)
+            self._backend.publish(
+                Manifest(
+                    job=self._plan.job,
+                    epoch=work.epoch,
+                    attempt=recorded.attempt if recorded else 0,
+                    generation=self._plan.generation,
+                    parent=self._epoch,
+                    operators=digests,
+                    inputs=work.inputs,
+                    counts=counts,
+                    totals=totals,
+                    finished=finished,
+                    began_at=work.began_at,
+                    sealed_at=self._clock.now(),
+                )
+            )
+        self._epoch = work.epoch
+        self._totals = totals
+        self._offsets = {operator_id: each.end for operator_id, each in work.inputs.items()}
+        self._exhausted = {operator_id for operator_id, each in work.inputs.items() if each.final}
+        self._execution.adopt(work)
+        if work.compacted is not None:
+            self.compaction.settled()
+        self.finished = finished
+        self._faults.hit(FaultPoint.MANIFEST_PUBLISHED, work.epoch)
+        return counts
+
+    def _is_full(self, totals: Totals | None) -> bool:
+        """Whether no sink takes any more rows: each has a limit, and has reached it."""
+        taken = totals.counts.rows_out if totals else {}
+        return all(
+            each.limit is not None and taken.get(each.id, 0) >= each.limit
+            for each in self._graph.sinks()
+        )
+
+    def _commit(
+        self,
+        epoch: Epoch,
+        staged: Mapping[OperatorId, StagedOutput],
+        inputs: Mapping[OperatorId, InputRange],
+        counts: EpochCounts,
+        profile: EpochProfile | None = None,
+    ) -> None:
+        """Make an epoch visible. What was committed before its checkpoint was lost stays as it
+        is.
+        """
+        profile = profile or EpochProfile()
+        recorded = self._plan.recorded.get(epoch)
+        self._faults.hit(FaultPoint.SINK_COMMITTING, epoch)
+        with profile.measure("sinks"):
+            for operators in self._pipeline.sink_tables():
+                # Several INSERTs into one table are one commit: the sink keys it by (job, epoch).
+                sink = self._pipeline.sinks[operators[0]]
+                together = merged_output(staged[each] for each in operators if each in staged)
+                if recorded is not None and recorded.committed:
+                    sink.discard(together)
+                else:
+                    sink.commit(self._plan.job, epoch, together, CoveredInput.of(inputs))
+        self._faults.hit(FaultPoint.SINK_COMMITTED, epoch)
+        with profile.measure("storage"):
+            self._backend.record_committed(
+                CommittedRecord(
+                    job=self._plan.job,
+                    epoch=epoch,
+                    generation=self._plan.generation,
+                    inputs=dict(inputs),
+                    counts=counts,
+                    committed_at=self._clock.now(),
+                )
+            )
+
+    def _enter(
+        self, phase: str, epoch: Epoch | None = None, operator: OperatorId | None = None
+    ) -> None:
+        self.progress = Progress(
+            self._epoch if epoch is None else epoch, phase, self._clock.now(), operator
+        )
+        self._entered()

@@ -1,0 +1,170 @@
+"""Where in the input an epoch failed: the range that it read, narrowed to the record where that can
+be done.
+
+A failure says which value it met, and not where that came from. So, once it has happened, halves of
+the range are tried again, and a half that fails by itself takes the place of the whole. Good epochs
+pay nothing for this. Tried are the steps that a row goes through by itself: filters, projections,
+what is aggregated. Nothing is written. What fails only later, over what many rows have become, has
+the whole range as its position.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pyspark.sql import DataFrame
+
+from resurgence.engine.epochs.pipeline import Pipeline
+from resurgence.engine.epochs.source_reader import SourceReader
+from resurgence.engine.spark.errors import translate
+from resurgence.errors import ResurgenceError
+from resurgence.graph.model import LateRowsOperator, SourceOperator
+from resurgence.ids import Epoch, OperatorId
+from resurgence.state.records import FINGERPRINT, InputRange, Offset
+
+_TAG = "resurgence-failing-input"
+
+
+@dataclass(frozen=True)
+class FailingInput:
+    """Looks for what of an epoch's input a failure came from."""
+
+    pipeline: Pipeline
+    inputs: Mapping[OperatorId, InputRange]
+    parallelism: int
+    time: int
+    """When the epoch was planned, in microseconds."""
+    failure: ResurgenceError
+
+    def position(self, now: datetime, patience: timedelta) -> str:
+        """The failing piece in words, as narrow as it is known when patience ends.
+
+        Runs Spark jobs: whoever wants to ask Spark about the job that failed asks before.
+        """
+        deadline = time.monotonic() + patience.total_seconds()
+        spark = self.pipeline.spark
+        spark.addTag(_TAG)
+        timer = threading.Timer(patience.total_seconds(), spark.interruptTag, [_TAG])
+        timer.start()
+        try:
+            for source in self.pipeline.graph.sources():
+                found = self._narrowed(source, now, lambda: time.monotonic() < deadline)
+                if found is not None:
+                    return in_words(source.table, found)
+        finally:
+            timer.cancel()
+            spark.removeTag(_TAG)
+        return "; ".join(
+            in_words(source.table, self.inputs[source.id])
+            for source in self.pipeline.graph.sources()
+            if self.inputs[source.id].rows
+        )
+
+    def _narrowed(
+        self, source: SourceOperator, now: datetime, has_time: Callable[[], bool]
+    ) -> InputRange | None:
+        """The smallest piece that is known to fail by itself; None if not even the whole does."""
+        failing = self.inputs[source.id]
+        if not has_time() or not self._fails(source, failing):
+            return None
+        while failing.rows > 1 and has_time():
+            first = self._first_half(source, failing, now)
+            if first is None:
+                break
+            second = InputRange(start=first.end, end=failing.end, rows=failing.rows - first.rows)
+            if self._fails(source, first):
+                failing = first
+            elif has_time() and self._fails(source, second):
+                failing = second
+            else:
+                break
+        return failing
+
+    def _first_half(
+        self, source: SourceOperator, whole: InputRange, now: datetime
+    ) -> InputRange | None:
+        """About half of a range; None if the source cannot cut it."""
+        try:
+            half = self.pipeline.sources[source.id].plan(whole.start, whole.rows // 2, now)
+        except ResurgenceError:
+            return None
+        is_half = half is not None and 0 < half.rows < whole.rows and _is_part(half, whole)
+        return half if is_half else None
+
+    def _fails(self, source: SourceOperator, piece: InputRange) -> bool:
+        """Whether the piece gives the same kind of failure. Another one, such as being interrupted,
+        proves nothing.
+        """
+        if piece.rows == 0:
+            return False
+        graph, spark = self.pipeline.graph, self.pipeline.spark
+        late = (each.id for each in graph.operators if isinstance(each, LateRowsOperator))
+        others = (
+            *self.pipeline.sources,
+            *self.pipeline.windows,
+            *self.pipeline.updating,
+            *self.pipeline.normalisers,
+            *late,
+        )
+        given: dict[OperatorId, DataFrame | None] = dict.fromkeys(others)
+        try:
+            reader = SourceReader(source, self.pipeline.sources[source.id])
+            given[source.id] = reader.read(spark, piece, self.parallelism, self.time).rows
+            for window in graph.window_aggregates():
+                rows = self.pipeline.derive(window.input, given, self.time)
+                if rows is not None:
+                    rows = self.pipeline.timed(window.id, rows, self.time)
+                    _run(self.pipeline.windows[window.id].partials(rows))
+            for normaliser in graph.normalisers():
+                rows = self.pipeline.derive(normaliser.input, given, self.time)
+                if rows is not None:
+                    compiled = self.pipeline.normalisers[normaliser.id]
+                    _run(compiled.delta(rows, Epoch(0)))
+                    given[normaliser.id] = compiled.inserted(rows)
+            for query in graph.updating_queries():
+                found = [
+                    self.pipeline.derive(each.operator, given, self.time) for each in query.inputs
+                ]
+                inputs = [
+                    None if each is None else self.pipeline.timed(query.id, each, self.time)
+                    for each in found
+                ]
+                delta = self.pipeline.updating[query.id].delta(inputs, 0)
+                if delta is not None:
+                    _run(delta)
+            for sink in graph.sinks():
+                rows = self.pipeline.derive(sink.id, given, self.time)
+                if rows is not None:
+                    _run(rows)
+        except Exception as error:
+            return translate(error).code == self.failure.code
+        return False
+
+
+def in_words(table: str, piece: InputRange) -> str:
+    """A range of offsets for people: only what moves in it."""
+    names = [name for name in piece.end if name != FINGERPRINT]
+    moving = [name for name in names if piece.end[name] != piece.start.get(name)]
+    start = ", ".join(f"{name} {piece.start.get(name)}" for name in moving)
+    end = ", ".join(f"{name} {piece.end[name]}" for name in moving)
+    return f"table {table}, after {start}, up to {end}"
+
+
+def _run(rows: DataFrame) -> None:
+    rows.write.format("noop").mode("overwrite").save()
+
+
+def _is_part(piece: InputRange, whole: InputRange) -> bool:
+    """Sure to lie inside. Offsets of other shapes than plain numbers are not looked into."""
+    return all(_is_between(name, piece.end, whole) for name in whole.end if name != FINGERPRINT)
+
+
+def _is_between(name: str, offset: Offset, whole: InputRange) -> bool:
+    low, value, high = whole.start.get(name), offset.get(name), whole.end[name]
+    if isinstance(low, int) and isinstance(value, int) and isinstance(high, int):
+        return low <= value <= high
+    return low == value == high

@@ -1,0 +1,1 @@
+"""User-defined functions, and functions that read the clock."""

@@ -1,0 +1,242 @@
+"""Finds the expressions in which Spark would read the clock, and guards or refuses them.
+
+Spark reads the clock when it casts texts to dates and timestamps (see `clock_free`), also where a
+query does not spell the cast out, as in `at > 'now'`. Whether a cast has a text to cast is known
+once Spark has analyzed the expression over the types of its input. This happens once, when a
+pipeline is compiled. Expressions without such casts stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+
+from resurgence.engine.functions.clock_free import TIME_ONLY, guarded
+from resurgence.errors import SqlError
+from resurgence.graph.model import (
+    AggregateCall,
+    Column,
+    Expression,
+    Operator,
+    Position,
+    QueryOperator,
+    SourceOperator,
+    UpdatingQueryOperator,
+    WindowAggregateOperator,
+)
+from resurgence.sql.functions.call_parts import parts_of
+
+_COLUMN = re.compile(r"`[^`]+`")
+_GENERATORS = ("explode(", "explode_outer(")
+_SPECIAL = re.compile(r"\s*(now|today|tomorrow|yesterday)\b.*", re.IGNORECASE | re.DOTALL)
+_NO_DATE = re.compile(r"\s*(T|\d+:)")
+_DATE_TYPES = ("timestamp", "timestamp_ntz", "date")
+_PARSERS = {"ParseToTimestamp": "timestamp", "ParseToDate": "date"}
+_REPLAY = "a replayed epoch would give other rows"
+
+
+@dataclass(frozen=True)
+class _Fault:
+    message: str
+    hint: str
+
+
+def without_clock_reads(operator: Operator, inputs: Sequence[DataFrame]) -> Operator:
+    """The operator with expressions that never read the clock; raises SqlError where one would.
+    `inputs` have the columns of the operator's inputs, and no rows.
+    """
+    match operator:
+        case SourceOperator():
+            columns = tuple(_computed(each, inputs[0]) for each in operator.columns)
+            return operator.model_copy(update={"columns": columns})
+        case QueryOperator():
+            select = _free(operator.select, inputs[0])
+            where = operator.where and _free((operator.where,), inputs[0])[0]
+            return operator.model_copy(update={"select": select, "where": where})
+        case WindowAggregateOperator():
+            keys = _free(operator.keys, inputs[0])
+            calls = tuple(_call(each, inputs[0]) for each in operator.aggregates)
+            return operator.model_copy(update={"keys": keys, "aggregates": calls})
+        case UpdatingQueryOperator():
+            kept = tuple(
+                each.model_copy(update={"columns": _free(each.columns, rows)})
+                for each, rows in zip(operator.inputs, inputs, strict=True)
+            )
+            return operator.model_copy(update={"inputs": kept})
+        case _:
+            return operator
+
+
+def refuse_clock_reads(rows: DataFrame, place: Position | None) -> None:
+    """Refuse the result of a whole query in which texts are compared with timestamps."""
+    plan = json.loads(_analyzed(rows).toJSON())
+    for nodes in _expressions(plan):
+        for number, node in enumerate(nodes):
+            kind = _cast_to(node)
+            if kind is None or nodes[number + 1].get("dataType") != "string":
+                continue
+            operand = nodes[number + 1]
+            fault = _TEXT if kind == "timestamp" else None
+            if "value" in operand:
+                fault = _constant_fault(str(operand["value"]), kind)
+            if fault is not None:
+                raise _error(fault, place)
+
+
+def _computed(column: Column, rows: DataFrame) -> Column:
+    """A computed column. Its value is cast to the declared type, if there is one."""
+    if column.generated is None:
+        return column
+    sql = column.generated.sql
+    cast = column.generated.model_copy(
+        update={"sql": f"CAST({sql} AS {column.type})" if column.type else sql}
+    )
+    (free,) = _free((cast,), rows)
+    return column if free == cast else column.model_copy(update={"generated": free})
+
+
+def _call(call: AggregateCall, rows: DataFrame) -> AggregateCall:
+    texts = [*parts_of(call).values, *(each.sql for each in parts_of(call).orders)]
+    texts += [call.condition] if call.condition else []
+    parts = tuple(Expression(name="value", sql=each, position=call.position) for each in texts)
+    if _free(parts, rows) == parts:
+        return call
+    return call.model_copy(
+        update={
+            "arguments": tuple(map(guarded, call.arguments)),
+            "condition": call.condition and guarded(call.condition),
+        }
+    )
+
+
+def _free(parts: tuple[Expression, ...], rows: DataFrame) -> tuple[Expression, ...]:
+    """Expressions over rows, those with guards that need them."""
+    has_text = re.search(r"\b(string|variant)\b", rows.schema.simpleString()) is not None
+    doubtful = [
+        each
+        for each in parts
+        if (has_text or "'" in each.sql)
+        and not _COLUMN.fullmatch(each.sql)
+        and not each.sql.startswith(_GENERATORS)
+    ]
+    found = _faults(doubtful, rows)
+    needy = [each for each, fault in zip(doubtful, found, strict=True) if fault is not None]
+    spelled = [each.model_copy(update={"sql": guarded(each.sql)}) for each in needy]
+    for each, fault in zip(spelled, _faults(spelled, rows), strict=True):
+        if fault is not None:
+            raise _error(fault, each.position)
+    by_text = {one.sql: other.sql for one, other in zip(needy, spelled, strict=True)}
+    return tuple(
+        each.model_copy(update={"sql": by_text[each.sql]}) if each.sql in by_text else each
+        for each in parts
+    )
+
+
+def _faults(parts: Sequence[Expression], rows: DataFrame) -> list[_Fault | None]:
+    """Of each expression, how it would read the clock. What Spark refuses is refused elsewhere."""
+    if not parts:
+        return []
+    try:
+        plan = _analyzed(rows.selectExpr(*(f"{each.sql} AS value" for each in parts)))
+    except (AnalysisException, ParseException):
+        return [None] * len(parts)
+    expressions = plan.expressions()
+    return [_fault_in(expressions.apply(number)) for number in range(len(parts))]
+
+
+def _fault_in(expression: Any) -> _Fault | None:
+    """`expression` is one of Spark's, analyzed."""
+    nodes: list[dict[str, Any]] = json.loads(expression.toJSON())
+    for place, node in enumerate(nodes):
+        kind = _cast_to(node)
+        if kind is None or _is_guarded(nodes, place):
+            continue
+        cast = expression
+        for child in _path(nodes, place):
+            cast = cast.children().apply(child)
+        fault = _cast_fault(cast.children().apply(0), kind)
+        if fault is not None:
+            return fault
+    return None
+
+
+_TEXT = _Fault(
+    f"a text is taken for a TIMESTAMP here, and one without a date would get today's: {_REPLAY}",
+    "write CAST(text AS TIMESTAMP), which refuses such texts",
+)
+
+
+def _cast_fault(operand: Any, kind: str) -> _Fault | None:
+    type_name = operand.dataType().typeName()
+    if type_name == "variant" and kind == "timestamp":
+        return _TEXT
+    if not type_name.startswith("string"):
+        return None
+    if operand.foldable():
+        return _constant_fault(str(operand.eval(None)), kind)
+    return _TEXT if kind == "timestamp" else None
+
+
+def _constant_fault(text: str, kind: str) -> _Fault | None:
+    if _SPECIAL.fullmatch(text):
+        message = f"'{text}' as a {kind.upper()} reads the clock: {_REPLAY}"
+        return _Fault(message, "use now() or current_date, the epoch's planning time")
+    if kind == "timestamp" and _NO_DATE.match(text):
+        message = f"'{text}' has no date, and as a TIMESTAMP would take today's: {_REPLAY}"
+        return _Fault(message, "write the date before the time")
+    return None
+
+
+def _error(fault: _Fault, place: Position | None) -> SqlError:
+    place = place or Position(line=1, column=1)
+    return SqlError(fault.message, line=place.line, column=place.column, hint=fault.hint)
+
+
+def _analyzed(rows: DataFrame) -> Any:
+    return rows._jdf.queryExecution().analyzed()
+
+
+def _cast_to(node: dict[str, Any]) -> str | None:
+    """The type that a node casts its first child to, if it is one that Spark may read the clock for."""
+    name = str(node["class"]).rpartition(".")[2]
+    if name == "Cast":
+        return node["dataType"] if node["dataType"] in _DATE_TYPES else None
+    # to_timestamp(), to_date(): Spark puts a cast in their place when it optimizes.
+    return _PARSERS.get(name) if node["num-children"] == 1 else None
+
+
+def _is_guarded(nodes: list[dict[str, Any]], place: int) -> bool:
+    """Whether the operand of a cast is a guard."""
+    pattern = TIME_ONLY.replace("\\\\", "\\")
+    return str(nodes[place + 1]["class"]).endswith(".If") and any(
+        each.get("value") == pattern for each in nodes[place + 2 :]
+    )
+
+
+def _path(nodes: list[dict[str, Any]], place: int) -> list[int]:
+    """Which child to follow from the root to a node of a tree that is written in preorder."""
+    path: list[list[int]] = []
+    for node in nodes[:place]:
+        path.append([0, int(node["num-children"])])
+        while path and path[-1][0] >= path[-1][1]:
+            path.pop()
+            if path:
+                path[-1][0] += 1
+    return [index for index, _ in path]
+
+
+def _expressions(value: Any) -> list[list[dict[str, Any]]]:
+    """The expressions in a plan: lists of nodes, at any depth."""
+    if isinstance(value, list):
+        is_tree = bool(value) and all(isinstance(each, dict) and "class" in each for each in value)
+        inner = [found for each in value for found in _expressions(each)]
+        return [value, *inner] if is_tree else inner
+    if isinstance(value, dict):
+        return [found for each in value.values() for found in _expressions(each)]
+    return []

@@ -1,0 +1,268 @@
+"""The JVM under a Spark driver: started without Spark's launcher scripts, watched, ended.
+
+Two shell scripts and a launcher JVM stand between PySpark and the JVM it wants. This module starts
+that JVM directly and keeps one end of its standard input: the JVM exits when that pipe closes, so
+it cannot outlive the process that started it, not even after SIGKILL. All its files are in a temporary
+directory of that process's own.
+
+What a session is configured to do is the business of `session`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+from resurgence.engine.spark.class_archive import archive_path, build_archive_in_background
+from resurgence.engine.spark.java import (
+    JAVA_OPTIONS,
+    QUIET,
+    Java,
+    class_path,
+    find_java,
+    spark_home,
+)
+from resurgence.engine.spark.temporary_files import TemporaryDirectory, sweep_temporary_directories
+from resurgence.errors import ResurgenceError
+from resurgence.storage.private_files import open_private_log
+
+_LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX} %p %c{1}: %m%n%ex
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+logger.conf.name = org.apache.spark.SparkConf
+logger.conf.level = error
+"""
+
+START_WITHIN = timedelta(seconds=60)
+_LONGEST_SOCKET_PATH = 103
+
+
+@dataclass(frozen=True)
+class Gateway:
+    """Where the JVM listens for PySpark, and the secret it asks for."""
+
+    port: int
+    secret: str
+
+
+class JvmProcess:
+    """A running JVM and the directory of its own that it works in."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], directory: TemporaryDirectory, gateway: Gateway
+    ) -> None:
+        self._process = process
+        self._directory = directory
+        self.gateway = gateway
+
+    @property
+    def directory(self) -> Path:
+        return self._directory.path
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def exit_status(self, patience: timedelta) -> int | None:
+        """How it ended; None if it still runs when patience ends."""
+        try:
+            return self._process.wait(patience.total_seconds())
+        except subprocess.TimeoutExpired:
+            return None
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def close(self, patience: timedelta = timedelta(seconds=10)) -> None:
+        """Ends the JVM: asks it to exit, kills it when it does not. Calling again does nothing."""
+        _end(self._process, patience)
+        self._directory.delete()
+
+
+def start_jvm(
+    *,
+    memory: str,
+    conf: Mapping[str, str],
+    log_file: Path,
+    class_data_archive: bool = True,
+    java_options: Sequence[str] = (),
+    deadline: timedelta = START_WITHIN,
+) -> JvmProcess:
+    """Starts a JVM that waits for PySpark to connect. All that it prints goes to the end of
+    `log_file`.
+    """
+    java = find_java()
+    attempt = partial(_start, java, memory=memory, conf=conf, log_file=log_file, deadline=deadline)
+    if not class_data_archive:
+        return attempt(java_options)
+    archive = archive_path(java)
+    if not archive.exists():
+        build_archive_in_background(archive)
+        return attempt(java_options)
+    try:
+        jvm = attempt(
+            [*java_options, f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces"]
+        )
+    except ResurgenceError:
+        # Java passes over an archive that it sees is bad, but this one may have killed it. Without
+        # the archive there is either a JVM or an error that the archive has no part in.
+        jvm = attempt(java_options)
+        with contextlib.suppress(OSError):
+            archive.unlink()
+    else:
+        with contextlib.suppress(OSError):
+            os.utime(archive)
+    return jvm
+
+
+def _start(
+    java: Java,
+    java_options: Sequence[str],
+    *,
+    memory: str,
+    conf: Mapping[str, str],
+    log_file: Path,
+    deadline: timedelta,
+) -> JvmProcess:
+    give_up_at = time.monotonic() + deadline.total_seconds()
+    own = TemporaryDirectory()
+    directory = own.path
+    connection_file = directory / "connection"
+    logging_file = directory / "log4j2.properties"
+    logging_file.write_text(_LOGGING)
+    properties_file = directory / "spark.properties"
+    properties_file.write_text(properties_text(_with_own_places(conf, directory)), encoding="utf-8")
+    command = [
+        java.executable,
+        f"-Xmx{memory}",
+        # Epochs are throughput work, and this collector is made for it.
+        "-XX:+UseParallelGC",
+        # Spark's classes need about so much; Java would begin with less, and collect all of its
+        # memory each time that it wants more.
+        "-XX:MetaspaceSize=256m",
+        # Statistics for other processes, in a place of the machine that cannot be changed.
+        "-XX:-UsePerfData",
+        f"-Djava.io.tmpdir={directory}",
+        *JAVA_OPTIONS,
+        *java_options,
+        *QUIET,
+        f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
+        *class_path(),
+        "org.apache.spark.deploy.SparkSubmit",
+        "--properties-file",
+        str(properties_file),
+        "--load-spark-defaults",
+        "pyspark-shell",
+    ]
+    environment = os.environ | {
+        "SPARK_HOME": str(spark_home()),
+        "SPARK_CONNECT_MODE": "0",
+        "TMPDIR": str(directory),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file),
+    }
+    with open_private_log(log_file) as log:
+        log_start = log.tell()
+        # In the group of its parent: whoever kills that group leaves nothing behind.
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
+        )
+    gateway = None
+    try:
+        gateway = _wait_for_gateway(process, connection_file, give_up_at)
+    finally:
+        if gateway is None:
+            exit_code = process.poll()
+            _end(process, patience=timedelta(0))
+            own.delete()
+    if gateway is None:
+        what = (
+            f"was not ready in {deadline.total_seconds():g} s"
+            if exit_code is None
+            else f"exited with {exit_code}"
+        )
+        raise ResurgenceError(
+            f"the JVM of Spark {what}:\n{_tail(log_file, log_start)}",
+            hint=f"the rest is in {log_file}",
+        )
+    for read_once in (connection_file, properties_file, logging_file):
+        read_once.unlink()
+    # What was left may be large, and nobody waits for it.
+    swept = (directory.parent,)
+    threading.Thread(target=sweep_temporary_directories, args=swept, daemon=True).start()
+    return JvmProcess(process, own, gateway)
+
+
+def _wait_for_gateway(
+    process: subprocess.Popen[bytes], connection_file: Path, give_up_at: float
+) -> Gateway | None:
+    while time.monotonic() < give_up_at:
+        if connection_file.exists():  # renamed into place, so never half written
+            # Two big-endian numbers, the second the length of the secret. PySpark can read them,
+            # but must not be imported here: another thread is importing it.
+            content = connection_file.read_bytes()
+            port, length = struct.unpack_from(">ii", content)
+            return Gateway(port, content[8 : 8 + length].decode())
+        if process.poll() is not None:
+            return None
+        time.sleep(0.01)
+    return None
+
+
+def _end(process: subprocess.Popen[bytes], patience: timedelta) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(patience.total_seconds())
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _tail(log_file: Path, start: int, limit: int = 2000) -> str:
+    with log_file.open("rb") as log:
+        log.seek(max(start, log.seek(0, os.SEEK_END) - limit))
+        return log.read().decode(errors="replace").strip()
+
+
+def _with_own_places(conf: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """The settings, with places in the directory for what would lie elsewhere."""
+    sockets = "spark.python.unix.domain.socket"
+    own = {
+        "spark.local.dir": str(directory),
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+    }
+    if len(str(directory)) + len(f"/.{uuid.uuid4()}.sock") <= _LONGEST_SOCKET_PATH:
+        own[f"{sockets}.dir"] = str(directory)
+    placed = own | dict(conf)
+    if f"{sockets}.dir" not in placed:
+        placed[f"{sockets}.enabled"] = "false"
+    return placed
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """In the format of Java's property files. A file, because a command line shows secrets to
+    everyone.
+    """
+    table = str.maketrans(
+        {"\n": "\\n", "\r": "\\r"} | {special: f"\\{special}" for special in "\\=: #!"}
+    )
+    return "".join(
+        f"{key.translate(table)}={value.translate(table)}\n" for key, value in properties.items()
+    )

@@ -1,0 +1,274 @@
+"""The Spark session of a worker: which settings are ours, which are the user's, and how it comes
+up.
+
+Starting and ending the JVM under it is the business of `jvm`. PySpark is imported only once the JVM
+is on its way, so that the two load side by side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resurgence.engine.spark.jvm import START_WITHIN, JvmProcess, start_jvm
+from resurgence.errors import ConfigError, ResurgenceError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow
+    from pyspark.sql import SparkSession
+
+_FIXED = {
+    # Would change the number of subtasks of a stateful operator.
+    "spark.sql.adaptive.enabled": "false",
+    # Event time is compared, binned and stored in UTC.
+    "spark.sql.session.timeZone": "UTC",
+    # Coalesce has to keep neighbouring shuffle partitions together: a subtask is a range of key
+    # hashes.
+    "spark.shuffle.reduceLocality.enabled": "false",
+}
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    # Small mapInArrow jobs are quicker so than over TCP.
+    "spark.python.unix.domain.socket.enabled": "true",
+    # Batches to Python are bounded by their rows alone: to bound their bytes too, Spark adds up the
+    # sizes of all columns after every single row.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
+    "spark.sql.execution.pythonUDF.arrow.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+    # The subtasks of a closing window are united, and must stay tasks of their own: Spark would
+    # put single partitions into one.
+    "spark.sql.unionOutputPartitioning": "false",
+    # Lists and sets of many groups: beyond so many Spark sorts instead, and adds numbers in another
+    # order than when it computed what it is to take back.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
+    # Aggregates over many groups: the generated hash map serves both sides of the shuffle, and
+    # holds a million groups before it falls back to the slower one.
+    "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
+    "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
+    # Java does not compile a method of more bytes, and interprets it for every row. Spark has
+    # smaller ones for such a plan, at the price of whole-stage code.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
+    # A pipeline of many queries has more generated classes than Spark's hundred, and would compile
+    # them anew in every epoch.
+    "spark.sql.codegen.cache.maxEntries": "1000",
+}
+
+_OFTEN_NAMED = ("PythonUtils", "SimplePythonFunction", "functions", "PythonRDD", "SerDeUtil")
+"""What PySpark names for nearly each column and table. Py4J asks the JVM anew each time, which then
+looks through all of its jars for a class of that name in each imported package."""
+
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""For local masters: nothing may depend on whether the machine's name resolves."""
+
+
+def start_session(
+    *,
+    app_name: str,
+    master: str,
+    memory: str,
+    shuffle_partitions: int,
+    conf: Mapping[str, str],
+    log_file: Path,
+    class_data_archive: bool = True,
+    java_options: Sequence[str] = (),
+    deadline: timedelta = START_WITHIN,
+) -> tuple[SparkSession, JvmProcess]:
+    """Starts Spark under this process, which may have one session at a time.
+
+    To end it, stop the session, then close the JVM. All that Spark and its Python workers print
+    goes to the end of `log_file`. `conf` wins over our settings; where that would give wrong
+    results it is refused.
+    """
+    jvm = launch(
+        app_name=app_name,
+        master=master,
+        memory=memory,
+        conf=conf,
+        log_file=log_file,
+        shuffle_partitions=shuffle_partitions,
+        class_data_archive=class_data_archive,
+        java_options=java_options,
+        deadline=deadline,
+    )
+    return attach(jvm), jvm
+
+
+def launch(
+    *,
+    app_name: str,
+    master: str,
+    memory: str,
+    conf: Mapping[str, str],
+    log_file: Path,
+    shuffle_partitions: int = 2,
+    class_data_archive: bool = True,
+    java_options: Sequence[str] = (),
+    deadline: timedelta = START_WITHIN,
+) -> JvmProcess:
+    """The first half of a start: the JVM, with all settings of the session to come. How many
+    partitions a shuffle has can be set later.
+    """
+    settings = session_conf(
+        app_name=app_name, master=master, shuffle_partitions=shuffle_partitions, conf=conf
+    )
+    _set_environment(is_local=is_local(master))
+    return start_jvm(
+        memory=memory,
+        conf=settings,
+        log_file=log_file,
+        class_data_archive=class_data_archive,
+        java_options=java_options,
+        deadline=deadline,
+    )
+
+
+def attach(jvm: JvmProcess) -> SparkSession:
+    """The second half: the session in a JVM that was launched."""
+    try:
+        return _connect(jvm)
+    except BaseException:
+        jvm.close(patience=timedelta(0))
+        raise
+
+
+def session_conf(
+    *, app_name: str, master: str, shuffle_partitions: int, conf: Mapping[str, str]
+) -> dict[str, str]:
+    """All settings of a session: the user's over ours."""
+    fixed = _FIXED | {"spark.sql.shuffle.partitions": str(shuffle_partitions)}
+    for key, value in fixed.items():
+        if conf.get(key, value).lower() != value.lower():
+            raise ConfigError(
+                f"{key} must be {value}, not {conf[key]}",
+                hint="take it out: results would be wrong with it",
+            )
+    named = {"spark.app.name": app_name, "spark.master": with_retries(master)}
+    return _DEFAULTS | (_LOOPBACK if is_local(master) else {}) | named | dict(conf) | fixed
+
+
+def is_local(master: str) -> bool:
+    return master == "local" or master.startswith("local[")
+
+
+def with_retries(master: str) -> str:
+    """Lets a local master run a failed task once more; Spark's default there is not to."""
+    return re.sub(r"^local\[(\d+|\*)\]$", r"local[\1,2]", master)
+
+
+def _set_environment(*, is_local: bool) -> None:
+    if is_local:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    for connect in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"):
+        os.environ.pop(connect, None)
+
+
+def _connect(jvm: JvmProcess) -> SparkSession:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+
+        if SparkContext._active_spark_context is not None:
+            raise ResurgenceError("a Spark session is already running in this process")
+        # PySpark remembers the gateway of a session that was stopped, and its JVM is gone.
+        SparkContext._gateway = None
+        SparkContext._jvm = None
+        os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.gateway.port)
+        os.environ["PYSPARK_GATEWAY_SECRET"] = jvm.gateway.secret
+        try:
+            SparkContext._ensure_initialized()
+            threading.Thread(target=_load_parser, daemon=True).start()
+            spark = SparkSession.builder.getOrCreate()
+        finally:
+            # Ours alone: a child process must not find its way to this JVM.
+            del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
+        gateway = SparkContext._jvm
+        assert gateway is not None
+        directory = gateway.java.io.File(str(jvm.directory))
+        gateway.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(directory)
+        for name in _OFTEN_NAMED:
+            setattr(gateway, name, getattr(gateway, name))
+        return spark
+
+
+def _load_parser() -> None:
+    """Spark's SQL parser is large and slow to load: let that happen while the context starts."""
+    from pyspark import SparkContext
+
+    with contextlib.suppress(Exception):
+        package = SparkContext._jvm.org.apache.spark.sql.catalyst.parser  # type: ignore[union-attr]
+        parser = getattr(getattr(package, "CatalystSqlParser$"), "MODULE$")
+        parser.parsePlan("SELECT a, count(*) AS n FROM t JOIN u ON a = b WHERE c > 1 GROUP BY a")
+
+
+def run_typical_job(log_file: Path, java_options: Sequence[str], deadline: timedelta) -> None:
+    """Uses what nearly every epoch uses, for the archive of classes. `deadline` is for the start."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
+    spark, jvm = start_session(
+        app_name="class-data archive",
+        master="local[2]",
+        memory="1g",
+        shuffle_partitions=4,
+        conf={},
+        log_file=log_file,
+        class_data_archive=False,
+        java_options=java_options,
+        deadline=deadline,
+    )
+    schema = "key string, amount double, at timestamp"
+    text = F.to_json(
+        F.struct(
+            F.concat(F.lit("key"), F.col("id") % 7).alias("key"),
+            (F.col("id") / 3).alias("amount"),
+            F.timestamp_micros(F.col("id") * 1000).alias("at"),
+        )
+    )
+    observation = Observation()
+    rows = spark.range(0, 1000, 1, 2).select(F.from_json(text, schema).alias("row")).select("row.*")
+    rows = rows.observe(observation, F.count(F.lit(1)).alias("rows"), F.max("at").alias("latest"))
+    sums = (
+        rows.where("amount > 1 and key is not null")
+        .groupBy("key", F.window("at", "10 seconds").alias("window"))
+        .agg(
+            F.count(F.lit(1)).alias("count"),
+            F.sum("amount").alias("sum"),
+            F.max("at").alias("latest"),
+        )
+    )
+    joined = sums.join(
+        sums.withColumnRenamed("count", "other"), ["key", "window"], "left"
+    ).coalesce(2)
+    joined.select("key", "count", "other").mapInArrow(
+        _copy, "key string, count long, other long"
+    ).collect()
+    _ = observation.get
+    spark.createDataFrame([("a", 1)], "key string, count long").unionByName(
+        sums.select("key", "count")
+    ).toArrow()
+    spark.stop()
+    jvm.close(patience=timedelta(minutes=1))
+
+
+def _copy(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    yield from batches

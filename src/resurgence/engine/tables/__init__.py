@@ -1,0 +1,1 @@
+"""State tables: rows of operators in Parquet files."""

@@ -1,0 +1,50 @@
+"""A lookup table between two readings: read as a whole, kept by Spark, used by every epoch until it
+is too old.
+
+Nothing of it is in a checkpoint: a new generation reads it anew.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+
+from resurgence.connectors.lookups.contract import LookupTable, spark_schema
+from resurgence.graph.model import LookupSpec
+from resurgence.ids import Epoch
+
+
+class KeptLookup:
+    """The rows of a lookup table as they were read last."""
+
+    def __init__(self, spec: LookupSpec, table: LookupTable, spark: SparkSession) -> None:
+        self._ttl = timedelta(microseconds=spec.ttl_micros)
+        self._table = table
+        self._spark = spark
+        self._none = spark.createDataFrame([], spark_schema(spec.columns))
+        self._rows: DataFrame | None = None
+        self._read_at: tuple[Epoch, datetime] | None = None
+
+    @property
+    def rows(self) -> DataFrame:
+        """What was read last; no rows before anything was."""
+        return self._none if self._rows is None else self._rows
+
+    def is_due(self, epoch: Epoch, now: datetime) -> bool:
+        """Whether an epoch that begins now must read the table."""
+        if self._read_at is None:
+            return True
+        read_in, read_at = self._read_at
+        return epoch != read_in and now - read_at >= self._ttl
+
+    def read(self, epoch: Epoch, now: datetime) -> None:
+        """Read all rows now, for this epoch and those that follow."""
+        if self._rows is not None:
+            # First of all: Spark would take what it keeps for the answer to the same question.
+            self._rows.unpersist()
+            self._rows = self._read_at = None
+        rows = self._table.read(self._spark).persist()
+        # Reads it all, and lets Spark know how large it is before it plans a join.
+        rows.count()
+        self._rows, self._read_at = rows, (epoch, now)

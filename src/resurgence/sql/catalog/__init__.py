@@ -1,0 +1,1 @@
+"""What a pipeline declares: tables, their columns, and the relations that queries read."""

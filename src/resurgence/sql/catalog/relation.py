@@ -1,0 +1,253 @@
+"""What a FROM item offers: the columns that names can refer to, and the operator that gives
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from sqlglot import exp
+
+from resurgence.errors import did_you_mean
+from resurgence.ids import OperatorId
+from resurgence.sql.syntax.dialect import to_spark
+from resurgence.sql.syntax.parse import Script
+
+WINDOW_TYPE = "STRUCT<`start`: TIMESTAMP, `end`: TIMESTAMP>"
+
+
+_LAST = ("INTERVAL '1' MILLISECOND", "INTERVAL '1' MICROSECOND")
+"""What a window's end is less to be its last instant: in Flink, and in Spark."""
+
+
+class WindowPart(Enum):
+    """What a column tells of the window that its row belongs to."""
+
+    WHOLE = "window"
+    START = "start"
+    END = "end"
+    TIME = "time"
+    """Its last instant: the event time of its rows."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A column as the user sees it, and its name in the operator's output.
+
+    The two differ where the user gave one name to two columns, and after a join.
+    """
+
+    name: str
+    column: str
+    type: str | None = None
+    table: str | None = None
+    """The name by which a query may qualify it."""
+    window: WindowPart | None = None
+    outer_window: WindowPart | None = None
+    """What it tells where it is not null: its side of an outer join may be missing."""
+    is_event_time: bool = False
+    """It is the event time of its row."""
+    is_processing_time: bool = False
+    """It is the planning time of the epoch that read its row."""
+    is_unnamed_window: bool = False
+    """Nobody gave it its name: another column of that name comes first."""
+    is_hidden: bool = False
+    """The planner made it; `*` does not show it."""
+
+
+class RowKind(Enum):
+    """When rows come, and whether they stay."""
+
+    APPENDED = "appended"
+    """As they happen; each for good."""
+    CLOSED = "closed"
+    """All rows of a window in one epoch; each for good."""
+    UPDATING = "updating"
+    """Changes of a result: rows that come, and rows that go."""
+
+
+Told = tuple[tuple[str, ...], WindowPart]
+"""Columns or fields as Spark SQL, of which the first that is not null tells this of the window."""
+
+
+@dataclass(frozen=True)
+class Relation:
+    """The output of an operator."""
+
+    operator: OperatorId
+    attributes: tuple[Attribute, ...]
+    has_event_time: bool
+    kind: RowKind = RowKind.APPENDED
+    width_micros: int | None = None
+    """Of windows that are all as wide: the start tells the end."""
+    unread: tuple[Attribute, ...] = ()
+    """Columns that it could have had, had anybody read them: for hints."""
+    either: tuple[Told, ...] = ()
+    """After a FULL join: what coalesce() of columns of both sides tells of the window."""
+
+    @property
+    def tables(self) -> list[str]:
+        """The names by which columns may be qualified."""
+        return list(dict.fromkeys(each.table for each in self.attributes if each.table))
+
+    def named(self, table: str | None) -> Relation:
+        """The same under one name."""
+        attributes = tuple(replace(each, table=table) for each in self.attributes)
+        return replace(self, attributes=attributes)
+
+    def only(self, names: frozenset[str] | None) -> Relation:
+        """The same with the columns that have one of these names, `a` or `t.a`; None: with all."""
+        if names is None:
+            return self
+        kept = tuple(
+            each
+            for each in self.attributes
+            if names & {each.name.lower(), f"{each.table}.{each.name}".lower()}
+        )
+        dropped = (each for each in self.attributes if each not in kept)
+        return replace(self, attributes=kept, unread=(*self.unread, *dropped))
+
+    def with_names(self, nodes: Sequence[exp.Expr], script: Script) -> Relation:
+        """The same with other names for its columns, in their order."""
+        if len(nodes) != len(self.attributes):
+            message = f"{len(nodes)} names for {len(self.attributes)} columns"
+            raise script.error(nodes[0], message, "name all columns, in their order")
+        seen: set[str] = set()
+        for each in nodes:
+            if not isinstance(each, exp.Identifier):
+                message = "a list of columns has names, and nothing else"
+                raise script.error(each, message, "as in CREATE VIEW v (a, b) AS SELECT ...")
+            if each.name.lower() in seen:
+                message = f"the name '{each.name}' stands twice in the list"
+                raise script.error(each, message, "choose another name")
+            seen.add(each.name.lower())
+        attributes = tuple(
+            replace(each, name=node.name) for each, node in zip(self.attributes, nodes, strict=True)
+        )
+        return replace(self, attributes=attributes)
+
+    def is_called(self, name: str) -> bool:
+        return name.lower() in (each.lower() for each in self.tables)
+
+    def find(self, name: str, table: str | None = None) -> list[Attribute]:
+        return [
+            each
+            for each in self.attributes
+            if each.name.lower() == name.lower()
+            and (table is None or (each.table or "").lower() == table.lower())
+        ]
+
+    def tells_window(self, attribute: Attribute) -> bool:
+        """Whether rows that agree in this column belong to the same window."""
+        if attribute.window is WindowPart.START:
+            return self.width_micros is not None
+        return attribute.window is not None
+
+    def told(self, sql: str, *, or_null: bool = False) -> WindowPart | None:
+        """What an expression over the columns tells of the window of its row."""
+        found = self.telling(or_null=or_null)
+        return next((part for texts, part in found if _coalesced(texts) == sql), None)
+
+    def telling(self, *, or_null: bool = False) -> list[Told]:
+        """All that tells of the window; also what is null where a side of a join is missing."""
+        found = list(self.either)
+        for each in self.attributes:
+            part = each.window or (each.outer_window if or_null else None)
+            if part is not None:
+                found.append(((column_sql(each),), part))
+            ends = [to_spark(reference(each))] if part is WindowPart.END else []
+            if part is WindowPart.WHOLE:
+                for field in (WindowPart.START, WindowPart.END):
+                    found.append(((to_spark(reference(each, (field.value,))),), field))
+                ends = [found[-1][0][0]]
+            found += [((f"{end} - {last}",), WindowPart.TIME) for end in ends for last in _LAST]
+        return found
+
+    def resolve(self, node: exp.Column, script: Script) -> tuple[Attribute, tuple[str, ...]]:
+        """The attribute that `a`, `t.a`, `a.field` or `t.a.field` names, and the path of fields
+        inside it.
+        """
+        parts = [each.name for each in node.parts]
+        table = None
+        if (
+            len(parts) > 1
+            and self.is_called(parts[0])
+            and (self.find(parts[1], parts[0]) or not self.find(parts[0]))
+        ):
+            table, parts = parts[0], parts[1:]
+        found = self.find(parts[0], table)
+        named = [each for each in found if not each.is_unnamed_window]
+        found = named or found
+        if len(found) > 1:
+            raise script.error(
+                node,
+                f"column '{parts[0]}' is ambiguous: {len(found)} columns have that name",
+                "qualify it with its table, or give them different names with AS",
+            )
+        if not found:
+            raise self._unknown(node, parts, table, script)
+        attribute, path = found[0], tuple(parts[1:])
+        return attribute, _checked_path(node, attribute, path, script)
+
+    def _unknown(
+        self, node: exp.Column, parts: list[str], table: str | None, script: Script
+    ) -> Exception:
+        names = [
+            each.name
+            for each in (*self.attributes, *self.unread)
+            if not each.is_hidden and (table is None or (each.table or "").lower() == table.lower())
+        ]
+        if len(parts) > 1:
+            message = f"'{parts[0]}' is neither a table of this query nor a column"
+            return script.error(node, message, did_you_mean(parts[0], [*names, *self.tables]))
+        known = [table] if table else self.tables
+        where = f" in '{known[0]}'" if len(known) == 1 else ""
+        return script.error(
+            node, f"there is no column '{parts[0]}'{where}", did_you_mean(parts[0], names)
+        )
+
+
+def reference(attribute: Attribute, path: tuple[str, ...] = ()) -> exp.Expr:
+    """The attribute as an expression over the operator's output, never with a qualifier."""
+    names = [exp.to_identifier(each, quoted=True) for each in (attribute.column, *path)]
+    return exp.Dot.build(names) if path else exp.Column(this=names[0])
+
+
+def column_sql(attribute: Attribute) -> str:
+    """The attribute as Spark SQL text."""
+    return to_spark(reference(attribute))
+
+
+def _coalesced(texts: tuple[str, ...]) -> str:
+    return texts[0] if len(texts) == 1 else f"coalesce({', '.join(texts)})"
+
+
+def _checked_path(
+    node: exp.Column, attribute: Attribute, path: tuple[str, ...], script: Script
+) -> tuple[str, ...]:
+    """The path in the spelling of the declared fields, as far as the type is known."""
+    spelled: list[str] = []
+    kind = exp.DataType.build(attribute.type, dialect="spark") if attribute.type else None
+    for name in path:
+        if kind is None or kind.this == exp.DType.VARIANT:
+            spelled.append(name)
+            continue
+        if kind.this == exp.DType.ARRAY:  # Spark reads a field of an array of structs as an array.
+            return (*spelled, *path[len(spelled) :])
+        if kind.this == exp.DType.MAP:
+            spelled.append(name)
+            kind = kind.expressions[1]
+            continue
+        fields = {
+            each.name.lower(): each for each in kind.expressions if isinstance(each, exp.ColumnDef)
+        }
+        if kind.this != exp.DType.STRUCT or name.lower() not in fields:
+            owner = ".".join([attribute.name, *spelled])
+            known = [each.name for each in fields.values()]
+            raise script.error(node, f"'{owner}' has no field '{name}'", did_you_mean(name, known))
+        field = fields[name.lower()]
+        spelled.append(field.name)
+        kind = field.kind
+    return tuple(spelled)

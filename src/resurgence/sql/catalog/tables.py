@@ -1,0 +1,438 @@
+"""CREATE TABLE: the declaration of a source, a sink or a lookup table, checked against what its
+connector knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sqlglot import exp
+
+from resurgence.errors import SqlError, did_you_mean
+from resurgence.graph.connector_spec import ConnectorSpec, Role
+from resurgence.graph.model import Column, WatermarkSpec
+from resurgence.secrets import is_masked, reference_fault, shown_value
+from resurgence.sql.catalog.table_columns import TableColumns, attributes
+from resurgence.sql.planner.event_time import EVENT_TIME_FIELD, WATERMARK_FIELD, EventTime, Named
+from resurgence.sql.planner.expressions import Expressions
+from resurgence.sql.syntax.clauses import clause_name
+from resurgence.sql.syntax.intervals import interval_micros
+from resurgence.sql.syntax.parse import Script
+from resurgence.sql.syntax.types import spark_type
+
+__all__ = ["Declarations", "Option", "Table", "attributes"]
+
+_EXAMPLE = (
+    "as in CREATE TABLE t (a INT) WITH (connector = 'filesystem', path = 'out', type = 'sink')"
+)
+_LOOKUP_EXAMPLE = (
+    "as in CREATE TEMPORARY TABLE t (id BIGINT, name TEXT) WITH (connector = 'filesystem',"
+    " path = 'names')"
+)
+LOOKUP_TTL = "lookup.cache.ttl"
+"""How long a lookup table is used before it is read again."""
+_LOOKUP_TTL_MICROS = 60_000_000
+BAD_DATA = "bad_data"
+UNSTRUCTURED = "json.unstructured"
+"""Set to true, a record is not taken apart: its text is the column `value`."""
+IDLE_TIMEOUT = "idle_timeout"
+TIMESTAMP_FORMAT = "json.timestamp_format"
+TIMESTAMP_UNIT = "timestamp_unit"
+MAX_FUTURE = "max_future"
+"""How far event time may be ahead of an epoch's planning time; a row beyond is a bad record."""
+_FIXED_OPTIONS = {
+    "framing.method": ("newline", "a record is a line", "leave it out"),
+    TIMESTAMP_FORMAT: (
+        "rfc3339",
+        "timestamps in JSON are ISO 8601",
+        "read numbers as BIGINT, with a TIMESTAMP beside it that is"
+        " GENERATED ALWAYS AS (timestamp_millis(column))",
+    ),
+    "json.include_schema": ("false", "records have no schema in them", "leave it out"),
+    "json.confluent_schema_registry": ("false", "there is no schema registry", "leave it out"),
+}
+"""Options of a format with the one value that they may have here."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A declared table in its one role. A sink without columns takes those of its input."""
+
+    name: str
+    role: Role
+    connector: str
+    options: dict[str, str]
+    columns: tuple[Column, ...] | None
+    watermark: WatermarkSpec | None = None
+    primary_key: tuple[str, ...] = ()
+    """By these columns rows are told apart. A sink that only appends has no use for it."""
+    idle_micros: int | None = None
+    """Of a source: without rows for so long, it holds no watermark back."""
+    max_future_micros: int | None = None
+    """Of a source: a row whose event time is farther ahead of the planning time is bad."""
+    ttl_micros: int = 0
+    """Of a lookup table: how long it is used before it is read again."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option as written."""
+
+    key: str
+    value: str
+    node: exp.Expr
+
+
+@dataclass(frozen=True)
+class Declarations:
+    """Reads CREATE TABLE statements."""
+
+    expressions: Expressions
+    connectors: Mapping[str, ConnectorSpec]
+    script: Script = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "script", self.expressions.script)
+
+    def table(self, create: exp.Create) -> Table:
+        """The table that the statement declares."""
+        schema = create.this if isinstance(create.this, exp.Schema) else None
+        named = schema.this if schema else create.this
+        options = self._options(create)
+        connector = self._connector(create, options)
+        role = (
+            self._lookup_role(create, connector, options)
+            if is_temporary(create)
+            else self._role(create, connector, options)
+        )
+        nodes = tuple(schema.expressions) if schema else ()
+        is_changelog = "format" in options and options["format"].value == "debezium_json"
+        written = TableColumns(nodes, connector, role, self.expressions, is_changelog)
+        columns = written.columns(named)
+        watermark = self._watermark(written, columns, self._time_fields(options))
+        ttl_micros = self._ttl_micros(options) if role is Role.LOOKUP else 0
+        idle_micros = max_future_micros = None
+        if role is Role.SOURCE:
+            idle_micros = self._interval_option(options, IDLE_TIMEOUT)
+            self._check_max_future(connector, watermark, options)
+            max_future_micros = self._interval_option(options, MAX_FUTURE)
+        self._read_timestamp_format(connector, role, options)
+        self._drop_harmless(connector, role, options)
+        self._check_unstructured(columns, options)
+        self._check_metadata(columns, options)
+        keys = written.primary_key(columns)
+        if role is Role.SOURCE:
+            self._check_keys(columns, keys, options)
+        return Table(
+            name=named.name,
+            role=role,
+            connector=connector.name,
+            options=self._checked_options(create, connector, role, options, columns),
+            columns=columns or None,
+            watermark=watermark,
+            primary_key=keys,
+            ttl_micros=ttl_micros,
+            idle_micros=idle_micros,
+            max_future_micros=max_future_micros,
+        )
+
+    def plain_columns(self, create: exp.Create) -> tuple[Column, ...]:
+        """The columns of a table without a connector: names and types, and nothing more."""
+        if not isinstance(create.this, exp.Schema):
+            raise self.script.error(create, "a table needs a connector, or columns", _EXAMPLE)
+        columns = []
+        for each in create.this.expressions:
+            plain = isinstance(each, exp.ColumnDef) and each.kind is not None
+            if not plain or any(
+                not isinstance(item.kind, exp.NotNullColumnConstraint)
+                for item in each.args.get("constraints") or []
+            ):
+                message = "a table without a connector has columns with a name and a type only"
+                raise self.script.error(each, message, _EXAMPLE)
+            columns.append(Column(name=each.name, type=spark_type(each.kind, self.script)))
+        return tuple(columns)
+
+    def _watermark(
+        self, written: TableColumns, columns: tuple[Column, ...], fields: dict[str, Named]
+    ) -> WatermarkSpec | None:
+        clauses = written.watermarks()
+        if written.role is not Role.SOURCE:
+            kind = "sink" if written.role is Role.SINK else "lookup table"
+            for clause in clauses:
+                raise self.script.error(clause, f"a {kind} has no WATERMARK", "leave it out")
+            for each in fields.values():
+                raise self.script.error(each.node, f"a {kind} has no event time", "leave it out")
+            return None
+        default = written.connector.roles[written.role].event_time
+        return EventTime(columns, default, self.expressions).watermark(clauses, fields)
+
+    def _time_fields(self, options: dict[str, Option]) -> dict[str, Named]:
+        keys = [each for each in (EVENT_TIME_FIELD, WATERMARK_FIELD) if each in options]
+        found = {key: options.pop(key) for key in keys}
+        return {key: Named(each.value, each.node) for key, each in found.items()}
+
+    def _read_timestamp_format(
+        self, connector: ConnectorSpec, role: Role, options: dict[str, Option]
+    ) -> None:
+        """Timestamps as milliseconds: of a source, what `timestamp_unit` says, too."""
+        option = options.get(TIMESTAMP_FORMAT)
+        if option is None or option.value.lower().replace("_", "") != "unixmillis":
+            return
+        known = connector.roles[role].options
+        if TIMESTAMP_UNIT in known:
+            del options[TIMESTAMP_FORMAT]
+            options.setdefault(TIMESTAMP_UNIT, Option(TIMESTAMP_UNIT, "millis", option.node))
+        elif TIMESTAMP_FORMAT in known:
+            written = options["format"].value if "format" in options else known["format"].default
+            if written != "json":
+                message = f"{TIMESTAMP_FORMAT} = '{option.value}' requires format = 'json'"
+                raise self.script.error(option.node, message, "leave it out")
+            options[TIMESTAMP_FORMAT] = Option(TIMESTAMP_FORMAT, "unix_millis", option.node)
+
+    def _drop_harmless(
+        self, connector: ConnectorSpec, role: Role, options: dict[str, Option]
+    ) -> None:
+        """Options that may say what is so anyway, and nothing else."""
+        for key, (only, reason, hint) in _FIXED_OPTIONS.items():
+            if key not in options:
+                continue
+            is_only = options[key].value.lower() == only
+            if key in connector.roles[role].options and not is_only:
+                continue
+            option = options.pop(key)
+            if not is_only:
+                raise self.script.error(
+                    option.node, f"{key} = '{option.value}' is not supported: {reason}", hint
+                )
+
+    def _check_unstructured(self, columns: tuple[Column, ...], options: dict[str, Option]) -> None:
+        option = options.get(UNSTRUCTURED)
+        if option is None or option.value != "true":
+            return
+        read = [each for each in columns if each.generated is None and each.metadata is None]
+        if [(each.name.lower(), each.type) for each in read] != [("value", "STRING")]:
+            raise self.script.error(
+                option.node,
+                "a table of unstructured JSON reads one column, value TEXT or value JSON",
+                "declare that one; more can be made of it with GENERATED ALWAYS AS",
+            )
+
+    def _check_metadata(self, columns: tuple[Column, ...], options: dict[str, Option]) -> None:
+        option = options.get("format")
+        named = [each for each in columns if each.metadata is not None]
+        if named and option is not None and option.value == "debezium_json":
+            raise self.script.error(
+                option.node,
+                "records of debezium_json have no metadata: a row that is taken back would have"
+                " that of another record",
+                f"leave the column '{named[0].name}' out",
+            )
+
+    def _check_keys(
+        self, columns: tuple[Column, ...], keys: tuple[str, ...], options: dict[str, Option]
+    ) -> None:
+        """Changes by key are applied by the key as the record has it."""
+        option = options.get("format")
+        if option is None or option.value != "debezium_json":
+            return
+        for each in columns:
+            if each.name in keys and each.generated is not None:
+                message = f"column '{each.name}' is computed and cannot be in the PRIMARY KEY"
+                hint = "name columns that the records have"
+                raise self.script.error(option.node, message, hint)
+            if each.name in keys and each.type.upper().startswith("MAP"):
+                message = f"column '{each.name}' of type {each.type} cannot be in the PRIMARY KEY"
+                raise self.script.error(option.node, message, "name a column of a scalar type")
+
+    def _options(self, create: exp.Create) -> dict[str, Option]:
+        options: dict[str, Option] = {}
+        properties = create.args.get("properties")
+        for each in properties.expressions if properties else []:
+            if isinstance(each, exp.TemporaryProperty):
+                continue
+            if type(each) is not exp.Property:
+                message = f"{clause_name('properties', each)} is not supported in CREATE TABLE"
+                raise self.script.error(each, message, _EXAMPLE)
+            key = each.this.name.lower()
+            if key in options:
+                raise self.script.error(
+                    each, f"option '{key}' is given twice", "leave one of them out"
+                )
+            options[key] = Option(key, self._option_value(each), each)
+        return options
+
+    def _option_value(self, node: exp.Property) -> str:
+        value = node.args.get("value")
+        if isinstance(value, exp.Literal):
+            return value.name
+        if isinstance(value, exp.Boolean):
+            return "true" if value.this else "false"
+        if isinstance(value, exp.Neg) and isinstance(value.this, exp.Literal):
+            return f"-{value.this.name}"
+        if isinstance(value, exp.Column) and len(value.parts) == 1 and not value.this.quoted:
+            return value.name
+        if isinstance(value, exp.Interval) and isinstance(value.this, exp.Literal):
+            unit = value.args.get("unit")
+            if unit is None or isinstance(unit, exp.Var):
+                return f"{value.this.name} {unit.name.lower() if unit else ''}".strip()
+        raise self.script.error(
+            node,
+            f"option '{node.this.name}' needs a text or a number",
+            f"write it in single quotes: {node.this.name} = '...'",
+        )
+
+    def _connector(self, create: exp.Create, options: dict[str, Option]) -> ConnectorSpec:
+        option = options.pop("connector", None)
+        if option is None:
+            raise self.script.error(create, "a table needs a connector", _EXAMPLE)
+        if option.value not in self.connectors:
+            hint = did_you_mean(option.value, self.connectors)
+            raise self.script.error(option.node, f"there is no connector '{option.value}'", hint)
+        return self.connectors[option.value]
+
+    def _role(
+        self, create: exp.Create, connector: ConnectorSpec, options: dict[str, Option]
+    ) -> Role:
+        option = options.pop("type", None)
+        roles = [each for each in connector.roles if each is not Role.LOOKUP]
+        if not roles or (option is not None and option.value == Role.LOOKUP):
+            message = "a table that is looked up is a temporary one"
+            if not roles:
+                message = f"connector '{connector.name}' is for lookup tables, which are temporary"
+            node = option.node if option is not None else create
+            raise self.script.error(node, message, _LOOKUP_EXAMPLE)
+        if option is None:
+            if len(roles) == 1:
+                return roles[0]
+            raise self.script.error(
+                create,
+                f"connector '{connector.name}' can be a source and a sink; the table must say which",
+                "add type = 'source' or type = 'sink'",
+            )
+        try:
+            role = Role(option.value)
+        except ValueError as error:
+            message = f"type must be 'source' or 'sink', not '{option.value}'"
+            raise self.script.error(
+                option.node, message, did_you_mean(option.value, Role)
+            ) from error
+        if role not in roles:
+            only = " and ".join(sorted(roles))
+            message = f"connector '{connector.name}' cannot be a {role}"
+            raise self.script.error(option.node, message, f"it can be a {only}")
+        return role
+
+    def _lookup_role(
+        self, create: exp.Create, connector: ConnectorSpec, options: dict[str, Option]
+    ) -> Role:
+        """A temporary table is looked up; its type may say so."""
+        option = options.pop("type", None)
+        if option is not None and option.value != Role.LOOKUP:
+            message = f"a temporary table is looked up; it cannot be a {option.value}"
+            raise self.script.error(option.node, message, "leave TEMPORARY out, or the type")
+        if Role.LOOKUP not in connector.roles:
+            known = sorted(
+                each.name for each in self.connectors.values() if Role.LOOKUP in each.roles
+            )
+            raise self.script.error(
+                create,
+                "a temporary table is one that is looked up, and connector"
+                f" '{connector.name}' gives none",
+                f"leave TEMPORARY out, or use a connector for lookup tables: {', '.join(known)}",
+            )
+        if create.expression is not None:
+            message = "a lookup table is read, and AS gives it rows"
+            raise self.script.error(create.expression, message, _LOOKUP_EXAMPLE)
+        return Role.LOOKUP
+
+    def _check_max_future(
+        self, connector: ConnectorSpec, watermark: WatermarkSpec | None, options: dict[str, Option]
+    ) -> None:
+        option = options.get(MAX_FUTURE)
+        if option is None:
+            return
+        if BAD_DATA not in connector.roles[Role.SOURCE].options:
+            message = (
+                f"connector '{connector.name}' has no bad records, and no option '{MAX_FUTURE}'"
+            )
+            raise self.script.error(option.node, message, "leave it out")
+        if "format" in options and options["format"].value == "debezium_json":
+            message = f"option '{MAX_FUTURE}' requires an append-only source, not debezium_json"
+            raise self.script.error(option.node, message, "leave it out")
+        if watermark is None:
+            message = f"option '{MAX_FUTURE}' requires event time, and the table has none"
+            hint = "declare it, as in WATERMARK FOR at AS at - INTERVAL '5 seconds'"
+            raise self.script.error(option.node, message, hint)
+
+    def _interval_option(self, options: dict[str, Option], key: str) -> int | None:
+        option = options.pop(key, None)
+        if option is None:
+            return None
+        value = exp.Literal.string(option.value)
+        value.meta["start"] = self.script.offset(option.node)
+        return interval_micros(value, self.script)
+
+    def _ttl_micros(self, options: dict[str, Option]) -> int:
+        option = options.pop(LOOKUP_TTL, None)
+        if option is None:
+            return _LOOKUP_TTL_MICROS
+        if option.value.strip() == "0":
+            return 0
+        try:
+            return interval_micros(exp.Literal.string(option.value), self.script)
+        except SqlError as error:
+            message = f"option '{LOOKUP_TTL}': {error.message}"
+            hint = "write it as in '10 minutes'; '0' reads the table in every epoch"
+            raise self.script.error(option.node, message, hint) from error
+
+    def _checked_options(
+        self,
+        create: exp.Create,
+        connector: ConnectorSpec,
+        role: Role,
+        options: dict[str, Option],
+        columns: tuple[Column, ...],
+    ) -> dict[str, str]:
+        known = connector.roles[role].options
+        by_column = {
+            f"{key}.{each.name.lower()}": spec
+            for key, spec in known.items()
+            for each in columns
+            if spec.per_column and "TIMESTAMP" in each.type and each.generated is None
+        }
+        others = {
+            Role.SOURCE: [EVENT_TIME_FIELD, WATERMARK_FIELD, IDLE_TIMEOUT, MAX_FUTURE],
+            Role.SINK: [],
+            Role.LOOKUP: [LOOKUP_TTL],
+        }[role]
+        for option in options.values():
+            spec = known.get(option.key) or by_column.get(option.key)
+            if spec is None:
+                message = f"connector '{connector.name}' as a {role} has no option '{option.key}'"
+                base, _, column = option.key.partition(".")
+                if base in known and known[base].per_column:
+                    message = f"there is no column '{column}' that is read and holds timestamps"
+                hint = did_you_mean(option.key, [*known, *by_column, "type", *others])
+                raise self.script.error(option.node, message, hint)
+            if fault := reference_fault(option.key, option.value):
+                raise self.script.error(option.node, *fault)
+            choices = spec.choices
+            # A text on record may be masked; it compiles, and is refused where a connector is made.
+            is_legal = choices is None or option.value in choices
+            if choices is not None and not is_legal and not is_masked(option.key, option.value):
+                shown = shown_value(option.key, option.value)
+                message = f"'{shown}' is no value for option '{option.key}'"
+                raise self.script.error(option.node, message, did_you_mean(option.value, choices))
+        for key, spec in known.items():
+            if spec.required and key not in options:
+                message = f"connector '{connector.name}' as a {role} needs the option '{key}'"
+                raise self.script.error(create, message, f"add {key} = '...' to WITH (...)")
+        defaults = {key: spec.default for key, spec in known.items() if spec.default is not None}
+        return {**defaults, **{each.key: each.value for each in options.values()}}
+
+
+def is_temporary(create: exp.Create) -> bool:
+    """Whether the statement is CREATE TEMPORARY TABLE."""
+    properties = create.args.get("properties")
+    return properties is not None and properties.find(exp.TemporaryProperty) is not None

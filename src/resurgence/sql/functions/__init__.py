@@ -1,0 +1,1 @@
+"""Functions: which exist, how they are written in Spark SQL, which are refused."""

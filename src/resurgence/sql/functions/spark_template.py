@@ -1,0 +1,47 @@
+"""Spark SQL text with names in it that stand for expressions of the user's."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TypeVar
+
+from sqlglot import exp
+
+from resurgence.sql.syntax.dialect import Resurgence
+
+N = TypeVar("N", bound=exp.Expr)
+_LOOSE = (exp.Binary, exp.Neg, exp.Not, exp.Predicate)
+"""What an operator beside it would tear apart."""
+
+
+def filled(template: str, place: exp.Expr, **values: exp.Expr) -> exp.Expr:
+    """The template with the values in it, to stand where `place` stood."""
+    tree = _parsed(template).copy()
+    for column in list(tree.find_all(exp.Column)):
+        value = values[column.name].copy()
+        column.replace(exp.Paren(this=value) if isinstance(value, _LOOSE) else value)
+    return placed(tree, place)
+
+
+def call(function: str, place: exp.Expr, *arguments: exp.Expr) -> exp.Anonymous:
+    """A call of a function, to stand where `place` stood."""
+    return placed(exp.Anonymous(this=function, expressions=list(arguments)), place)
+
+
+def placed(node: N, place: exp.Expr) -> N:
+    """The node, at the place of another one in the user's text."""
+    if "start" in place.meta:
+        node.meta["start"] = place.meta["start"]
+    return node
+
+
+@cache
+def _parsed(template: str) -> exp.Expr:
+    """Its own offsets mean nothing in the user's text, and are taken out."""
+    statement = Resurgence().parse(f"SELECT ({template})")[0]
+    assert isinstance(statement, exp.Select)
+    tree: exp.Expr = statement.expressions[0]
+    tree = tree.this if isinstance(tree.this, exp.Anonymous) else tree
+    for node in tree.walk():
+        node.meta.pop("start", None)
+    return tree

@@ -1,0 +1,1 @@
+"""Queries into operators."""

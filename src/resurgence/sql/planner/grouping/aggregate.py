@@ -1,0 +1,339 @@
+"""An aggregated SELECT: a window aggregate, then a query that makes the select list of its output.
+
+The select list and HAVING are rewritten over the aggregate's output: what equals a key becomes that
+key's column, a tumble() call the window, an aggregate call its result. A column that is left over
+is neither grouped nor aggregated. Functions with OVER come last, over the groups that HAVING keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from sqlglot import exp
+
+from resurgence.graph.model import EVENT_TIME, AggregateCall, Expression, Position, UpdatingInput
+from resurgence.ids import OperatorId
+from resurgence.sql.catalog.relation import (
+    WINDOW_TYPE,
+    Attribute,
+    Relation,
+    RowKind,
+    WindowPart,
+    reference,
+)
+from resurgence.sql.functions.call_parts import batch_sql, by_event_time, over_columns
+from resurgence.sql.functions.registry import Call
+from resurgence.sql.planner.expressions import Expressions, belongs_to_over
+from resurgence.sql.planner.grouping.aggregate_reader import AggregateReader, unwrapped
+from resurgence.sql.planner.grouping.grouping import (
+    Grouping,
+    calls,
+    grouping_value,
+    is_grouping_call,
+    read_grouping,
+)
+from resurgence.sql.planner.operators import Operators
+from resurgence.sql.planner.projection import Item, carried, filtered, named_items, told_by
+from resurgence.sql.planner.windows.window_call import (
+    WINDOW,
+    check_input,
+    is_window_call,
+    window_call,
+    window_name,
+)
+from resurgence.sql.planner.windows.window_functions import WindowFunctions, has_window_functions
+from resurgence.sql.syntax.dialect import to_spark
+
+
+@dataclass
+class Aggregation:
+    """Compiles one aggregated query over its filtered input."""
+
+    select: exp.Select
+    source: Relation
+    expressions: Expressions
+    operators: Operators
+    _calls: dict[tuple[str, tuple[str, ...], str | None], AggregateCall] = field(
+        default_factory=dict
+    )
+    _given: Relation = field(init=False)
+    """The input as it was before grouping sets."""
+
+    def __post_init__(self) -> None:
+        self._given = self.source
+
+    def compile(self) -> Relation:
+        self._refuse_stars()
+        grouping = read_grouping(self.select, self.source, self.expressions)
+        if grouping.sets is not None:
+            self.source = grouping.sets.multiplied(self.source, self.operators)
+        values = [self.expressions.with_over(each.unalias()) for each in self.select.expressions]
+        rewritten = [self._rewritten(each, grouping) for each in values]
+        having = self._having(grouping)
+        output = self._aggregate(grouping)
+        where = self._filter(having, output)
+        items = [
+            self._item(node, value, output, grouping)
+            for node, value in zip(self.select.expressions, rewritten, strict=True)
+        ]
+        if has_window_functions(self.select):
+            over = exp.Select(expressions=rewritten)
+            over.meta["start"] = self.expressions.script.offset(self.select)
+            groups = filtered(output, where, self.operators)
+            return WindowFunctions(over, groups, self.expressions, self.operators).over(items)
+        chosen = named_items(items)
+        operator = self.operators.query(
+            output.operator,
+            (*(expression for _, expression in chosen), *carried(output)),
+            where,
+        )
+        return replace(output, operator=operator, attributes=tuple(each for each, _ in chosen))
+
+    # ---------------------------------------------------------------- the operator
+
+    def _aggregate(self, grouping: Grouping) -> Relation:
+        """The aggregate itself: the window if it makes one, the keys, the calls."""
+        keys = tuple(
+            Attribute(
+                each.name, each.name, WINDOW_TYPE if part is WindowPart.WHOLE else None, window=part
+            )
+            for each in grouping.keys
+            for part in [self.source.told(each.sql)]
+        )
+        results = tuple(Attribute(each.name, each.name) for each in self._calls.values())
+        if grouping.window is not None:
+            return self._over_window(grouping, keys, results)
+        if self.source.kind is RowKind.CLOSED and any(map(self.source.tells_window, keys)):
+            operator = self.operators.closed_query(
+                (self.source.operator,), self._closed_sql(grouping), self._position()
+            )
+            return replace(self.source, operator=operator, attributes=(*keys, *results), either=())
+        return Relation(
+            operator=self._updating(grouping),
+            attributes=(*keys, *results),
+            has_event_time=False,
+            kind=RowKind.UPDATING,
+        )
+
+    def _over_window(
+        self, grouping: Grouping, keys: tuple[Attribute, ...], results: tuple[Attribute, ...]
+    ) -> Relation:
+        made = grouping.window
+        assert made is not None
+        place = self.select.args.get("group") or self.select
+        check_input(self.source, made.kind, place, self.expressions.script)
+        operator = self.operators.window_aggregate(
+            self.source.operator, made, grouping.keys, self._kept_calls(grouping)
+        )
+        # No row is late by processing time.
+        if self.source.kind is RowKind.APPENDED and not made.by_processing_time:
+            self.operators.windows.append((operator, self._given))
+        window = Attribute(WINDOW, WINDOW, WINDOW_TYPE, window=WindowPart.WHOLE)
+        # Of windows that the input may have had, nothing is told any more.
+        plain = tuple(replace(each, window=None) for each in keys)
+        return Relation(
+            operator=operator,
+            attributes=(window, *plain, *results),
+            has_event_time=True,
+            kind=RowKind.CLOSED,
+            width_micros=made.common_width_micros,
+        )
+
+    def _kept_calls(self, grouping: Grouping) -> tuple[AggregateCall, ...]:
+        """What a window keeps of its groups: a count, if nothing else is asked for."""
+        count = AggregateCall(
+            name=self._unused_name("count", grouping), function="count", arguments=()
+        )
+        return tuple(self._calls.values()) or (count,)
+
+    def _closed_sql(self, grouping: Grouping) -> str:
+        """The aggregate as Spark's batch SQL over the rows of closed windows."""
+        results = [
+            *(f"{each.sql} AS `{each.name}`" for each in grouping.keys),
+            *(
+                f"{batch_sql(each, f'`{EVENT_TIME}`')} AS `{each.name}`"
+                for each in self._calls.values()
+            ),
+            f"max(`{EVENT_TIME}`) AS `{EVENT_TIME}`",
+        ]
+        groups = ", ".join(each.sql for each in grouping.keys)
+        return f"SELECT {', '.join(results)} FROM {{input_0}} GROUP BY {groups}"
+
+    def _updating(self, grouping: Grouping) -> OperatorId:
+        """An aggregate whose groups are never complete: it keeps what its calls read, by key."""
+        columns = list(grouping.keys)
+        calls_over: list[AggregateCall] = []
+        for each in self._calls.values():
+            call = by_event_time(each, f"`{EVENT_TIME}`") if self.source.has_event_time else each
+            kept_columns, over = over_columns(call)
+            columns += kept_columns
+            calls_over.append(over)
+        keys = [f"`{each.name}`" for each in grouping.keys]
+        group = f" GROUP BY {', '.join(keys)}" if keys else ""
+        kept = UpdatingInput(
+            operator=self.source.operator,
+            columns=tuple(columns),
+            keys=tuple(each.name for each in grouping.keys),
+            is_updating=self.source.kind is RowKind.UPDATING,
+        )
+        results = [f"{batch_sql(each)} AS `{each.name}`" for each in calls_over]
+        sql = f"SELECT {', '.join([*keys, *results])} FROM {{input_0}}{group}"
+        return self.operators.updating_query(
+            (kept,), sql, self._position(), aggregates=tuple(calls_over)
+        )
+
+    def _position(self) -> Position:
+        return self.expressions.script.position(self.select.args.get("group") or self.select)
+
+    # ---------------------------------------------------------------- the select list
+
+    def _refuse_stars(self) -> None:
+        for each in self.select.expressions:
+            if each.is_star:
+                message = "'*' cannot stand in the select list of an aggregated query"
+                raise self.expressions.script.error(each, message, "name the grouped columns")
+
+    def _rewritten(self, node: exp.Expr, grouping: Grouping, in_having: bool = False) -> exp.Expr:
+        """A copy of the expression over the window aggregate's output."""
+        script = self.expressions.script
+        keys = grouping.key_names
+
+        def step(each: exp.Expr) -> exp.Expr:
+            if belongs_to_over(each):
+                return each
+            if is_window_call(each, self.expressions):
+                if window_call(each, self._given, self.expressions) != grouping.window:
+                    raise script.error(
+                        each, "this is not the window of GROUP BY", "write the same call in both"
+                    )
+                return _column(WINDOW, each)
+            if grouping.sets is not None and is_grouping_call(each, self.expressions):
+                return grouping_value(
+                    each, grouping.sets, self.select, self.source, self.expressions
+                )
+            if self._is_aggregate(each):
+                return _column(self._call(each, grouping).name, each)
+            self.expressions.check(each)
+            if isinstance(each, exp.Column):
+                return self._rewritten_column(each, grouping, keys, in_having)
+            if isinstance(each, exp.Condition) and self._is_of_input(each):
+                sql = self.expressions.sql(each, self.source)
+                if sql in keys:
+                    return _column(keys[sql], each)
+            if isinstance(each, exp.Anonymous):
+                self.expressions.name_all_fields(each)
+            return each
+
+        return node.transform(step, copy=True)
+
+    def _is_of_input(self, node: exp.Expr) -> bool:
+        """Whether the expression is one over the input, so that it may equal a key."""
+        return not calls(node, self.expressions) and all(
+            self.source.find(each.parts[0].name)
+            or (len(each.parts) > 1 and self.source.is_called(each.parts[0].name))
+            for each in node.find_all(exp.Column)
+        )
+
+    def _rewritten_column(
+        self, node: exp.Column, grouping: Grouping, keys: Mapping[str, str], in_having: bool
+    ) -> exp.Expr:
+        script = self.expressions.script
+        first = node.parts[0].name.lower()
+        if first in grouping.window_names:
+            if len(node.parts) == 1:
+                return _column(WINDOW, node)
+            made = Attribute(first, WINDOW, WINDOW_TYPE)
+            window = Relation(self.source.operator, (made,), has_event_time=False)
+            attribute, path = window.resolve(node, script)
+            return reference(attribute, path)
+        grouped = any(to_spark(reference(each)) in keys for each in self.source.find(first))
+        if in_having and len(node.parts) == 1 and not grouped:
+            for each in self.select.expressions:
+                if isinstance(each, exp.Alias) and each.alias.lower() == first:
+                    return exp.Paren(this=self._rewritten(each.this, grouping))
+        attribute, path = self.source.resolve(node, script)
+        whole, part = to_spark(reference(attribute)), to_spark(reference(attribute, path))
+        if part in keys:
+            return _column(keys[part], node)
+        if whole in keys:
+            return reference(Attribute(attribute.name, keys[whole]), path)
+        message = f"column '{node.name}' is neither grouped nor aggregated"
+        raise script.error(
+            node, message, f"add '{node.name}' to GROUP BY, or use it in an aggregate function"
+        )
+
+    def _is_aggregate(self, node: exp.Expr) -> bool:
+        kinds = (Call.AGGREGATE, Call.UNSUPPORTED_AGGREGATE)
+        return self.expressions.call_kind(unwrapped(node)) in kinds
+
+    def _call(self, node: exp.Expr, grouping: Grouping) -> AggregateCall:
+        """The aggregate call, one for each that is written differently."""
+        read = AggregateReader(self.expressions, self.source).read(node)
+        key = (read.spelling, read.parts.arguments, read.condition)
+        if key not in self._calls:
+            self._calls[key] = AggregateCall(
+                name=self._unused_name(read.spelling, grouping),
+                function=read.parts.function,
+                arguments=read.parts.arguments,
+                condition=read.condition,
+                position=self.expressions.script.position(node),
+            )
+        return self._calls[key]
+
+    def _unused_name(self, function: str, grouping: Grouping) -> str:
+        name = f"{function}_{len(self._calls) + 1}"
+        taken = [each.name.lower() for each in grouping.keys]
+        # What a call reads is kept under its name and a number.
+        while any(each == name.lower() or each.startswith(f"{name.lower()}_") for each in taken):
+            name = f"{name}_"
+        return name
+
+    def _having(self, grouping: Grouping) -> exp.Expr | None:
+        having = self.select.args.get("having")
+        return self._rewritten(having.this, grouping, in_having=True) if having else None
+
+    def _filter(self, having: exp.Expr | None, output: Relation) -> Expression | None:
+        if having is None:
+            return None
+        position = self.expressions.script.position(self.select.args["having"].this)
+        return Expression(
+            name="having", sql=self.expressions.sql(having, output), position=position
+        )
+
+    def _item(
+        self, node: exp.Expr, rewritten: exp.Expr, output: Relation, grouping: Grouping
+    ) -> Item:
+        bound = self.expressions.bound(rewritten, output)
+        attribute, part = told_by(bound, output)
+        return Item(
+            name=self.expressions.alias(node) or self._name(node, grouping),
+            bound=bound,
+            type=attribute.type if attribute else None,
+            position=self.expressions.script.position(node),
+            window=part,
+            is_unnamed_window=is_window_call(node, self.expressions),
+        )
+
+    def _name(self, node: exp.Expr, grouping: Grouping) -> str | None:
+        """The name of an item without alias: the column's, or the function's."""
+        if isinstance(node, exp.Column):
+            if node.parts[0].name.lower() in grouping.window_names:
+                return node.name
+            attribute, path = self.source.resolve(node, self.expressions.script)
+            return path[-1] if path else attribute.name
+        call = node.this if isinstance(node, exp.Filter) else node
+        if is_window_call(call, self.expressions):
+            return window_name(call)
+        return (
+            self.expressions.functions.spelling(call.name)
+            if isinstance(call, exp.Anonymous)
+            else None
+        )
+
+
+def _column(name: str, replaced: exp.Expr) -> exp.Expr:
+    column = exp.Column(this=exp.to_identifier(name, quoted=True))
+    if "start" in replaced.meta:
+        column.meta["start"] = replaced.meta["start"]
+    return column

@@ -1,0 +1,131 @@
+"""Scalar subqueries in the select list and in WHERE: each becomes a hidden column of the query's input.
+
+A subquery over rows of closed windows is computed with all rows of the window at hand, so it must be
+about the window of the row that it is computed for. One over a lookup table meets the table as it is
+when an epoch reads it. Both are left to Spark as scalar subqueries: an empty one is null, an aggregate
+of nothing is what it is in a batch query, and one with several rows fails.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from resurgence.errors import SqlError
+from resurgence.graph.model import EVENT_TIME
+from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, column_sql
+from resurgence.sql.planner.expressions import Expressions
+from resurgence.sql.planner.grouping.grouping import calls, is_aggregated
+from resurgence.sql.planner.joins.correlation import Correlated, Correlation, Rows
+from resurgence.sql.planner.joins.joins import Joins, apart, conjuncts, is_same_window, renamed
+from resurgence.sql.planner.joins.lookups import LookupJoins, LookupRelation
+from resurgence.sql.planner.operators import Operators
+from resurgence.sql.syntax.clauses import refuse_unread
+from resurgence.sql.syntax.dialect import PlanningTime, to_spark
+
+_READ = frozenset({"expressions", "distinct", "from_", "joins", "laterals", "where"})
+_AGGREGATES = frozenset(
+    {"any", "avg", "bool_and", "bool_or", "count", "count_if", "every", "max", "mean", "min"}
+    | {"some", "stddev", "stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance"}
+)
+"""Aggregates whose answer does not depend on the order of rows."""
+_VALUE = "__scalar_"
+_ABOUT = "a scalar subquery must be over rows of the same window, or over a lookup table"
+
+
+@dataclass(frozen=True)
+class ScalarSubqueries:
+    """Takes the scalar subqueries out of a query."""
+
+    expressions: Expressions
+    operators: Operators
+    rows: Rows
+
+    def applied(self, select: exp.Select, source: Relation) -> tuple[exp.Select, Relation]:
+        """The query without its scalar subqueries, and its input with their values."""
+        if not _found(select):
+            return select, source
+        select = select.copy()
+        is_grouped = is_aggregated(select, self.expressions)
+        for number, node in enumerate(_found(select)):
+            if is_grouped and node.find_ancestor(exp.Where, exp.Select) is select:
+                message = "a scalar subquery cannot stand in the select list of a grouped query"
+                hint = "compute it around the grouped query: SELECT ..., (SELECT ...) FROM (SELECT ... GROUP BY ...)"
+                raise self._error(node, message, hint)
+            name = f"{_VALUE}{number}"
+            source = self._with_value(source, node, name)
+            column = exp.Column(this=exp.to_identifier(name, quoted=True))
+            column.meta["start"] = self.expressions.script.offset(node)
+            # In parentheses it is an expression, which has no name of its own.
+            node.replace(exp.Paren(this=column))
+        return select, source
+
+    def _with_value(self, source: Relation, node: exp.Subquery, name: str) -> Relation:
+        parts = self._parts(node)
+        if isinstance(parts.rows, LookupRelation):
+            lookups = LookupJoins(self.expressions, self.operators)
+            return lookups.scalar(source, parts.rows, self._value(parts), parts.shared, name, node)
+        if source.kind is not RowKind.CLOSED or parts.rows.kind is not RowKind.CLOSED:
+            raise self._error(node, _ABOUT, "use a join, or aggregate both sides in a window")
+        left, right = apart(source, "l"), apart(parts.rows, "r")
+        both = replace(left, attributes=(*left.attributes, *right.attributes))
+        condition = self.expressions.bound(exp.and_(*parts.shared, exp.true()), both)
+        joins = Joins(self.expressions, self.operators)
+        if not any(
+            is_same_window(each, left, right)
+            for part in conjuncts(condition)
+            for each in joins.equality(part, left, right)
+        ):
+            raise self._error(node, _ABOUT, "add WHERE inner.window = outer.window")
+        value = self.expressions.sql(self._value(parts), both)
+        columns = ", ".join(column_sql(each) for each in left.attributes)
+        sql = (
+            f"SELECT {columns}, (SELECT {value} FROM (SELECT {renamed(right, 'r')} FROM {{input_1}})"
+            f" WHERE {to_spark(condition)}) AS `{name}`, `l_time` AS `{EVENT_TIME}`"
+            f" FROM (SELECT {renamed(left, 'l')} FROM {{input_0}})"
+        )
+        operator = self.operators.closed_query(
+            (left.operator, right.operator), sql, self.expressions.script.position(node)
+        )
+        attributes = (*left.attributes, Attribute(name, name, is_hidden=True))
+        return replace(left, operator=operator, attributes=attributes)
+
+    def _parts(self, node: exp.Subquery) -> Correlated:
+        query = node.unnest()
+        if not isinstance(query, exp.Select) or not query.args.get("from_"):
+            message = "a scalar subquery is a SELECT with FROM"
+            raise self._error(node, message, "compute constants without SELECT")
+        refuse_unread(query, _READ, self.expressions.script, "in a scalar subquery")
+        if len(query.expressions) != 1 or query.is_star:
+            raise self._error(node, "a scalar subquery selects one column", "name that column")
+        parts = Correlation(self.expressions, self.rows).parts(query)
+        for part in (*parts.values, *parts.shared):
+            if clock := part.find(PlanningTime):
+                message = "the planning time, as in now(), is not supported in a scalar subquery"
+                raise self._error(clock, message, "compute it as a column in a subquery of FROM")
+        return parts
+
+    def _value(self, parts: Correlated) -> exp.Expr:
+        """What the subquery selects, with the aggregates in it marked as being in their place."""
+        (value,) = parts.values
+        for call in calls(value, self.expressions):
+            name = call.name.lower()
+            if name not in _AGGREGATES or self.expressions.functions.is_user_defined(name):
+                message = f"{name}() cannot stand in a scalar subquery"
+                raise self._error(call, message, "compute it in a subquery of FROM, and join that")
+        return self.expressions.with_aggregates(value)
+
+    def _error(self, node: exp.Expr, message: str, hint: str) -> SqlError:
+        return self.expressions.script.error(node, message, hint)
+
+
+def _found(select: exp.Select) -> list[exp.Subquery]:
+    """The scalar subqueries of a query, and not those inside them."""
+    where = select.args.get("where")
+    return [
+        each
+        for place in (*select.expressions, *filter(None, [where]))
+        for each in place.walk(prune=lambda node: isinstance(node, exp.Query))
+        if isinstance(each, exp.Subquery) and not isinstance(each.parent, exp.In)
+    ]

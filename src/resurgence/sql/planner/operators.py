@@ -1,0 +1,378 @@
+"""Collects operators while statements are read: gives ids, shares what is equal, drops what no sink
+needs.
+
+The id of a window aggregate or a query is a digest of its lineage: its definition and, of all that
+feeds it, the filters and the columns that it needs. So the same query written twice is one
+operator, and an edit elsewhere, or of columns that it does not read, changes no id.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from resurgence.errors import SqlError
+from resurgence.graph.model import (
+    PLANNED_AT,
+    AggregateCall,
+    AsofSpec,
+    ClosedQueryOperator,
+    Column,
+    Expression,
+    Graph,
+    LateRowsOperator,
+    LookupJoinKind,
+    LookupJoinOperator,
+    LookupSpec,
+    NormaliseOperator,
+    Operator,
+    Position,
+    QueryOperator,
+    SinkOperator,
+    SourceOperator,
+    StatelessOperator,
+    UnionOperator,
+    UpdatingInput,
+    UpdatingQueryOperator,
+    WatermarkSpec,
+    WindowAggregateOperator,
+    inputs_of,
+)
+from resurgence.ids import OperatorId
+
+if TYPE_CHECKING:
+    from resurgence.sql.catalog.relation import Relation
+    from resurgence.sql.planner.windows.window_call import WindowCall
+
+_PENDING = OperatorId("")
+_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|`([^`]+)`", re.S)
+"""What may hold the names of columns in an expression: a text, which does not, or a name, which is
+always written in quotes.
+"""
+
+_EXPLODING = ("explode(", "explode_outer(")
+"""What makes more or fewer rows of one, whether or not its value is read."""
+
+
+def slug(table: str) -> str:
+    """A table's name as part of an operator's id."""
+    return re.sub(r"[^a-z0-9_]", "_", table.lower())
+
+
+class Operators:
+    """The operators made so far, in the order in which they were made: inputs first."""
+
+    def __init__(self) -> None:
+        self._operators: dict[OperatorId, Operator] = {}
+        self._digests: dict[OperatorId, str] = {}
+        self._sinks: Counter[str] = Counter()
+        self.ttl_micros: int | None = None
+        """How long updating queries keep a key that does not change."""
+        self.lateness_micros = 0
+        """How long windows stay open beyond the watermark."""
+        self.diverts_late_rows = False
+        """Late rows of windows go to a table: as they come, with all their columns."""
+        self.windows: list[tuple[OperatorId, Relation]] = []
+        """Each window over rows as they happen, and these rows."""
+
+    def source(
+        self,
+        table: str,
+        connector: str,
+        options: dict[str, str],
+        columns: tuple[Column, ...],
+        watermark: WatermarkSpec | None,
+        idle_micros: int | None = None,
+        max_future_micros: int | None = None,
+        keys: tuple[str, ...] = (),
+    ) -> OperatorId:
+        operator_id = OperatorId(f"source-{slug(table)}")
+        operator = SourceOperator(
+            id=operator_id,
+            table=table,
+            connector=connector,
+            options=options,
+            columns=columns,
+            watermark=watermark,
+            idle_micros=idle_micros,
+            max_future_micros=max_future_micros,
+            keys=keys,
+        )
+        return self._add(operator)
+
+    def is_source(self, operator_id: OperatorId) -> bool:
+        """Whether an operator reads a table. Its rows may have columns that nobody declared."""
+        return isinstance(self._operators[operator_id], SourceOperator)
+
+    def query(
+        self, source: OperatorId, select: tuple[Expression, ...], where: Expression | None = None
+    ) -> OperatorId:
+        operator = QueryOperator(id=_PENDING, input=source, where=where, select=select)
+        return self._add_by_digest("query", operator)
+
+    def window_aggregate(
+        self,
+        source: OperatorId,
+        window: WindowCall,
+        keys: tuple[Expression, ...],
+        aggregates: tuple[AggregateCall, ...],
+    ) -> OperatorId:
+        operator = WindowAggregateOperator(
+            id=_PENDING,
+            input=source,
+            window=window.kind,
+            width_micros=window.width_micros,
+            slide_micros=window.slide_micros,
+            offset_micros=window.offset_micros,
+            lateness_micros=self.lateness_micros,
+            by_processing_time=window.by_processing_time,
+            keys=keys,
+            aggregates=aggregates,
+        )
+        return self._add_by_digest("window", operator)
+
+    def asof_join(
+        self, source: OperatorId, keys: tuple[Expression, ...], spec: AsofSpec
+    ) -> OperatorId:
+        operator = WindowAggregateOperator(
+            id=_PENDING,
+            input=source,
+            window="asof",
+            width_micros=0,
+            lateness_micros=self.lateness_micros,
+            keys=keys,
+            aggregates=(),
+            asof=spec,
+        )
+        return self._add_by_digest("asof", operator)
+
+    def late_rows(self, source: OperatorId, window: OperatorId) -> OperatorId:
+        return self._add_by_digest(
+            "late", LateRowsOperator(id=_PENDING, input=source, window=window)
+        )
+
+    def union(self, inputs: tuple[OperatorId, ...]) -> OperatorId:
+        return self._add_by_digest("union", UnionOperator(id=_PENDING, inputs=inputs))
+
+    def closed_query(
+        self, inputs: tuple[OperatorId, ...], sql: str, position: Position
+    ) -> OperatorId:
+        operator = ClosedQueryOperator(id=_PENDING, inputs=inputs, sql=sql, position=position)
+        return self._add_by_digest("closed", operator)
+
+    def updating_query(
+        self,
+        inputs: tuple[UpdatingInput, ...],
+        sql: str,
+        position: Position,
+        keep_micros: int | None = None,
+        aggregates: tuple[AggregateCall, ...] | None = None,
+    ) -> OperatorId:
+        """Rows that are kept by event time are not kept by the time of their epochs as well."""
+        if f"`{PLANNED_AT}`" in sql:
+            # The query is answered again whenever one of its rows changes.
+            raise SqlError(
+                "the planning time, as in now(), is not supported in a query whose result changes",
+                line=position.line,
+                column=position.column,
+                hint="compute it as a column in a subquery of FROM",
+            )
+        operator = UpdatingQueryOperator(
+            id=_PENDING,
+            inputs=inputs,
+            sql=sql,
+            ttl_micros=self.ttl_micros if keep_micros is None else None,
+            keep_micros=keep_micros,
+            aggregates=aggregates,
+            position=position,
+        )
+        return self._add_by_digest("updating", operator)
+
+    def normalise(self, source: OperatorId, keys: tuple[str, ...]) -> OperatorId:
+        operator = NormaliseOperator(id=_PENDING, input=source, keys=keys)
+        return self._add_by_digest("normalise", operator)
+
+    def lookup_join(
+        self,
+        source: OperatorId,
+        table: LookupSpec,
+        join: LookupJoinKind,
+        on: Expression,
+        found: tuple[Expression, ...],
+        scalar: Expression | None = None,
+    ) -> OperatorId:
+        operator = LookupJoinOperator(
+            id=_PENDING, input=source, table=table, join=join, on=on, found=found, scalar=scalar
+        )
+        return self._add_by_digest("lookup", operator)
+
+    def sink(
+        self,
+        source: OperatorId,
+        table: str,
+        connector: str,
+        options: dict[str, str],
+        columns: tuple[Column, ...] | None,
+        keys: tuple[str, ...] = (),
+        limit: int | None = None,
+    ) -> OperatorId:
+        """A new sink operator; a second one for the same table gets a number. One with another
+        limit is another sink: it counts its own rows.
+        """
+        name = slug(table) if limit is None else f"{slug(table)}-limit-{limit}"
+        self._sinks[name] += 1
+        number = self._sinks[name]
+        operator = SinkOperator(
+            id=OperatorId(f"sink-{name}" if number == 1 else f"sink-{name}-{number}"),
+            input=source,
+            table=table,
+            connector=connector,
+            options=options,
+            columns=columns,
+            keys=keys,
+            limit=limit,
+        )
+        return self._add(operator)
+
+    def graph(self) -> Graph:
+        """What the sinks need, inputs first."""
+        everything = Graph(operators=tuple(self._operators.values()))
+        needed: set[OperatorId] = set()
+        above = {each.id: [*everything.upstream(each.id)] for each in everything.sinks()}
+        late = {
+            sink: next((each for each in found if isinstance(each, LateRowsOperator)), None)
+            for sink, found in above.items()
+        }
+        # Sinks of late rows come last: a window that no other sink needs has none.
+        for sink in sorted(above, key=lambda each: late[each] is not None):
+            diverted = late[sink]
+            if diverted is None or diverted.window in needed:
+                needed.update([sink, *(each.id for each in above[sink])])
+        return Graph(operators=tuple(each for each in everything.operators if each.id in needed))
+
+    def _add_by_digest(
+        self,
+        prefix: str,
+        operator: StatelessOperator
+        | WindowAggregateOperator
+        | LateRowsOperator
+        | UpdatingQueryOperator
+        | NormaliseOperator,
+    ) -> OperatorId:
+        text = json.dumps(self._lineage(operator, None), sort_keys=True, ensure_ascii=False)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        length = 8
+        # Two definitions with the same first digits must not become one operator.
+        while self._digests.get(OperatorId(f"{prefix}-{digest[:length]}"), digest) != digest:
+            length += 8
+        operator_id = OperatorId(f"{prefix}-{digest[:length]}")
+        self._digests[operator_id] = digest
+        return self._add(operator.model_copy(update={"id": operator_id}))
+
+    def _add(self, operator: Operator) -> OperatorId:
+        self._operators.setdefault(operator.id, operator)
+        return operator.id
+
+    def _lineage(self, operator: Operator, needed: set[str] | None) -> list[Any]:
+        """What makes the values of an operator's columns that are needed, or of all of them."""
+        if isinstance(operator, SourceOperator):
+            event_time = operator.watermark.event_time if operator.watermark else None
+            columns = sorted(
+                f"{each.name} {each.type}"
+                + (f" {each.generated.sql}" if each.generated else "")
+                + (f" METADATA {each.metadata}" if each.metadata else "")
+                for each in operator.columns
+                if needed is None
+                or each.name in needed
+                or (each.generated and each.name == event_time)
+            )
+            return [operator.id, event_time, *columns]
+        if isinstance(operator, QueryOperator):
+            select = [
+                [each.name, each.sql]
+                for each in operator.select
+                if needed is None or each.name in needed or each.sql.startswith(_EXPLODING)
+            ]
+            definition: list[Any] = [operator.where.sql if operator.where else None, *select]
+        elif isinstance(operator, UnionOperator):
+            definition = ["union"]
+        elif isinstance(operator, LateRowsOperator):
+            definition = ["late", operator.window]
+        elif isinstance(operator, NormaliseOperator):
+            definition = ["normalise", *operator.keys]
+        elif isinstance(operator, ClosedQueryOperator):
+            definition = [operator.sql]
+        elif isinstance(operator, LookupJoinOperator):
+            definition = _lookup_definition(operator, needed)
+        elif isinstance(operator, UpdatingQueryOperator):
+            definition = [
+                operator.sql,
+                operator.ttl_micros,
+                operator.keep_micros,
+                *([[each.name, each.sql] for each in fed.columns] for fed in operator.inputs),
+                *([*fed.keys] for fed in operator.inputs),
+            ]
+        elif isinstance(operator, WindowAggregateOperator):
+            shape: list[Any] = []
+            if operator.window != "tumble":
+                shape = [operator.window, operator.slide_micros]
+            if operator.offset_micros:
+                shape.append(f"offset {operator.offset_micros}")
+            if operator.asof is not None:
+                shape.append(operator.asof.model_dump(mode="json"))
+            if operator.lateness_micros:
+                shape.append(f"lateness {operator.lateness_micros}")
+            if operator.by_processing_time:
+                shape.append("processing time")
+            definition = [
+                *shape,
+                operator.width_micros,
+                *([each.name, each.sql] for each in operator.keys),
+                *(
+                    [each.name, each.function, each.condition, *each.arguments]
+                    for each in operator.aggregates
+                ),
+            ]
+        else:
+            raise AssertionError(f"nothing reads the sink {operator.id}")
+        read: set[str] | None = _names(definition)
+        if isinstance(operator, UnionOperator | LateRowsOperator | NormaliseOperator):
+            # All columns count. A normaliser that starts empty inserts its rows again, so what
+            # reads it must not keep its state.
+            read = None
+        elif isinstance(operator, LookupJoinOperator):
+            # Columns of the input go through as they are.
+            read = None if needed is None else needed | _names(_lookup_conditions(operator))
+        for fed in inputs_of(operator):
+            definition = [*definition, *self._lineage(self._operators[fed], read)]
+        return definition
+
+
+def _lookup_definition(operator: LookupJoinOperator, needed: set[str] | None) -> list[Any]:
+    """What is found depends on the name of the table, and not on where it is."""
+    types = {f"`{each.name}`": each.type for each in operator.table.columns}
+    in_condition = _names(_lookup_conditions(operator))
+    found = [
+        [each.name, each.sql, types[each.sql]]
+        for each in operator.found
+        if needed is None or each.name in needed | in_condition
+    ]
+    name = slug(operator.table.name)
+    return ["lookup", name, operator.join, *_lookup_conditions(operator), *found]
+
+
+def _lookup_conditions(operator: LookupJoinOperator) -> list[str]:
+    """The expressions over columns of both sides."""
+    return [operator.on.sql, *([operator.scalar.sql] if operator.scalar else [])]
+
+
+def _names(definition: object) -> set[str]:
+    """The columns that the expressions of a definition read."""
+    if isinstance(definition, list):
+        return {name for each in definition for name in _names(each)}
+    if not isinstance(definition, str):
+        return set()
+    return {each for each in _QUOTED.findall(definition) if each}

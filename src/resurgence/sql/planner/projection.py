@@ -1,0 +1,109 @@
+"""A select list: names for what it computes, unique in the operator's output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from resurgence.graph.model import CHANGE, EVENT_TIME, Expression, Position
+from resurgence.sql.catalog.relation import (
+    Attribute,
+    Relation,
+    RowKind,
+    WindowPart,
+    column_sql,
+    reference,
+)
+from resurgence.sql.planner.operators import Operators
+from resurgence.sql.syntax.dialect import to_spark
+from resurgence.udf import registered_name
+
+
+@dataclass(frozen=True)
+class Item:
+    """One bound entry of a select list; without a name it gets one."""
+
+    name: str | None
+    bound: exp.Expr
+    type: str | None
+    position: Position
+    window: WindowPart | None = None
+    is_event_time: bool = False
+    is_processing_time: bool = False
+    is_unnamed_window: bool = False
+
+
+def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
+    """Each item as the user sees it and as the operator computes it."""
+    taken: set[str] = {EVENT_TIME, CHANGE}
+    chosen: list[tuple[Attribute, Expression]] = []
+    for number, item in enumerate(items, start=1):
+        name = item.name or _default_name(item.bound, number)
+        column, copies = name, 1
+        while column.lower() in taken:
+            copies += 1
+            column = f"{name}_{copies}"
+        taken.add(column.lower())
+        expression = Expression(name=column, sql=to_spark(item.bound), position=item.position)
+        attribute = Attribute(
+            name=name,
+            column=column,
+            type=item.type,
+            window=item.window,
+            is_event_time=item.is_event_time,
+            is_processing_time=item.is_processing_time,
+            is_unnamed_window=item.is_unnamed_window,
+        )
+        chosen.append((attribute, expression))
+    return chosen
+
+
+def star_items(source: Relation, position: Position) -> list[Item]:
+    """All columns as they are."""
+    return [
+        Item(
+            each.name,
+            reference(each),
+            each.type,
+            position,
+            each.window,
+            each.is_event_time,
+            each.is_processing_time,
+        )
+        for each in source.attributes
+    ]
+
+
+def carried(source: Relation) -> tuple[Expression, ...]:
+    """Event time, and whether a row comes or goes, go along with it unseen."""
+    hidden = []
+    if source.has_event_time:
+        hidden.append(Expression(name=EVENT_TIME, sql=f"`{EVENT_TIME}`"))
+    if source.kind is RowKind.UPDATING:
+        hidden.append(Expression(name=CHANGE, sql=f"`{CHANGE}`"))
+    return tuple(hidden)
+
+
+def filtered(source: Relation, where: Expression | None, operators: Operators) -> Relation:
+    """The rows that a condition holds for, as they are."""
+    if where is None:
+        return source
+    kept = tuple(Expression(name=each.column, sql=column_sql(each)) for each in source.attributes)
+    operator = operators.query(source.operator, (*kept, *carried(source)), where)
+    return replace(source, operator=operator, unread=())
+
+
+def told_by(bound: exp.Expr, source: Relation) -> tuple[Attribute | None, WindowPart | None]:
+    """The column that a bound expression is, if it is nothing more than one; and what it tells of
+    the window of its row.
+    """
+    sql = to_spark(bound.unnest())
+    column = next((each for each in source.attributes if sql == column_sql(each)), None)
+    return column, source.told(sql)
+
+
+def _default_name(bound: exp.Expr, number: int) -> str:
+    if not isinstance(bound, exp.Anonymous):
+        return f"column_{number}"
+    return bound.name.removeprefix(registered_name(""))

@@ -1,0 +1,170 @@
+"""UNION, INTERSECT, EXCEPT: rows of two relations, matched by the position of their columns.
+
+UNION ALL keeps nothing. The others give each row once, so they must know which rows there were:
+over rows of closed windows, with the window among their columns, those of an epoch are enough. Over
+any other rows they keep them all by all columns, and give the changes of their result.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from sqlglot import exp
+
+from resurgence.errors import SqlError
+from resurgence.graph.model import CHANGE, EVENT_TIME, Expression, UpdatingInput
+from resurgence.ids import OperatorId
+from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, WindowPart, column_sql
+from resurgence.sql.planner.expressions import Expressions
+from resurgence.sql.planner.operators import Operators
+from resurgence.sql.planner.projection import carried, star_items
+from resurgence.sql.planner.windows.window_functions import WindowFunctions
+
+_CONDITIONS = {"INTERSECT": "bool_or(`second`)", "EXCEPT": "NOT bool_or(`second`)"}
+"""Which rows of the first side stay, by whether they are in the second."""
+
+
+@dataclass(frozen=True)
+class SetOperations:
+    """Compiles one set operation over its two sides."""
+
+    query: exp.SetOperation
+    first: Relation
+    second: Relation
+    expressions: Expressions
+    operators: Operators
+
+    def compile(self) -> Relation:
+        if len(self.first.attributes) != len(self.second.attributes):
+            counts = f"{len(self.first.attributes)} and {len(self.second.attributes)} columns"
+            raise self._error(f"{self._name} of {counts}", "columns are matched by position")
+        is_distinct = bool(self.query.args.get("distinct"))
+        if not isinstance(self.query, exp.Union):
+            if not is_distinct:
+                raise self._error(f"{self._name} is not supported", f"use {self._word}")
+            return self._compared()
+        united = self._union_all()
+        if not is_distinct:
+            return united
+        position = self.expressions.script.position(self.query)
+        functions = WindowFunctions(self.query, united, self.expressions, self.operators)
+        return functions.distinct(star_items(united, position))
+
+    @property
+    def _word(self) -> str:
+        return self.query.key.upper()
+
+    @property
+    def _name(self) -> str:
+        return self._word if self.query.args.get("distinct") else f"{self._word} ALL"
+
+    def _union_all(self) -> Relation:
+        sides = (self.first, self.second)
+        is_updating = any(each.kind is RowKind.UPDATING for each in sides)
+        has_time = all(each.has_event_time for each in sides)
+        ready = tuple(self._lined_up(each, has_time, is_updating=is_updating) for each in sides)
+        closed = self._agree_on_windows() and all(each.kind is RowKind.CLOSED for each in sides)
+        plain = RowKind.UPDATING if is_updating else RowKind.APPENDED
+        return Relation(
+            operator=self.operators.union(ready),
+            attributes=self._shown(keep_windows=closed),
+            has_event_time=has_time,
+            kind=RowKind.CLOSED if closed else plain,
+            width_micros=_common_width(sides),
+        )
+
+    def _compared(self) -> Relation:
+        """INTERSECT and EXCEPT: the rows of the first side that are, or are not, in the second."""
+        sides = (self.first, self.second)
+        tells = any(
+            one.window is other.window and one.window in (WindowPart.WHOLE, WindowPart.END)
+            for one, other in zip(self.first.attributes, self.second.attributes, strict=True)
+        )
+        if tells and all(each.kind is RowKind.CLOSED for each in sides):
+            return self._closed()
+        columns = ", ".join(f"`{each.column}`" for each in self.first.attributes)
+        sql = f"SELECT {columns} FROM {{input_0}} {self._word} SELECT {columns} FROM {{input_1}}"
+        kept = (self._kept(self.first), self._kept(self.second))
+        operator = self.operators.updating_query(
+            kept, sql, self.expressions.script.position(self.query)
+        )
+        return Relation(
+            operator,
+            self._shown(keep_windows=False),
+            has_event_time=False,
+            kind=RowKind.UPDATING,
+        )
+
+    def _closed(self) -> Relation:
+        """By grouping and not by Spark's own operation, which would take event time for a value."""
+        names = ", ".join(f"`{each.column}`" for each in self.first.attributes)
+        sides = [
+            f"SELECT {names}, `{EVENT_TIME}`, {second} AS `second` FROM {{input_{number}}}"
+            for number, second in enumerate(("false", "true"))
+        ]
+        sql = (
+            f"SELECT {names}, max(`{EVENT_TIME}`) AS `{EVENT_TIME}` FROM"
+            f" ({' UNION ALL '.join(sides)}) GROUP BY {names}"
+            f" HAVING bool_or(NOT `second`) AND {_CONDITIONS[self._word]}"
+        )
+        inputs = (self._lined_up(self.first, True), self._lined_up(self.second, True))
+        operator = self.operators.closed_query(
+            inputs, sql, self.expressions.script.position(self.query)
+        )
+        return Relation(
+            operator,
+            self._shown(keep_windows=self._agree_on_windows()),
+            has_event_time=True,
+            kind=RowKind.CLOSED,
+            width_micros=_common_width((self.first, self.second)),
+        )
+
+    def _agree_on_windows(self) -> bool:
+        pairs = zip(self.first.attributes, self.second.attributes, strict=True)
+        return all(one.window is other.window for one, other in pairs)
+
+    def _shown(self, *, keep_windows: bool) -> tuple[Attribute, ...]:
+        """The columns of the first side, which have no table any more."""
+        return tuple(
+            replace(
+                one,
+                table=None,
+                window=one.window if keep_windows else None,
+                outer_window=None,
+                is_event_time=one.is_event_time and other.is_event_time,
+            )
+            for one, other in zip(self.first.attributes, self.second.attributes, strict=True)
+        )
+
+    def _lined_up(self, side: Relation, has_time: bool, *, is_updating: bool = False) -> OperatorId:
+        """A side with the names of the first, in its order, and no more than that. Beside rows that
+        may be taken back, rows that stay are rows that came.
+        """
+        hidden = [*carried(replace(side, has_event_time=has_time))]
+        if is_updating and side.kind is not RowKind.UPDATING:
+            hidden.append(Expression(name=CHANGE, sql="1"))
+        return self.operators.query(side.operator, (*self._columns(side), *hidden))
+
+    def _kept(self, side: Relation) -> UpdatingInput:
+        columns = self._columns(side)
+        return UpdatingInput(
+            operator=side.operator,
+            columns=columns,
+            keys=tuple(each.name for each in columns),
+            is_updating=side.kind is RowKind.UPDATING,
+        )
+
+    def _columns(self, side: Relation) -> tuple[Expression, ...]:
+        return tuple(
+            Expression(name=shown.column, sql=column_sql(each))
+            for shown, each in zip(self.first.attributes, side.attributes, strict=True)
+        )
+
+    def _error(self, message: str, hint: str = "") -> SqlError:
+        return self.expressions.script.error(self.query, message, hint)
+
+
+def _common_width(sides: tuple[Relation, Relation]) -> int | None:
+    """The width of windows, if all sides have the same."""
+    widths = {each.width_micros for each in sides}
+    return widths.pop() if len(widths) == 1 else None

@@ -1,0 +1,1 @@
+"""Window functions and window table functions, of each dialect."""

@@ -1,0 +1,1 @@
+"""The grammar: dialect, parsing, types, intervals."""

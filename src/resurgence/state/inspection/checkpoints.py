@@ -1,0 +1,366 @@
+"""Reading checkpoints for people: what is kept, what is in it, and what is wrong with it.
+
+Only reads: no generation is claimed, so a running job is neither fenced nor disturbed. Its retention
+may delete what is being looked at. That is told apart from damage by the order in which things go: a
+manifest is deleted before what it names, so if something is missing and the manifest is still there
+afterwards, it is missing.
+
+The files themselves are not opened here; `verification` does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from enum import StrEnum
+from typing import Any
+
+from resurgence.clock import seconds
+from resurgence.errors import (
+    ConfigError,
+    NewerFormat,
+    NoValidCheckpoint,
+)
+from resurgence.ids import Epoch, JobIdentity, JobName, OperatorId
+from resurgence.state.backend import StateBackend
+from resurgence.state.paths import generation_of
+from resurgence.state.protocol.decisions import (
+    EpochObjects,
+    dead_ranges,
+    epochs_seen,
+    is_dead,
+    living,
+    lost_seal,
+    manifest_faults,
+    metadata_faults,
+)
+from resurgence.state.records import (
+    UNUSABLE,
+    CommittedRecord,
+    CondemnedRecord,
+    Manifest,
+    OperatorCheckpointMetadata,
+    StateFile,
+    decode,
+    digest_of,
+)
+from resurgence.storage.object_store import ObjectStore
+
+_THREADS = 8
+"""Records are small: reading them is waiting for answers."""
+
+
+class Status(StrEnum):
+    """What a checkpoint is good for."""
+
+    VALID = "valid"
+    DAMAGED = "damaged"
+    """Something that it names is missing or is not what its digest says."""
+    CONDEMNED = "condemned"
+    """Marked as unusable: it is never chosen again."""
+    DEAD = "dead"
+    """Rolled back: it is never chosen again."""
+    NEWER = "newer format"
+    """Written by a newer release: this one cannot judge it."""
+
+
+@dataclass(frozen=True)
+class CheckpointView:
+    """One sealed checkpoint, as far as its records can be read."""
+
+    epoch: Epoch
+    attempt: int | None
+    """None: the sinks are committed, so there was a manifest, but it is gone."""
+    status: Status
+    reasons: tuple[str, ...] = ()
+    manifest: Manifest | None = None
+    operators: Mapping[OperatorId, OperatorCheckpointMetadata] = field(default_factory=dict)
+    is_committed: bool = False
+    committed: CommittedRecord | None = None
+    """None also if the record cannot be read; `committed_fault` says why."""
+    committed_fault: str | None = None
+
+    @property
+    def stands(self) -> bool:
+        """A restore may choose it, if it is whole."""
+        gone = self.attempt is None
+        return not gone and self.status not in (Status.CONDEMNED, Status.DEAD)
+
+    @property
+    def files(self) -> tuple[StateFile, ...]:
+        """Every state file that it names."""
+        return tuple(
+            file
+            for metadata in self.operators.values()
+            for table in metadata.tables.values()
+            for file in table.files
+        )
+
+    @property
+    def rows(self) -> int:
+        return sum(file.rows for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    @property
+    def duration(self) -> timedelta | None:
+        """From the beginning of the epoch to its seal; None in records that do not say."""
+        if self.manifest is None or self.manifest.began_at is None:
+            return None
+        return self.manifest.sealed_at - self.manifest.began_at
+
+    def summary(self) -> dict[str, Any]:
+        """It in one row: what `checkpoints list` shows, and the SQL table `checkpoints` has."""
+        manifest = self.manifest
+        return {
+            "epoch": self.epoch,
+            "attempt": self.attempt,
+            "generation": manifest.generation if manifest else None,
+            "parent": manifest.parent if manifest else None,
+            "began_at": manifest.began_at if manifest else None,
+            "sealed_at": manifest.sealed_at if manifest else None,
+            "duration": None if self.duration is None else seconds(self.duration),
+            "operators": len(manifest.operators) if manifest else None,
+            "state_rows": self.rows,
+            "bytes": self.bytes,
+            "files": len(self.files),
+            "committed": self.is_committed,
+            "finished": manifest.finished if manifest else None,
+            "status": str(self.status),
+            "reasons": list(self.reasons),
+        }
+
+
+@dataclass
+class CheckpointRecords:
+    """What was read of a manifest and its operators' metadata, and all that was found wrong."""
+
+    manifest: Manifest | None = None
+    operators: dict[OperatorId, OperatorCheckpointMetadata] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    newer: list[str] = field(default_factory=list)
+    """Records of a newer format, which are not for this release to judge."""
+
+    def note(self, error: Exception) -> None:
+        """Take down why a record cannot be used."""
+        if isinstance(error, NewerFormat) and error.intact:
+            self.newer.append(error.message)
+        else:
+            self.faults.append(getattr(error, "message", str(error)))
+
+
+def job_names(store: ObjectStore) -> tuple[JobName, ...]:
+    """The jobs that have a folder in a state dir."""
+    found = {
+        each.path.split("/", 1)[0]
+        for each in store.list("")
+        if generation_of(each.path) is not None
+    }
+    return tuple(JobName(name) for name in sorted(found))
+
+
+def read_records(
+    backend: StateBackend, objects: EpochObjects, attempt: int, job: JobIdentity
+) -> CheckpointRecords:
+    """A manifest and all metadata that it names, with everything that is wrong with them."""
+    found = CheckpointRecords()
+    path = objects.manifests[attempt]
+    try:
+        manifest = decode(Manifest, backend.store.read(path), path)
+    except UNUSABLE as error:
+        found.note(error)
+        return found
+    found.manifest = manifest
+    found.faults.extend(manifest_faults(manifest, job, objects))
+    listed = set(objects.operators)
+    for operator, expected in manifest.operators.items():
+        if expected.path not in listed:
+            continue
+        try:
+            data = backend.store.read(expected.path)
+            if digest_of(expected.path, data) != expected:
+                found.faults.append(
+                    f"the metadata of {operator} does not match its digest ({expected.path})"
+                )
+                continue
+            found.operators[operator] = decode(OperatorCheckpointMetadata, data, expected.path)
+        except UNUSABLE as error:
+            found.note(error)
+    return found
+
+
+def file_faults(records: CheckpointRecords, sizes: Mapping[str, int]) -> list[str]:
+    """Which state files are missing or have another size, given a listing of them."""
+    if records.manifest is None:
+        return []
+    return [
+        fault
+        for metadata in records.operators.values()
+        for fault in metadata_faults(metadata, records.manifest, sizes, frozenset())
+    ]
+
+
+def kept_checkpoints(backend: StateBackend) -> tuple[CheckpointView, ...]:
+    """Every checkpoint that is kept, oldest first, condemned ones among them. State files are
+    held against one listing; they are not opened.
+    """
+    store, paths = backend.store, backend.paths
+    epochs = epochs_seen(each.path for each in store.list(paths.epochs))
+    if not epochs:
+        return ()
+    job, rollback = backend.identity()
+    dead = dead_ranges(backend.rollbacks(rollback))
+    with ThreadPoolExecutor(_THREADS) as pool:
+        read = list(pool.map(lambda each: _views(backend, each, job), epochs.values()))
+    # After the manifests: the files of one that was just sealed are there.
+    sizes = {each.path: each.size for each in store.list(paths.tables)}
+    judged = (
+        replace(view, status=Status.DEAD, reasons=())
+        if is_dead(view.epoch, dead)
+        else _judged(view, records, sizes)
+        for epoch in read
+        for view, records in epoch
+    )
+    return tuple(view for view in judged if not _went_meanwhile(backend, view))
+
+
+def newest_checkpoint(backend: StateBackend) -> CheckpointView | None:
+    """The checkpoint that a restore would choose; None if the job has sealed none. Older ones are
+    read only where newer ones are unusable.
+    """
+    store, paths = backend.store, backend.paths
+    while True:
+        epochs = epochs_seen(each.path for each in store.list(paths.epochs))
+        if not epochs:
+            return None
+        job, rollback = backend.identity()
+        alive = living(epochs, dead_ranges(backend.rollbacks(rollback)))
+        sizes = {each.path: each.size for each in store.list(paths.tables)}
+        unusable: list[CheckpointView] = []
+        for epoch in sorted(alive, reverse=True):
+            for view, records in _views(backend, alive[epoch], job):
+                judged = _judged(view, records, sizes)
+                if judged.status is Status.VALID:
+                    return judged
+                unusable.append(judged)
+        # Retention may have deleted what was listed: then there are newer ones.
+        if not any(_went_meanwhile(backend, each) for each in unusable):
+            break
+    if unusable:
+        raise _none_valid()
+    return None
+
+
+def _views(
+    backend: StateBackend, objects: EpochObjects, job: JobIdentity
+) -> list[tuple[CheckpointView, CheckpointRecords]]:
+    """The checkpoints in one epoch's folder: one per manifest."""
+    committed, committed_fault = _committed(backend, objects, job)
+    lost = lost_seal(objects)
+    blank = CheckpointView(
+        epoch=objects.epoch,
+        attempt=None,
+        status=Status.DAMAGED,
+        reasons=(lost,) if lost else (),
+        is_committed=objects.committed is not None,
+        committed=committed,
+        committed_fault=committed_fault,
+    )
+    found = [(blank, CheckpointRecords())] if lost else []
+    for attempt in sorted({*objects.manifests, *objects.condemned}):
+        records = CheckpointRecords()
+        if attempt in objects.manifests:
+            records = read_records(backend, objects, attempt, job)
+        view = replace(
+            blank,
+            attempt=attempt,
+            reasons=(),
+            manifest=records.manifest,
+            operators=records.operators,
+        )
+        if attempt in objects.condemned:
+            reasons = _condemned(backend, objects.condemned[attempt])
+            view = replace(view, status=Status.CONDEMNED, reasons=reasons)
+        found.append((view, records))
+    return found
+
+
+def _judged(
+    view: CheckpointView, records: CheckpointRecords, sizes: Mapping[str, int]
+) -> CheckpointView:
+    if view.status is Status.CONDEMNED or view.attempt is None:
+        return view
+    faults = (*records.faults, *file_faults(records, sizes))
+    if faults:
+        return replace(view, status=Status.DAMAGED, reasons=faults)
+    if records.newer:
+        return replace(view, status=Status.NEWER, reasons=tuple(records.newer))
+    return replace(view, status=Status.VALID)
+
+
+def _went_meanwhile(backend: StateBackend, view: CheckpointView) -> bool:
+    """Whether what is wrong is only that retention has deleted it."""
+    if view.status is not Status.DAMAGED or view.attempt is None:
+        return False
+    return backend.store.size(backend.paths.manifest(view.epoch, view.attempt)) is None
+
+
+def _committed(
+    backend: StateBackend, objects: EpochObjects, job: JobIdentity
+) -> tuple[CommittedRecord | None, str | None]:
+    if objects.committed is None:
+        return None, None
+    try:
+        record = decode(CommittedRecord, backend.store.read(objects.committed), objects.committed)
+    except UNUSABLE as error:
+        return None, error.message
+    if (record.job, record.epoch) != (job, objects.epoch):
+        return None, f"{objects.committed} is of job {record.job}, epoch {record.epoch}"
+    return record, None
+
+
+def _condemned(backend: StateBackend, path: str) -> tuple[str, ...]:
+    try:
+        return decode(CondemnedRecord, backend.store.read(path), path).reasons
+    except UNUSABLE as error:
+        return (error.message,)
+
+
+def of_each_epoch(views: Iterable[CheckpointView]) -> dict[Epoch, CheckpointView]:
+    """The checkpoint that counts in each epoch: the one that is not condemned, or else the last."""
+    chosen: dict[Epoch, CheckpointView] = {}
+    for view in views:
+        before = chosen.get(view.epoch)
+        if before is None or before.status is Status.CONDEMNED or view.status is Status.VALID:
+            chosen[view.epoch] = view
+    return chosen
+
+
+def checkpoint_of(views: Sequence[CheckpointView], epoch: int | None) -> CheckpointView:
+    """The checkpoint of an epoch; by default the newest one that is valid."""
+    if not views:
+        raise ConfigError("there are no checkpoints yet", hint="run the job first")
+    chosen = of_each_epoch(views)
+    if epoch is not None:
+        try:
+            return chosen[Epoch(epoch)]
+        except KeyError:
+            kept = ", ".join(str(each) for each in chosen)
+            raise ConfigError(
+                f"there is no checkpoint of epoch {epoch}", hint=f"kept: {kept}"
+            ) from None
+    for view in reversed(chosen.values()):
+        if view.status is Status.VALID:
+            return view
+    raise _none_valid()
+
+
+def _none_valid() -> NoValidCheckpoint:
+    return NoValidCheckpoint(
+        "there are checkpoints, but none is valid",
+        hint="'resurgence checkpoints list' says why; --epoch takes one all the same",
+    )

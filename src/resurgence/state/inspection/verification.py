@@ -1,0 +1,301 @@
+"""The deep check of a checkpoint: every byte that it rests on is read.
+
+A restore checks digests, completeness and sizes, which takes one listing. This reads every state
+file as well: the checksum of each page, the rows and columns against the metadata, the bins against
+the time range, and the footer's statistics against the rows, for readers skip row groups by them.
+The footer itself has no checksum; what is compared here is what is read of it.
+
+Only a proven fault condemns. What is wrong must be wrong twice, each time read anew; something that
+is missing counts only while the manifest that names it is there, for retention deletes a manifest
+first. A store that fails or refuses proves nothing, nor does a source that lost its input: it can be
+brought back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from resurgence.errors import ObjectMissing, ResurgenceError, StorageError
+from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.state.backend import StateBackend
+from resurgence.state.inspection.checkpoints import (
+    CheckpointRecords,
+    file_faults,
+    read_records,
+)
+from resurgence.state.paths import epoch_object
+from resurgence.state.protocol.decisions import EpochObjects, epochs_seen, highest_generation
+from resurgence.state.records import CondemnedRecord, Manifest, StateFile, TableKind
+from resurgence.state.table_schema import schema_faults, table_columns
+from resurgence.storage.object_store import ObjectStore
+from resurgence.storage.parquet import digest_of
+
+THREADS = 4
+MOST_BYTES = 256 * 1024 * 1024
+"""Files held in memory at one time, in all threads; a file above it is read alone."""
+
+BIN = "bin"
+"""The column of a time table that its time range is about."""
+
+
+@dataclass(frozen=True)
+class SourceFindings:
+    """What the sources say about a checkpoint."""
+
+    gone: tuple[str, ...] = ()
+    """Sources that no longer hold what comes next."""
+    unchecked: tuple[str, ...] = ()
+    """Sources that could not be asked."""
+
+
+SourceCheck = Callable[[Manifest], SourceFindings]
+"""Asks the sources of the pipeline whether they can still be read from a checkpoint on."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What the deep check of one checkpoint found."""
+
+    epoch: Epoch
+    attempt: int
+    generation: Generation
+    """Who sealed it; the newest generation if the manifest does not say."""
+    faults: tuple[str, ...]
+    """Proven: the checkpoint is not what was sealed."""
+    sources_gone: tuple[str, ...]
+    """It is whole, but its sources no longer hold what comes next."""
+    unchecked: tuple[str, ...]
+    """What could not be checked, and why."""
+    went: bool
+    """Retention deleted it meanwhile: there is nothing to say about it."""
+    files: int
+    bytes: int
+    seconds: float
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """All that speaks against it."""
+        return (*self.faults, *self.sources_gone, *self.unchecked)
+
+
+class Verifier:
+    """Checks a job's checkpoints. Files never change, so one that several checkpoints name is read
+    once.
+    """
+
+    def __init__(
+        self,
+        backend: StateBackend,
+        *,
+        check_sources: SourceCheck | None = None,
+        threads: int = THREADS,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._backend = backend
+        self._check_sources = check_sources
+        self._threads = threads
+        self._budget = _Budget(most_bytes)
+        self._checked: dict[tuple[StateFile, TableKind, str], tuple[str, ...]] = {}
+
+    def verify(self, manifest_path: str) -> Verification:
+        """The deep check of the checkpoint that a manifest seals."""
+        began = time.monotonic()
+        store, paths = self._backend.store, self._backend.paths
+        parsed = epoch_object(manifest_path)
+        if parsed is None or parsed[1] != "manifest" or not parsed[2].isdecimal():
+            raise ObjectMissing(f"{manifest_path} is not the path of a manifest")
+        epoch, attempt = parsed[0], int(parsed[2])
+        job, _ = self._backend.identity()
+        records, sizes = self._records(epoch, attempt, job)
+        faults = [*records.faults, *file_faults(records, sizes)]
+        if faults:
+            records, sizes = self._records(epoch, attempt, job)
+            again = [*records.faults, *file_faults(records, sizes)]
+            faults = [each for each in again if each in faults]
+        unchecked = list(records.newer)
+        for found, troubles in self._deep(records, sizes):
+            faults.extend(found)
+            unchecked.extend(troubles)
+        sources = SourceFindings()
+        if self._check_sources is not None and records.manifest is not None:
+            sources = self._check_sources(records.manifest)
+        went = bool(faults) and store.size(manifest_path) is None
+        files = [file for file, _, _ in _named_files(records)]
+        return Verification(
+            epoch=epoch,
+            attempt=attempt,
+            generation=records.manifest.generation
+            if records.manifest
+            else highest_generation(each.path for each in store.list(paths.generations)),
+            faults=() if went else tuple(faults),
+            sources_gone=sources.gone,
+            unchecked=(*unchecked, *sources.unchecked),
+            went=went,
+            files=len(files),
+            bytes=sum(each.bytes for each in files),
+            seconds=time.monotonic() - began,
+        )
+
+    def _records(
+        self, epoch: Epoch, attempt: int, job: JobIdentity
+    ) -> tuple[CheckpointRecords, dict[str, int]]:
+        """What a restore looks at: the records, and the sizes of all state files that are there."""
+        store, paths = self._backend.store, self._backend.paths
+        listed = epochs_seen(each.path for each in store.list(paths.epoch(epoch)))
+        objects = listed.get(epoch, EpochObjects(epoch))
+        objects.manifests.setdefault(attempt, paths.manifest(epoch, attempt))
+        records = read_records(self._backend, objects, attempt, job)
+        return records, {each.path: each.size for each in store.list(paths.tables)}
+
+    def _deep(
+        self, records: CheckpointRecords, sizes: Mapping[str, int]
+    ) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
+        """(faults, troubles) of each state file that is there with its size."""
+        named = [each for each in _named_files(records) if sizes.get(each[0].path) == each[0].bytes]
+        with ThreadPoolExecutor(self._threads) as pool:
+            yield from pool.map(lambda each: self._file(*each), named)
+
+    def _file(
+        self, file: StateFile, kind: TableKind, schema_text: str
+    ) -> tuple[Sequence[str], Sequence[str]]:
+        key = (file, kind, schema_text)
+        if key in self._checked:
+            return self._checked[key], ()
+        try:
+            faults: Sequence[str] = ()
+            for _ in range(2):
+                with self._budget.holding(file.bytes):
+                    faults = _file_faults(self._backend.store, file, kind, schema_text)
+                if not faults:
+                    break
+        except (StorageError, MemoryError, pa.ArrowNotImplementedError) as error:
+            return (), (f"state file {file.path} could not be checked: {_brief(error)}",)
+        self._checked[key] = tuple(faults)
+        return faults, ()
+
+
+def condemnable(
+    found: Iterable[Verification], usable: Collection[Epoch]
+) -> tuple[Verification, ...]:
+    """Which checkpoints to condemn: those with a proven fault, as long as another one could be used
+    instead. With all of them condemned, bringing the damaged objects back would not help any more.
+    """
+    bad = tuple(each for each in found if each.faults)
+    return bad if set(usable) - {each.epoch for each in bad} else ()
+
+
+def condemn(backend: StateBackend, verification: Verification) -> bool:
+    """Mark a checkpoint as unusable, so that it is never chosen again. False: it was marked
+    already.
+    """
+    record = CondemnedRecord(
+        job=backend.identity()[0],
+        epoch=verification.epoch,
+        attempt=verification.attempt,
+        generation=verification.generation,
+        reasons=verification.faults,
+    )
+    path = backend.paths.condemned(verification.epoch, verification.attempt)
+    return backend.store.create(path, record.encode())
+
+
+def _named_files(records: CheckpointRecords) -> Iterator[tuple[StateFile, TableKind, str]]:
+    for metadata in records.operators.values():
+        for table in metadata.tables.values():
+            for file in table.files:
+                yield file, table.kind, table.schema_text
+
+
+def _file_faults(
+    store: ObjectStore, file: StateFile, kind: TableKind, schema_text: str
+) -> list[str]:
+    """What is wrong with one state file."""
+    where = f"state file {file.path}"
+    try:
+        data = store.read(file.path)
+    except ObjectMissing:
+        return [f"{where} is missing"]
+    if len(data) != file.bytes:
+        return [f"{where} has {len(data)} bytes instead of {file.bytes}"]
+    if file.digest is not None and digest_of(data) != file.digest:
+        # Its content is not looked at: Arrow may end the process on an altered footer.
+        return [f"{where} does not match its digest"]
+    try:
+        return [f"{where} {fault}" for fault in _content_faults(data, file, kind, schema_text)]
+    except (MemoryError, pa.ArrowNotImplementedError):
+        raise
+    except (pa.ArrowException, OSError, ValueError) as error:
+        return [f"{where} cannot be read: {_brief(error)}"]
+
+
+def _content_faults(
+    data: bytes, file: StateFile, kind: TableKind, schema_text: str
+) -> Iterator[str]:
+    parquet = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+    if parquet.metadata.num_rows != file.rows:
+        yield f"has {parquet.metadata.num_rows} rows instead of {file.rows}"
+    yield from schema_faults(table_columns(schema_text), parquet.schema_arrow)
+    is_timed = kind is TableKind.TIME
+    position = parquet.schema_arrow.get_field_index(BIN) if is_timed else -1
+    if is_timed and position < 0:
+        yield f"has no column {BIN}"
+    read = 0
+    for group in range(parquet.num_row_groups):
+        bins: list[int] = []
+        for batch in parquet.iter_batches(row_groups=[group]):
+            read += batch.num_rows
+            if position >= 0:
+                bounds = pc.min_max(batch.column(position)).as_py()
+                bins.extend(each for each in bounds.values() if each is not None)
+        if not bins:
+            continue
+        first, last = min(bins), max(bins)
+        if first < file.time_start or last > file.time_end:
+            yield (
+                f"has bins from {first} to {last}, "
+                f"which is not within {file.time_start} to {file.time_end}"
+            )
+        statistics = parquet.metadata.row_group(group).column(position).statistics
+        told = (statistics.min, statistics.max) if statistics is not None else (first, last)
+        if told != (first, last):
+            yield (
+                f"says that row group {group} has bins from {told[0]} to {told[1]}, "
+                f"but it has {first} to {last}"
+            )
+    if read != parquet.metadata.num_rows:
+        yield f"holds {read} rows, but says {parquet.metadata.num_rows}"
+
+
+def _brief(error: BaseException) -> str:
+    text = error.message if isinstance(error, ResurgenceError) else str(error)
+    return text.split("\n", 1)[0] or type(error).__name__
+
+
+class _Budget:
+    """Bounds the bytes that threads hold at one time. More than the bound is let through alone."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def holding(self, amount: int) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: self._held == 0 or self._held + amount <= self._most)
+            self._held += amount
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held -= amount
+                self._changed.notify_all()

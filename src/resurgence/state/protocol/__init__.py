@@ -1,0 +1,1 @@
+"""The checkpoint protocol: ownership, epochs, decisions."""

@@ -1,1 +1,0 @@
-"""Fault points and the tools of drills: part of the product."""

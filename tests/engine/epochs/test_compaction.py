@@ -1,0 +1,160 @@
+"""Compaction beside the epochs: few files, the same answer, and no file rewritten too often."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from resurgence.engine.epochs.compaction import Compactor
+from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.tables.state_writer import Written
+from resurgence.engine.tables.time_table import TimeTable
+from resurgence.errors import TaskFailed
+from resurgence.ids import Epoch, OperatorId
+from resurgence.state.key_groups import owned_groups
+from resurgence.state.records import StateFile
+from tests.engine.harness import Job, Leg, sink_table, sorted_rows, state_files
+
+EPOCHS = 2000
+LIMIT = 8
+WINDOW = OperatorId("window-1")
+NOTHING = Written((), 0, 0)
+
+
+def state_file(epoch: int, subtask: int, parallelism: int, size: int) -> StateFile:
+    return StateFile(
+        path=f"{epoch}-{subtask}-{size}",
+        subtask=subtask,
+        epoch=Epoch(epoch),
+        rows=size,
+        bytes=size,
+        key_groups=owned_groups(subtask, parallelism),
+        time_start=0,
+        time_end=10,
+    )
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_files_stay_few_over_many_epochs_and_are_rewritten_seldom(parallelism: int) -> None:
+    table = TimeTable(url="", folder="", schema=StructType(), keys=("k0",), parallelism=parallelism)
+    most, rewritten = 0, 0
+    for epoch in range(1, EPOCHS + 1):
+        table.append(
+            tuple(state_file(epoch, each, parallelism, 100) for each in range(parallelism))
+        )
+        most = max(most, table.fullest_subtask())
+        if table.fullest_subtask() > LIMIT:
+            chosen = table.small_files()
+            sizes = [0] * parallelism
+            for each in table.files:
+                if each.path in chosen:
+                    sizes[each.subtask] += each.bytes
+            rewritten += sum(sizes)
+            table.exchange(
+                chosen,
+                tuple(
+                    state_file(epoch, number, parallelism, size)
+                    for number, size in enumerate(sizes)
+                ),
+            )
+    assert sum(each.bytes for each in table.files) == EPOCHS * parallelism * 100
+    assert most <= 2 * LIMIT
+    assert rewritten <= 12 * EPOCHS * parallelism * 100, "about as often as the table doubles"
+
+
+def numbers_job(spark: SparkSession, folder: Path, rows: int) -> Job:
+    sql = (
+        f"CREATE TABLE ticks WITH (connector = 'impulse', message_count = '{rows}',"
+        " event_time_interval = '1ms', start_time = '2024-01-01T00:00:00');"
+        + sink_table(folder / "out", name="out")
+        + "INSERT INTO out SELECT tumble(INTERVAL '1 hour') AS w, counter % 7 AS k,"
+        " count(*) AS n, sum(counter) AS total FROM ticks GROUP BY w, k"
+    )
+    return Job(spark, folder, sql, settings={"checkpoint.compact_files": "2"})
+
+
+def assert_answer(job: Job, rows: int) -> None:
+    found = job.spark.read.parquet(str(job.folder / "out")).select("k", "n", "total")
+    numbers = job.spark.range(rows).selectExpr("id % 7 AS k", "id")
+    expected = numbers.groupBy("k").agg({"*": "count", "id": "sum"})
+    assert sorted_rows(found) == sorted_rows(expected.selectExpr("k", "`count(1)`", "`sum(id)`"))
+
+
+def test_compaction_bounds_the_files_and_keeps_the_answer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = numbers_job(spark, tmp_path, 900)
+    seen: list[int] = []
+
+    def note(engine: Engine) -> None:
+        seen.append(len(state_files(engine)))
+
+    job.run([Leg(30, epochs=12), Leg(30, epochs=100)], note)
+    assert len(seen) == 30
+    assert max(seen) <= 2 * (2 * 2 + 2), "two subtasks, twice the limit, and what is in flight"
+    assert_answer(job, 900)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+def test_files_stay_few_over_two_thousand_epochs(spark: SparkSession, tmp_path: Path) -> None:
+    job = numbers_job(spark, tmp_path, 2 * EPOCHS)
+    job.settings = {"checkpoint.compact_files": str(LIMIT)}
+    seen: list[int] = []
+    job.run([Leg(2, 1, epochs=EPOCHS)], lambda engine: seen.append(len(state_files(engine))))
+    assert len(seen) == EPOCHS
+    assert max(seen) <= 2 * LIMIT + 2
+    assert_answer(job, 2 * EPOCHS)
+
+
+def test_a_compaction_is_taken_when_it_is_done_and_not_before() -> None:
+    compactor, gate = Compactor(timedelta(minutes=1)), threading.Event()
+
+    def write() -> Written:
+        assert gate.wait(30)
+        return NOTHING
+
+    compactor.start(WINDOW, Epoch(5), frozenset({"a"}), write)
+    assert compactor.take(wait=False) is None
+    assert compactor.in_flight == 5
+    gate.set()
+    taken = compactor.take(wait=True)
+    assert taken is not None
+    assert taken.written.result() == NOTHING
+    assert compactor.in_flight == 5, "its files are in no checkpoint yet"
+    compactor.forget()
+    assert compactor.in_flight is None
+    assert compactor.take(wait=True) is None
+
+
+def test_a_second_one_does_not_begin_while_one_runs() -> None:
+    compactor, gate = Compactor(timedelta(minutes=1)), threading.Event()
+    compactor.start(WINDOW, Epoch(5), frozenset(), lambda: (gate.wait(30) and NOTHING) or NOTHING)
+    compactor.start(WINDOW, Epoch(6), frozenset(), pytest.fail)
+    assert compactor.in_flight == 5
+    gate.set()
+
+
+def test_the_failure_of_a_compaction_is_the_failure_of_the_next_epoch() -> None:
+    compactor = Compactor(timedelta(minutes=1))
+
+    def write() -> Written:
+        raise LookupError("no such file")
+
+    compactor.start(WINDOW, Epoch(5), frozenset(), write)
+    with pytest.raises(LookupError):
+        compactor.take(wait=True)
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_compaction_that_stands_still_is_given_up(wait: bool) -> None:
+    compactor, gate = Compactor(timedelta(0)), threading.Event()
+    compactor.start(WINDOW, Epoch(5), frozenset(), lambda: (gate.wait(30) and NOTHING) or NOTHING)
+    with pytest.raises(TaskFailed, match="compaction of window-1 stands still"):
+        compactor.take(wait=wait)
+    gate.set()

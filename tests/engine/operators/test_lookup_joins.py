@@ -1,0 +1,626 @@
+"""Lookup joins on real tables: Parquet files, Delta, a Postgres server. When a table is read again,
+what a crash makes of it, and how each kind of trouble is told.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from pyspark.sql import SparkSession
+
+from resurgence.connectors.registry import CONNECTORS, check_connectors
+from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.spark.errors import translate
+from resurgence.engine.tables.kept_lookup import KeptLookup
+from resurgence.errors import InjectedFault, ResurgenceError
+from resurgence.ids import Epoch, JobName
+from resurgence.sql import compile_pipeline
+from tests.engine.harness import Job, Leg, SetClock, read_lines, source_table, write_lines
+from tests.postgres import PostgresServer
+
+START = datetime(2024, 3, 1, tzinfo=UTC)
+EVENTS = [{"at": f"2024-03-01T00:00:{n:02}", "id": n, "customer": n % 3} for n in range(6)]
+INNER = "SELECT e.id, c.name FROM events e JOIN customers c ON e.customer = c.id"
+LEFT = INNER.replace("JOIN", "LEFT JOIN")
+
+
+@dataclass
+class Ground:
+    """A stream of six events, two of each customer, and a table of customers."""
+
+    spark: SparkSession
+    folder: Path
+    clock: SetClock = field(default_factory=lambda: SetClock(START))
+
+    @property
+    def customers(self) -> Path:
+        return self.folder / "customers"
+
+    def parquet(self, columns: dict[str, Any], name: str = "0.parquet") -> None:
+        """Write a file of the table; one of that name is replaced."""
+        self.customers.mkdir(exist_ok=True)
+        pq.write_table(pa.table(columns), self.customers / name)
+
+    def job(
+        self,
+        query: str = INNER,
+        columns: str = "id BIGINT, name TEXT",
+        options: str | None = None,
+        more: str = "",
+    ) -> Job:
+        write_lines(self.folder / "events.json", EVENTS)
+        source = source_table(
+            self.folder / "events.json", "at TIMESTAMP, id BIGINT, customer BIGINT"
+        )
+        options = options or f"connector = 'filesystem', path = '{self.customers}'"
+        table = f"CREATE TEMPORARY TABLE customers ({columns}) WITH ({options}{more});\n"
+        sink = (
+            "CREATE TABLE named WITH (connector = 'single_file', type = 'sink',"
+            f" path = '{self.folder / 'out.json'}');\n"
+        )
+        sql = source + table + sink + f"INSERT INTO named {query};"
+        return Job(self.spark, self.folder, sql, clock=self.clock)
+
+    def out(self) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = read_lines(self.folder / "out.json")
+        return sorted(rows, key=lambda row: (row["id"], str(row["name"])))
+
+    def names(self) -> dict[int, object]:
+        """What each event was given."""
+        return {row["id"]: row["name"] for row in self.out()}
+
+    def failure(self, job: Job) -> ResurgenceError:
+        """What the first epoch fails with."""
+        engine = job.open()
+        with pytest.raises(Exception) as caught:
+            engine.run_epoch()
+        assert engine.progress.operator is not None
+        assert engine.progress.operator.startswith("lookup-")
+        told = translate(caught.value)
+        assert told.hint
+        assert told.position == "lookup table customers"
+        return told
+
+
+@pytest.fixture
+def ground(spark: SparkSession, tmp_path: Path) -> Ground:
+    return Ground(spark, tmp_path)
+
+
+def one_epoch(engine: Engine) -> None:
+    assert engine.run_epoch() is not None
+
+
+# ---------------------------------------------------------------- Parquet files
+
+
+def test_all_files_of_a_folder_are_the_table(ground: Ground) -> None:
+    ground.parquet({"name": ["zero", "one"], "id": [0, 1]})
+    ground.parquet({"name": ["uno"], "id": [1]}, "more.parquet")
+    (ground.customers / ".staged").mkdir()
+    pq.write_table(pa.table({"id": [2]}), ground.customers / ".staged/x.parquet")
+    (ground.customers / "_SUCCESS").touch()
+    ground.job(LEFT).run()
+    assert [(row["id"], row["name"]) for row in ground.out()] == [
+        *((0, "zero"), (1, "one"), (1, "uno"), (2, None)),
+        *((3, "zero"), (4, "one"), (4, "uno"), (5, None)),
+    ]
+
+
+def test_columns_are_found_whatever_their_case_and_read_in_their_declared_types(
+    ground: Ground,
+) -> None:
+    ground.parquet(
+        {
+            "ID": pa.array([0, 1], pa.int32()),
+            "Name": pa.array([7, None], pa.int64()),
+            "born": pa.array([START, START], pa.timestamp("ns")),
+            "rate": pa.array(["1.50", "2.25"]),
+            "unused": ["x", "y"],
+        }
+    )
+    query = INNER.replace("c.name", "c.name, c.born, c.rate")
+    ground.job(query, "id BIGINT, name TEXT, born TIMESTAMP, rate DECIMAL(6,2)").run()
+    first = ground.out()[0]
+    assert first == {"id": 0, "name": "7", "born": "2024-03-01T00:00:00", "rate": 1.5}
+
+
+@pytest.mark.parametrize(
+    ("columns", "code", "message"),
+    [
+        ({"id": [0], "nam": ["a"]}, "user", "0.parquet has no column 'name'"),
+        ({"id": ["a"], "name": ["a"]}, "user", "column 'id' of .* is string .* read as int64"),
+        ({"id": [[0]], "name": ["a"]}, "user", "column 'id' of .* is list"),
+    ],
+)
+def test_a_file_that_does_not_fit_the_declaration_is_a_mistake(
+    ground: Ground, columns: dict[str, Any], code: str, message: str
+) -> None:
+    ground.parquet(columns)
+    told = ground.failure(ground.job())
+    assert told.code == code
+    assert re.search(message, told.message), told.message
+
+
+def test_a_damaged_file_is_tried_again(ground: Ground) -> None:
+    ground.customers.mkdir()
+    (ground.customers / "0.parquet").write_bytes(b"PAR1 no file PAR1")
+    told = ground.failure(ground.job())
+    assert (told.code, told.domain) == ("source", "external")
+    assert "0.parquet cannot be read" in told.message
+
+
+def test_a_folder_that_is_not_there_is_a_mistake_and_is_not_made(ground: Ground) -> None:
+    job = ground.job()
+    with pytest.raises(ResurgenceError, match="there is no folder") as caught:
+        check_connectors(compile_pipeline(job.sql, CONNECTORS), job.store.url, JobName("job"))
+    assert caught.value.code == "user"
+    assert ground.failure(job).code == "user"
+    assert not ground.customers.exists()
+
+
+def test_a_folder_without_files_is_not_taken_for_an_empty_table(ground: Ground) -> None:
+    ground.customers.mkdir()
+    job = ground.job()
+    with pytest.raises(ResurgenceError, match="there are no files") as caught:
+        check_connectors(compile_pipeline(job.sql, CONNECTORS), job.store.url, JobName("job"))
+    assert caught.value.domain == "user"
+    assert ground.failure(job).domain == "external"
+
+
+def test_the_output_of_a_sink_can_be_looked_up(ground: Ground) -> None:
+    source = source_table(
+        write_lines(ground.folder / "people.json", [{"at": None, "id": 1, "name": "ann"}]),
+        "at TIMESTAMP, id BIGINT, name TEXT",
+        name="people",
+    )
+    sink = (
+        "CREATE TABLE sunk WITH (connector = 'filesystem', type = 'sink',"
+        f" path = '{ground.customers}');\n"
+    )
+    writer = Job(ground.spark, ground.folder, source + sink, name="writer")
+    writer.sql += "INSERT INTO sunk SELECT id, name FROM people;"
+    writer.run()
+    ground.job().run()
+    assert ground.names() == {1: "ann", 4: "ann"}
+
+
+# ---------------------------------------------------------------- when it is read
+
+
+def run_with_changes(ground: Ground, job: Job, seconds: list[int]) -> list[object]:
+    """An epoch for each event; before each, the clock is set and the one customer is renamed to the
+    number of the epoch. The names that the events were given.
+    """
+    engine = job.open(Leg(rows=1))
+    for number, second in enumerate(seconds):
+        ground.parquet({"id": [0, 1, 2], "name": [str(number)] * 3})
+        ground.clock.at = START + timedelta(seconds=second)
+        one_epoch(engine)
+    return [ground.names()[number] for number in range(len(seconds))]
+
+
+def test_a_table_is_used_until_it_is_too_old(ground: Ground) -> None:
+    names = run_with_changes(ground, ground.job(), [0, 30, 59, 60, 61, 120])
+    assert names == ["0", "0", "0", "3", "3", "5"]
+
+
+def test_a_table_without_a_time_to_live_is_read_in_every_epoch(ground: Ground) -> None:
+    job = ground.job(more=", lookup.cache.ttl = '0'")
+    assert run_with_changes(ground, job, [0, 0, 0, 1]) == ["0", "1", "2", "3"]
+
+
+def test_a_table_that_is_joined_twice_is_read_once_in_an_epoch(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readings: list[int] = []
+    read = KeptLookup.read
+
+    def counted(table: KeptLookup, epoch: Epoch, now: datetime) -> None:
+        readings.append(epoch)
+        read(table, epoch, now)
+
+    monkeypatch.setattr(KeptLookup, "read", counted)
+    ground.parquet({"id": [0, 1, 2], "name": ["a", "b", "c"]})
+    query = f"{INNER} JOIN customers d ON e.id = d.id"
+    ground.job(query, more=", lookup.cache.ttl = '0'").run([Leg(rows=3)])
+    assert readings == [1, 2]
+    assert ground.names() == {0: "a", 1: "b", 2: "c"}
+
+
+def test_tables_at_the_same_place_are_as_old_as_each_of_them_may_be(ground: Ground) -> None:
+    query = (
+        "SELECT e.id, concat(c.name, f.name) AS name FROM events e"
+        " JOIN customers c ON e.customer = c.id JOIN fresh f ON e.customer = f.id"
+    )
+    job = ground.job(query)
+    job.sql = job.sql.replace(
+        "CREATE TABLE named",
+        "CREATE TEMPORARY TABLE fresh (id BIGINT, name TEXT) WITH (connector = 'filesystem',"
+        f" path = '{ground.customers}', lookup.cache.ttl = '0');\nCREATE TABLE named",
+    )
+    assert run_with_changes(ground, job, [0, 1, 60]) == ["00", "01", "22"]
+
+
+def test_a_new_generation_reads_the_table_anew(ground: Ground) -> None:
+    ground.parquet({"id": [0, 1, 2], "name": ["old"] * 3})
+    job = ground.job()
+    one_epoch(job.open(Leg(rows=3)))
+    ground.parquet({"id": [0, 1, 2], "name": ["new"] * 3})
+    one_epoch(job.open(Leg(rows=3)))
+    assert list(ground.names().values()) == ["old"] * 3 + ["new"] * 3
+
+
+@pytest.mark.parametrize(
+    ("point", "name"),
+    [
+        ("epoch.read", "new"),
+        ("sink.staged", "new"),
+        ("metadata.written", "new"),
+        ("manifest.published", "old"),
+        ("sink.committing", "old"),
+    ],
+)
+def test_an_epoch_that_is_run_again_meets_the_table_as_it_is_then(
+    ground: Ground, point: str, name: str
+) -> None:
+    """One that was sealed is not run again: what it staged is committed."""
+    ground.parquet({"id": [0, 1, 2], "name": ["old"] * 3})
+    job = ground.job()
+    job.settings = {"faults": f"{point}@2=raise"}
+    engine = job.open(Leg(rows=3))
+    one_epoch(engine)
+    with pytest.raises(InjectedFault):
+        engine.run_epoch()
+    ground.parquet({"id": [0, 1, 2], "name": ["new"] * 3})
+    job.run([Leg(rows=3)])
+    assert [ground.names()[number] for number in range(6)] == ["old"] * 3 + [name] * 3
+    assert len(ground.out()) == 6
+
+
+# ---------------------------------------------------------------- how it is joined
+
+
+def first_plan(engine: Engine) -> str:
+    """How Spark joins in the first epoch, when the table has just been read."""
+    engine._pipeline.lookups["customers"].read(Epoch(1), START)
+    (operator,) = engine._pipeline.graph.lookup_joins()
+    (source,) = engine._pipeline.graph.sources()
+    rows = engine._pipeline._shapes[source.id]
+    joined = engine._pipeline.derive(operator.id, {source.id: rows}, 0)
+    assert joined is not None
+    return str(joined._jdf.queryExecution().executedPlan().toString())
+
+
+@contextmanager
+def broadcast_up_to(spark: SparkSession, size: str) -> Iterator[None]:
+    key = "spark.sql.autoBroadcastJoinThreshold"
+    before = spark.conf.get(key)
+    assert before is not None
+    spark.conf.set(key, size)
+    try:
+        yield
+    finally:
+        spark.conf.set(key, before)
+
+
+def test_a_small_table_is_sent_to_every_task(ground: Ground) -> None:
+    ground.parquet({"id": [0, 1, 2], "name": ["a", "b", "c"]})
+    assert "BroadcastHashJoin" in first_plan(ground.job(LEFT).open())
+
+
+def test_a_large_table_is_met_in_sorted_order(ground: Ground) -> None:
+    many = list(range(3, 5000))
+    ground.parquet({"id": [0, 1, 1, *many], "name": ["a", "b", "c", *map(str, many)]})
+    with broadcast_up_to(ground.spark, "8kb"):
+        engine = ground.job(LEFT).open()
+        assert "SortMergeJoin" in first_plan(engine)
+        one_epoch(engine)
+    assert [row["name"] for row in ground.out()] == ["a", "b", "c", None, "a", "b", "c", None]
+
+
+def test_rows_that_meet_none_still_move_the_watermark(ground: Ground) -> None:
+    ground.parquet({"id": [99], "name": ["nobody"]})
+    report = ground.job().run()[-1]
+    assert ground.out() == []
+    assert report.rows == 6
+
+
+# ---------------------------------------------------------------- Delta
+
+
+def delta_options(ground: Ground) -> str:
+    return f"connector = 'delta', path = '{ground.customers}'"
+
+
+def test_a_delta_table_is_its_live_files(ground: Ground) -> None:
+    write_deltalake(ground.customers, pa.table({"id": [0, 1, 2], "name": ["a", "b", "c"]}))
+    write_deltalake(ground.customers, pa.table({"id": [2], "name": ["d"]}), mode="append")
+    DeltaTable(ground.customers).delete("name = 'c'")
+    job = ground.job(options=delta_options(ground))
+    engine = job.open(Leg(rows=3))
+    one_epoch(engine)
+    assert ground.names() == {0: "a", 1: "b", 2: "d"}
+    write_deltalake(ground.customers, pa.table({"id": [1], "name": ["new"]}), mode="overwrite")
+    ground.clock.at += timedelta(minutes=1)
+    one_epoch(engine)
+    assert ground.names() == {0: "a", 1: "b", 2: "d", 4: "new"}
+
+
+def test_the_partition_columns_of_a_delta_table_are_taken_from_its_log(ground: Ground) -> None:
+    names = ["a b", "x/y%", None]
+    rows = {"id": [0, 1, 2], "name": names, "born": [date(2020, 1, day) for day in (1, 2, 3)]}
+    write_deltalake(ground.customers, pa.table(rows), partition_by=["name", "born"])
+    query = LEFT.replace("c.name", "c.name, c.born")
+    ground.job(query, "id BIGINT, name TEXT, born DATE", delta_options(ground)).run()
+    assert [(row["name"], row["born"]) for row in ground.out()[:3]] == [
+        ("a b", "2020-01-01"),
+        ("x/y%", "2020-01-02"),
+        (None, "2020-01-03"),
+    ]
+
+
+def test_a_delta_table_of_which_only_partition_columns_are_wanted(ground: Ground) -> None:
+    rows = pa.table({"id": [0, 1, 1], "amount": [1, 2, 3]})
+    write_deltalake(ground.customers, rows, partition_by=["id"])
+    query = "SELECT e.id, c.id AS name FROM events e JOIN customers c ON e.customer = c.id"
+    ground.job(query, "id BIGINT", delta_options(ground)).run()
+    assert [row["name"] for row in ground.out()] == [0, 1, 1, 0, 1, 1]
+
+
+def test_files_older_than_a_column_of_a_delta_table_have_nulls(ground: Ground) -> None:
+    write_deltalake(ground.customers, pa.table({"id": [0]}))
+    write_deltalake(
+        ground.customers,
+        pa.table({"id": [1], "name": ["b"]}),
+        mode="append",
+        schema_mode="merge",
+    )
+    ground.job(options=delta_options(ground)).run()
+    assert ground.names() == {0: None, 1: "b", 3: None, 4: "b"}
+
+
+def test_an_empty_delta_table_has_no_rows(ground: Ground) -> None:
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    DeltaTable.create(ground.customers, schema)
+    ground.job(LEFT, options=delta_options(ground)).run()
+    assert set(ground.names().values()) == {None}
+
+
+def edit_log(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
+    """Edit the actions of a table's first version."""
+    path = folder / "_delta_log/00000000000000000000.json"
+    actions = [json.loads(line) for line in path.read_text().splitlines()]
+    for action in actions:
+        edit(action)
+    path.write_text("".join(json.dumps(action) + "\n" for action in actions))
+
+
+def with_deletion_vector(action: dict[str, Any]) -> None:
+    if "protocol" in action:
+        action["protocol"] = {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": ["deletionVectors"],
+            "writerFeatures": ["deletionVectors"],
+        }
+    if "add" in action:
+        # The rows 3, 4, 7, 11, 18 and 29.
+        action["add"]["deletionVector"] = {
+            "storageType": "i",
+            "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+            "sizeInBytes": 44,
+            "cardinality": 6,
+        }
+
+
+def with_column_mapping(action: dict[str, Any]) -> None:
+    if "protocol" in action:
+        action["protocol"] = {"minReaderVersion": 2, "minWriterVersion": 5}
+    if "metaData" in action:
+        action["metaData"]["configuration"] = {
+            "delta.columnMapping.mode": "name",
+            "delta.columnMapping.maxColumnId": "2",
+        }
+        schema = json.loads(action["metaData"]["schemaString"])
+        for number, each in enumerate(schema["fields"], start=1):
+            each["metadata"] = {
+                "delta.columnMapping.id": number,
+                "delta.columnMapping.physicalName": f"col-{number}",
+            }
+        action["metaData"]["schemaString"] = json.dumps(schema)
+
+
+def with_unknown_feature(action: dict[str, Any]) -> None:
+    if "protocol" in action:
+        action["protocol"] = {
+            "minReaderVersion": 3,
+            "minWriterVersion": 7,
+            "readerFeatures": ["timeTravelToTheFuture"],
+            "writerFeatures": ["timeTravelToTheFuture"],
+        }
+
+
+def test_rows_that_a_delta_table_marks_as_deleted_are_not_found(ground: Ground) -> None:
+    rows = pa.table({"id": [number % 3 for number in range(45)], "name": list(range(45))})
+    write_deltalake(ground.customers, rows)
+    edit_log(ground.customers, with_deletion_vector)
+    ground.job(options=delta_options(ground)).run()
+    found = [int(row["name"]) for row in ground.out() if row["id"] in (0, 1, 2)]
+    assert sorted(found) == sorted(set(range(45)) - {3, 4, 7, 11, 18, 29})
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (with_column_mapping, "column mapping by name"),
+        (with_unknown_feature, "timeTravelToTheFuture"),
+    ],
+)
+def test_a_delta_table_whose_files_are_not_the_table_is_refused(
+    ground: Ground, edit: Callable[[dict[str, Any]], None], message: str
+) -> None:
+    write_deltalake(ground.customers, pa.table({"id": [0], "name": ["a"]}))
+    edit_log(ground.customers, edit)
+    told = ground.failure(ground.job(options=delta_options(ground)))
+    assert message in told.message
+    assert told.domain == "user"
+
+
+def test_a_folder_that_is_no_delta_table_is_a_mistake(ground: Ground) -> None:
+    ground.customers.mkdir()
+    told = ground.failure(ground.job(options=delta_options(ground)))
+    assert told.code == "user"
+    assert "there is no Delta table at" in told.message
+
+
+def test_a_column_that_a_delta_table_lacks_is_a_mistake(ground: Ground) -> None:
+    write_deltalake(ground.customers, pa.table({"id": [0], "nam": ["a"]}))
+    told = ground.failure(ground.job(options=delta_options(ground)))
+    assert (told.code, told.hint) == ("user", "did you mean 'nam'?")
+    assert "has no column 'name'" in told.message
+
+
+# ---------------------------------------------------------------- Postgres
+
+
+def execute(url: str, *statements: str) -> None:
+    with psycopg.connect(url, autocommit=True) as connection:
+        for each in statements:
+            connection.execute(each.encode())
+
+
+def postgres_options(url: str, table: str = "customers") -> str:
+    return f"connector = 'postgres', url = '{url}', table = '{table}'"
+
+
+CUSTOMERS = (
+    "CREATE TABLE customers (id int PRIMARY KEY, name varchar(20))",
+    "INSERT INTO customers VALUES (0, 'a'), (1, 'b')",
+)
+
+
+def test_a_postgres_table_is_looked_up_and_read_again(ground: Ground, postgres_url: str) -> None:
+    execute(postgres_url, *CUSTOMERS)
+    engine = ground.job(LEFT, options=postgres_options(postgres_url)).open(Leg(rows=2))
+    one_epoch(engine)
+    execute(postgres_url, "UPDATE customers SET name = 'new'", "INSERT INTO customers VALUES (2)")
+    one_epoch(engine)
+    ground.clock.at += timedelta(minutes=1)
+    one_epoch(engine)
+    assert ground.names() == {0: "a", 1: "b", 2: None, 3: "a", 4: "new", 5: None}
+
+
+def test_values_of_postgres_are_read_in_their_declared_types(
+    ground: Ground, postgres_url: str
+) -> None:
+    execute(
+        postgres_url,
+        'CREATE SCHEMA "My"',
+        'CREATE TABLE "My"."Customers" (id smallint, "Name" jsonb, rate numeric, at timestamp,'
+        " seen timestamptz, born date, good boolean, key uuid, raw bytea, tags text[],"
+        " counts int[], share real)",
+        'INSERT INTO "My"."Customers" VALUES (0, \'{"a": 1}\', 12.345, \'2024-01-02 03:04:05.6\','
+        " '2024-01-02 03:04:05+02', '2024-01-02', true, '692a0da6-6893-4e18-bddb-d05a436206fb',"
+        " 'abc', array['x', NULL], array[1, 2], 0.5)",
+        'INSERT INTO "My"."Customers" (id) VALUES (1)',
+    )
+    columns = (
+        'id BIGINT, "Name" JSON, rate DECIMAL(6,2), at TIMESTAMP, seen TIMESTAMP, born DATE,'
+        " good BOOLEAN, key TEXT, raw BYTEA, tags ARRAY<TEXT>, counts ARRAY<BIGINT>, share DOUBLE"
+    )
+    job = ground.job(INNER, columns, postgres_options(postgres_url, "My.Customers"))
+    engine = job.open()
+    one_epoch(engine)
+    rows = engine._pipeline.lookups["customers"].rows.orderBy("id").collect()
+    assert tuple(rows[0]) == (
+        *(0, '{"a": 1}', Decimal("12.35")),
+        *(datetime(2024, 1, 2, 3, 4, 5, 600_000), datetime(2024, 1, 2, 1, 4, 5)),
+        *(date(2024, 1, 2), True, "692a0da6-6893-4e18-bddb-d05a436206fb", b"abc"),
+        *(["x", None], [1, 2], 0.5),
+    )
+    assert tuple(rows[1])[1:] == (None,) * 11
+
+
+@pytest.mark.parametrize(
+    ("columns", "table", "message"),
+    [
+        ("id BIGINT, name TEXT", "nobody", 'relation "nobody" does not exist'),
+        ("id BIGINT, name TEXT", "no.customers", 'relation "no.customers" does not exist'),
+        ("id BIGINT, name TEXT, age INT", "customers", 'column "age" does not exist'),
+        ("id BIGINT, name INT", "customers", "invalid input syntax for type integer"),
+        ("id BIGINT, name ARRAY<INT>", "customers", "malformed array literal"),
+        ("id DATE, name TEXT", "customers", "cannot cast type integer to date"),
+    ],
+)
+def test_a_postgres_table_that_does_not_fit_its_declaration_is_a_mistake(
+    ground: Ground, postgres_url: str, columns: str, table: str, message: str
+) -> None:
+    execute(postgres_url, *CUSTOMERS)
+    query = "SELECT e.id, c.name FROM events e JOIN customers c ON CAST(e.id AS TEXT) = CAST(c.id AS TEXT)"
+    told = ground.failure(ground.job(query, columns, postgres_options(postgres_url, table)))
+    assert (told.code, told.retry_hint) == ("user", "no_retry")
+    assert message in told.message
+
+
+def test_a_database_that_is_not_there_is_a_mistake(
+    ground: Ground, postgres_server: PostgresServer
+) -> None:
+    postgres_server.start()
+    told = ground.failure(ground.job(options=postgres_options(postgres_server.url("nowhere"))))
+    assert told.code == "user"
+    assert 'database "nowhere" does not exist' in told.message
+
+
+def test_a_server_that_is_away_is_tried_again_and_the_job_goes_on(
+    ground: Ground, postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    execute(postgres_url, *CUSTOMERS)
+    job = ground.job(options=postgres_options(postgres_url))
+    postgres_server.kill()
+    told = ground.failure(job)
+    assert (told.code, told.domain, told.retry_hint) == ("connection", "external", "with_backoff")
+    assert "lookup table customers: connection to server" in told.message
+    postgres_server.start()
+    job.run()
+    assert ground.names() == {0: "a", 1: "b", 3: "a", 4: "b"}
+
+
+def test_a_table_that_is_locked_is_not_waited_for_without_end(
+    ground: Ground, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from resurgence.connectors.lookups import postgres as lookup_postgres
+
+    monkeypatch.setattr(lookup_postgres, "_LOCK_SECONDS", 1)
+    execute(postgres_url, *CUSTOMERS)
+    with psycopg.connect(postgres_url) as holder:
+        holder.execute("LOCK TABLE customers")
+        told = ground.failure(ground.job(options=postgres_options(postgres_url)))
+    assert (told.code, told.domain) == ("source", "external")
+    assert "lock timeout" in told.message
+
+
+def test_a_refused_user_is_told_without_the_password(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOOKUP_PASSWORD", "mel lon%")
+    options = (
+        postgres_options("postgresql://me@127.0.0.1:1/db") + ", password = '${env:LOOKUP_PASSWORD}'"
+    )
+    told = ground.failure(ground.job(options=options))
+    assert told.code == "connection"
+    assert "port 1 failed" in told.message
+    assert "mel" not in told.message

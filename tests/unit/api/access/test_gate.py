@@ -1,0 +1,195 @@
+"""The door of a real server: keys, limits, errors of one shape."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from tests.unit.api.played_service import PLENTY, SQL, KeyBox, PlayedController, played, served
+
+from resurgence.api.access.gate import LARGEST_BODY
+from resurgence.api.access.guard import Guard
+from resurgence.api.access.token_bucket import Rate
+from resurgence.control.store.metadata import Role
+from resurgence.errors import StorageError
+
+SHAPE = {"code", "message", "hint", "domain"}
+
+
+def code_of(answer: httpx.Response) -> str:
+    error = answer.json()["error"]
+    assert set(error) - {"line", "column"} == SHAPE
+    assert answer.headers["content-type"] == "application/json"
+    assert "Traceback" not in answer.text
+    return str(error["code"])
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/nowhere", 404, "http.not_found"),
+        ("PATCH", "/v1/jobs", 405, "http.method"),
+        ("GET", "/v1/jobs/none", 404, "job.unknown"),
+        ("GET", "/v1/jobs/.hidden", 422, "request.invalid"),
+        ("GET", "/v1/jobs/none/events?after=x", 422, "request.invalid"),
+        ("POST", "/v1/jobs", 422, "request.invalid"),
+    ],
+)
+def test_every_error_has_one_shape(
+    http: httpx.Client, method: str, path: str, status: int, code: str
+) -> None:
+    answer = http.request(method, path)
+    assert (answer.status_code, code_of(answer)) == (status, code)
+
+
+def test_answers_are_not_kept_nor_guessed_at(http: httpx.Client) -> None:
+    for path in ("/health", "/nowhere", "/v1/jobs"):
+        headers = http.get(path).headers
+        assert headers["cache-control"] == "no-store"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "access-control-allow-origin" not in headers
+        assert "server" not in headers
+
+
+def test_an_error_that_no_one_foresaw_is_logged_and_not_told(
+    http: httpx.Client, controller: PlayedController, caplog: pytest.LogCaptureFixture
+) -> None:
+    controller.failing = RuntimeError("inner matters")
+    with caplog.at_level(logging.ERROR):
+        answer = http.get("/v1/jobs")
+    assert (answer.status_code, code_of(answer)) == (500, "internal")
+    assert "inner matters" not in answer.text
+    assert "inner matters" in caplog.text
+
+
+def test_storage_that_fails_is_worth_another_try(
+    http: httpx.Client, controller: PlayedController
+) -> None:
+    controller.failing = StorageError("the database fails", hint="wait")
+    answer = http.get("/v1/jobs")
+    assert (answer.status_code, code_of(answer)) == (503, "storage")
+    assert int(answer.headers["retry-after"]) > 0
+
+
+def test_a_service_that_cannot_write_is_alive_and_not_ready(
+    http: httpx.Client, controller: PlayedController
+) -> None:
+    assert _until(lambda: http.get("/ready").status_code, 200) == 200
+    controller.failing = StorageError("the database fails", hint="wait")
+    assert _until(lambda: http.get("/ready").status_code, 503) == 503
+    assert http.get("/ready").json()["error"]["message"] == "the database fails"
+    assert http.get("/health").status_code == 200
+    controller.failing = None
+    assert _until(lambda: http.get("/ready").status_code, 200) == 200
+
+
+def test_a_key_that_is_made_counts_soon(controller: PlayedController) -> None:
+    keys = KeyBox([])
+    with served(played(controller), keys) as url, httpx.Client(base_url=url) as http:
+        assert http.get("/v1/jobs").status_code == 200
+        text = keys.add("reader", Role.READ)
+        assert _until(lambda: http.get("/v1/jobs").status_code, 401) == 401
+        bearing = {"Authorization": f"Bearer {text}"}
+        assert http.get("/v1/jobs", headers=bearing).status_code == 200
+        refused = http.post("/v1/jobs/x/start", headers=bearing)
+        assert (refused.status_code, code_of(refused)) == (403, "auth.forbidden")
+        unknown = http.get("/v1/jobs", headers={"Authorization": "Bearer rsg_reader_no"})
+        assert (unknown.status_code, code_of(unknown)) == (401, "auth.required")
+        assert unknown.headers["www-authenticate"].startswith("Bearer")
+        assert http.get("/health").status_code == 200
+
+
+def test_keys_count_while_the_database_is_away(controller: PlayedController) -> None:
+    box = KeyBox([])
+    text = box.add("reader", Role.READ)
+    bearing = {"Authorization": f"Bearer {text}"}
+    with served(played(controller), box) as url, httpx.Client(base_url=url) as http:
+        assert http.get("/v1/jobs", headers=bearing).status_code == 200
+        box.failing = StorageError("away")
+        time.sleep(2.1)  # the keys that were read have become old
+        assert http.get("/v1/jobs", headers=bearing).status_code == 200
+        assert http.get("/v1/jobs").status_code == 401
+
+
+def test_no_one_gets_in_if_keys_were_never_read(controller: PlayedController) -> None:
+    box = KeyBox([], failing=StorageError("away"))
+    with served(played(controller), box) as url:
+        answer = httpx.get(f"{url}/v1/jobs", trust_env=False)
+        assert (answer.status_code, code_of(answer)) == (503, "storage")
+
+
+def test_other_hosts_and_origins_are_refused(http: httpx.Client) -> None:
+    host = http.get("/v1/jobs", headers={"Host": "evil.example"})
+    assert (host.status_code, code_of(host)) == (403, "auth.host")
+    origin = http.post("/v1/jobs/x/start", headers={"Origin": "http://evil.example"})
+    assert (origin.status_code, code_of(origin)) == (403, "auth.origin")
+
+
+def test_a_form_of_a_page_is_no_request(http: httpx.Client) -> None:
+    body = f'{{"name": "x", "sql": "{SQL.splitlines()[1]}"}}'
+    answer = http.post("/v1/jobs", content=body, headers={"Content-Type": "text/plain"})
+    assert (answer.status_code, code_of(answer)) == (422, "request.invalid")
+
+
+def test_a_body_that_is_too_large_is_refused_with_and_without_a_length(http: httpx.Client) -> None:
+    def chunks() -> Iterator[bytes]:
+        for _ in range(LARGEST_BODY // 100_000 + 1):
+            yield b" " * 100_000
+
+    whole = http.post("/v1/jobs", content=b" " * (LARGEST_BODY + 1))
+    assert (whole.status_code, code_of(whole)) == (413, "limit.size")
+    chunked = http.post("/v1/jobs", content=chunks())
+    assert (chunked.status_code, code_of(chunked)) == (413, "limit.size")
+
+
+def test_a_length_alone_is_enough_to_be_refused(url: str) -> None:
+    where = urlsplit(url)
+    with socket.create_connection((where.hostname or "", where.port or 0), 10) as raw:
+        raw.sendall(
+            b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n"
+        )
+        assert b" 413 " in raw.recv(100)
+
+
+def test_texts_are_bounded(http: httpx.Client) -> None:
+    answer = http.post("/v1/jobs", json={"name": "x", "sql": "x" * 1_000_001})
+    assert (answer.status_code, code_of(answer)) == (422, "request.invalid")
+    settings = {f"pipeline.k{number}": "1" for number in range(201)}
+    answer = http.post("/v1/jobs", json={"name": "x", "sql": SQL, "settings": settings})
+    assert answer.status_code == 422
+    answer = http.post("/v1/jobs", json={"name": "x", "sql": SQL, "more": 1})
+    assert answer.status_code == 422
+    answer = http.post("/v1/jobs", json={"name": "x", "sql": SQL + "\0"})
+    assert answer.status_code == 422
+
+
+def test_who_asks_too_often_is_told_when_to_come_back(controller: PlayedController) -> None:
+    guard = Guard(requests=Rate(per_second=0.01, burst=3))
+    with served(played(controller), KeyBox([]), guard) as url:
+        answers = [httpx.get(f"{url}/v1/jobs", trust_env=False) for _ in range(4)]
+    assert [each.status_code for each in answers] == [200, 200, 200, 429]
+    assert code_of(answers[-1]) == "limit.rate"
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= 100
+
+
+def test_wrong_keys_are_slowed_down(controller: PlayedController) -> None:
+    box = KeyBox([])
+    text = box.add("writer", Role.WRITE)
+    guard = Guard(requests=PLENTY, failed_authentications=Rate(per_second=0.01, burst=2))
+    with served(played(controller), box, guard) as url, httpx.Client(base_url=url) as http:
+        assert [http.get("/v1/jobs").status_code for _ in range(3)] == [401, 401, 429]
+        right = http.get("/v1/jobs", headers={"Authorization": f"Bearer {text}"})
+        assert right.status_code == 200
+
+
+def _until(look: Callable[[], object], wanted: object) -> object:
+    """Looks again for a few seconds: keys are read anew every two."""
+    deadline = time.monotonic() + 10
+    while (found := look()) != wanted and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return found

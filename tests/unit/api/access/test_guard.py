@@ -1,0 +1,191 @@
+"""Who gets in, as a function of values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from tests.unit.api.played_service import NOW
+
+from resurgence.api.access.api_keys import digest, matching_key, new_key
+from resurgence.api.access.guard import Asking, Guard, is_loopback
+from resurgence.api.access.token_bucket import Rate
+from resurgence.api.error_answer import Refusal
+from resurgence.control.store.metadata import ApiKey, Role
+from resurgence.errors import ConfigError
+
+# Always the same, for they are in the names of tests.
+WRITE_TEXT, READ_TEXT = f"rsg_writer_{'w' * 43}", f"rsg_reader_{'r' * 43}"
+WRITER = ApiKey("writer", Role.WRITE, digest(WRITE_TEXT), NOW)
+READER = ApiKey("reader", Role.READ, digest(READ_TEXT), NOW)
+KEYS = (READER, WRITER)
+ASKING = Asking("GET", "/v1/jobs", "127.0.0.1", "127.0.0.1:7070", None, None)
+
+
+def refused(guard: Guard, asking: Asking, keys: Sequence[ApiKey] = KEYS, now: float = 0) -> Refusal:
+    with pytest.raises(Refusal) as caught:
+        guard.admit(asking, keys, now)
+    return caught.value
+
+
+def bearing(text: str, asking: Asking = ASKING) -> Asking:
+    return replace(asking, authorization=f"Bearer {text}")
+
+
+def test_a_key_is_shown_whole_and_kept_as_a_digest() -> None:
+    text, key = new_key("writer", Role.WRITE, NOW)
+    assert text.startswith("rsg_writer_")
+    assert len(text) > len("rsg_writer_") + 40
+    assert key.digest == digest(text)
+    assert text not in repr(key)
+    assert new_key("writer", Role.WRITE, NOW)[0] != text
+
+
+@pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a" * 41, "ä"])
+def test_names_of_keys_are_plain(name: str) -> None:
+    with pytest.raises(ConfigError):
+        new_key(name, Role.READ, NOW)
+
+
+def test_only_the_whole_key_matches() -> None:
+    assert matching_key(WRITE_TEXT, KEYS) == WRITER
+    for text in ("", WRITE_TEXT[:-1], WRITE_TEXT + "x", WRITER.digest, "rsg_writer_"):
+        assert matching_key(text, KEYS) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.8.8.8", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.0.1", False),
+        ("example.org", False),
+    ],
+)
+def test_what_is_reached_from_this_machine_alone(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+def test_on_loopback_no_key_is_needed_until_one_exists() -> None:
+    guard = Guard()
+    assert guard.admit(ASKING, (), 0) == "address 127.0.0.1"
+    assert refused(guard, ASKING).status == 401
+
+
+def test_beyond_this_machine_a_key_is_needed_even_if_none_exists() -> None:
+    guard = Guard("0.0.0.0")
+    refusal = refused(guard, ASKING, ())
+    assert refusal.status == 401
+    assert refusal.headers["WWW-Authenticate"].startswith("Bearer")
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [None, "", "Bearer", "Bearer x", "Basic abc", f"Token {WRITE_TEXT}", WRITE_TEXT],
+)
+def test_what_is_not_a_key_is_refused(authorization: str | None) -> None:
+    assert refused(Guard(), replace(ASKING, authorization=authorization)).status == 401
+
+
+@pytest.mark.parametrize(
+    ("method", "text", "status"),
+    [
+        ("GET", READ_TEXT, None),
+        ("POST", READ_TEXT, 403),
+        ("PUT", READ_TEXT, 403),
+        ("DELETE", READ_TEXT, 403),
+        ("GET", WRITE_TEXT, None),
+        ("POST", WRITE_TEXT, None),
+        ("DELETE", WRITE_TEXT, None),
+    ],
+)
+def test_readers_look_and_writers_do_all(method: str, text: str, status: int | None) -> None:
+    asking = bearing(text, replace(ASKING, method=method))
+    if status is None:
+        assert Guard().admit(asking, KEYS, 0).startswith("key ")
+    else:
+        assert refused(Guard(), asking).status == status
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/docs", "/openapi.json"])
+def test_some_paths_take_no_key(path: str) -> None:
+    assert Guard("0.0.0.0").admit(replace(ASKING, path=path), KEYS, 0)
+    assert refused(Guard("0.0.0.0"), replace(ASKING, path=path + "/")).status == 401
+
+
+@pytest.mark.parametrize(
+    ("host", "is_let_in"),
+    [
+        ("localhost", True),
+        ("localhost:7070", True),
+        ("LOCALHOST:1", True),
+        ("127.0.0.1:9", True),
+        ("[::1]:7070", True),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
+        ("127.0.0.1.evil.example:7070", False),
+        ("evil@localhost.example", False),
+        ("[", False),
+        ("", False),
+        (None, False),
+    ],
+)
+def test_on_loopback_only_names_of_this_machine_are_answered(
+    host: str | None, is_let_in: bool
+) -> None:
+    asking = replace(ASKING, host=host)
+    if is_let_in:
+        assert Guard().admit(asking, (), 0)
+    else:
+        assert refused(Guard(), asking, ()).detail.code == "auth.host"
+        assert Guard("0.0.0.0").admit(bearing(WRITE_TEXT, asking), KEYS, 0)
+
+
+@pytest.mark.parametrize(
+    ("origin", "is_let_in"),
+    [
+        (None, True),
+        ("http://127.0.0.1:7070", True),
+        ("http://127.0.0.1:8080", False),
+        ("https://evil.example", False),
+        ("null", False),
+    ],
+)
+def test_pages_of_another_origin_are_refused(origin: str | None, is_let_in: bool) -> None:
+    asking = replace(ASKING, method="POST", origin=origin)
+    if is_let_in:
+        assert Guard().admit(asking, (), 0)
+    else:
+        assert refused(Guard(), asking, ()).detail.code == "auth.origin"
+
+
+def test_each_key_has_its_own_rate() -> None:
+    guard = Guard(requests=Rate(per_second=1, burst=2))
+    for _ in range(2):
+        guard.admit(bearing(READ_TEXT), KEYS, 0)
+    refusal = refused(guard, bearing(READ_TEXT))
+    assert (refusal.status, refusal.headers["Retry-After"]) == (429, "1")
+    assert guard.admit(bearing(WRITE_TEXT), KEYS, 0)
+    assert guard.admit(bearing(READ_TEXT), KEYS, 1)
+
+
+def test_failed_authentications_have_a_smaller_rate_and_do_not_lock_out_a_right_key() -> None:
+    guard = Guard(failed_authentications=Rate(per_second=0.5, burst=2))
+    statuses = [refused(guard, bearing("wrong")).status for _ in range(4)]
+    assert statuses == [401, 401, 429, 429]
+    assert refused(guard, bearing("wrong")).headers["Retry-After"] == "2"
+    assert guard.admit(bearing(WRITE_TEXT), KEYS, 0)
+    assert refused(guard, replace(bearing("wrong"), address="10.0.0.1")).status == 401
+
+
+def test_an_ipv6_network_is_one_client() -> None:
+    guard = Guard("::", requests=Rate(per_second=0.1, burst=1))
+    asking = replace(ASKING, path="/health", address="2001:db8::1")
+    guard.admit(asking, (), 0)
+    assert refused(guard, replace(asking, address="2001:db8::2"), ()).status == 429
+    assert guard.admit(replace(asking, address="2001:db8:0:1::1"), (), 0)

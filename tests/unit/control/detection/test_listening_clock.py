@@ -1,0 +1,54 @@
+"""The clock of the failure detector stands still while the controller does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+import pytest
+
+from resurgence.clock import SystemClock
+from resurgence.control.detection import listening_clock
+from resurgence.control.detection.listening_clock import ListeningClock
+
+PAUSE = timedelta(seconds=0.5)
+LOOK = timedelta(seconds=0.02)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening_clock, "_LOOK_SECONDS", LOOK.total_seconds())
+
+
+def test_it_goes_on_while_others_run_and_stands_still_while_nobody_does() -> None:
+    async def scene() -> tuple[timedelta, timedelta, timedelta]:
+        clock = ListeningClock(SystemClock())
+        clock.start()
+        began = clock.now()
+        await asyncio.sleep(PAUSE.total_seconds())
+        paused = clock.now()
+        time.sleep(PAUSE.total_seconds())
+        resumed = clock.now()
+        await asyncio.sleep(2 * LOOK.total_seconds())
+        return paused - began, resumed - paused, clock.now() - resumed
+
+    before, within, after = asyncio.run(scene())
+    assert before >= PAUSE / 2
+    assert within <= 3 * LOOK
+    # Looking at the time takes nothing back.
+    assert timedelta(0) < after < PAUSE
+
+
+def test_a_clock_that_is_not_started_or_is_closed_is_the_one_it_is_made_from() -> None:
+    clock = ListeningClock(SystemClock())
+
+    async def open_and_close() -> None:
+        clock.start()
+        clock.close()
+
+    for _ in range(2):
+        began = clock.now()
+        time.sleep(0.1)
+        assert clock.now() - began >= timedelta(seconds=0.1)
+        asyncio.run(open_and_close())

@@ -1,0 +1,213 @@
+"""A rollback in a service: checked at the request, done once, by a job that runs or is stopped."""
+
+from __future__ import annotations
+
+import pytest
+from tests.unit.control.living_workers import fails_for_good, finishes, is_deaf, works
+from tests.unit.control.service_harness import JOB, SQL, Service, played
+from tests.unit.state.sealed import seal
+
+from resurgence.connectors.contract import SinkMemory
+from resurgence.connectors.registry import CONNECTORS
+from resurgence.connectors.terminal import BlackholeSink
+from resurgence.control.jobs.job_record import StopMode
+from resurgence.control.jobs.rollback_preview import RollbackRefused
+from resurgence.control.jobs.transitions import StateName
+from resurgence.ids import Epoch
+from resurgence.sql import compile_pipeline
+from resurgence.state.backend import StateBackend
+from resurgence.storage.object_store import ObjectStore
+
+GRAPH = compile_pipeline(SQL, CONNECTORS)
+
+
+def state(service: Service) -> StateBackend:
+    return StateBackend(ObjectStore(str(service.folder / "state")), JOB)
+
+
+def seal_epochs(service: Service, *epochs: int) -> None:
+    for epoch in epochs:
+        seal(state(service), GRAPH, epoch)
+
+
+async def roll_back(service: Service, to_epoch: int, **options: bool) -> None:
+    accept = options.get("accept_duplicates", False)
+    await service.controller.rollback(JOB, Epoch(to_epoch), accept_duplicates=accept)
+
+
+def rollbacks(service: Service) -> list[tuple[int, int]]:
+    return [(each.to_epoch, each.highest_epoch) for each in state(service).rollbacks()]
+
+
+@played
+async def test_a_running_job_is_rolled_back_and_goes_on_from_there(service: Service) -> None:
+    await service.create()
+    await service.run()
+    seal_epochs(service, 1, 2, 3, 4)
+    await roll_back(service, 2)
+    await service.run()
+    plan = service.world.workers[-1].started[-1].plan
+    assert (plan.epoch, plan.next_epoch, plan.dead) == (2, 5, ((3, 4),))
+    (event,) = service.of("rollback")
+    assert (event["to_epoch"], event["highest_epoch"], event["run"]) == (2, 4, 2)
+    assert not service.world.workers[0].stop_asked.is_set(), "its epoch would be undone anyway"
+
+
+@played
+async def test_epochs_that_only_a_sink_has_a_record_of_are_undone_with_the_others(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The state was restored from an older copy."""
+    memory = SinkMemory(newest=Epoch(9))
+    monkeypatch.setattr(BlackholeSink, "recall", lambda *_: memory)
+    await service.create()
+    await service.run()
+    seal_epochs(service, 1, 2)
+    await roll_back(service, 2)
+    await service.run()
+    assert rollbacks(service) == [(2, 9)]
+    assert service.world.workers[-1].started[-1].plan.next_epoch == 10
+
+
+@played
+async def test_a_worker_that_is_past_answering_does_not_hold_up_a_rollback(
+    service: Service,
+) -> None:
+    service.world.scripts = [is_deaf, works]
+    await service.create()
+    await service.run()
+    seal_epochs(service, 1, 2)
+    await roll_back(service, 1)
+    await service.run()
+    assert rollbacks(service) == [(1, 2)]
+
+
+@played
+async def test_a_stopped_job_is_rolled_back_and_stays_stopped(service: Service) -> None:
+    await service.create()
+    await service.run()
+    seal_epochs(service, 1, 2, 3)
+    await service.controller.stop(JOB, StopMode.CHECKPOINT)
+    await service.end(StateName.STOPPED)
+    await roll_back(service, 1)
+    await service.reach(StateName.CREATED)
+    await service.end(StateName.STOPPED)
+    assert rollbacks(service) == [(1, 3)]
+    assert len(service.world.workers) == 1
+    await service.controller.start(JOB)
+    await service.run()
+    assert service.world.workers[-1].started[-1].plan.epoch == 1
+    assert rollbacks(service) == [(1, 3)]
+
+
+@pytest.mark.parametrize("end", [StateName.FAILED, StateName.FINISHED])
+@played
+async def test_a_job_at_its_end_goes_on_from_the_checkpoint(
+    service: Service, end: StateName
+) -> None:
+    service.world.scripts = [
+        works,
+        finishes if end is StateName.FINISHED else fails_for_good,
+        works,
+    ]
+    await service.create()
+    await service.run()
+    seal_epochs(service, 1, 2)
+    await service.controller.restart(JOB, force=True, without_state=False)
+    await service.end(end)
+    await roll_back(service, 1)
+    await service.run()
+    assert service.world.workers[-1].started[-1].plan.epoch == 1
+
+
+@played
+async def test_a_rollback_to_nothing_is_a_reset(service: Service) -> None:
+    await service.create()
+    await service.run()
+    seal_epochs(service, 1, 2)
+    await roll_back(service, 0)
+    await service.run()
+    assert len(service.of("reset")) == 1
+    assert rollbacks(service) == [(0, 2)]
+
+
+@played
+async def test_a_rollback_happens_once_though_the_controller_is_killed(service: Service) -> None:
+    await service.create()
+    await service.run()
+    seal_epochs(service, 1, 2)
+    hold = service.hold(StateName.RESTARTING)
+    await roll_back(service, 1)
+    await hold.reached()
+    await service.kill()
+    await service.open()
+    await service.run()
+    assert rollbacks(service) == [(1, 2)]
+
+
+@played
+async def test_an_epoch_without_a_checkpoint_is_refused_and_the_job_runs_on(
+    service: Service,
+) -> None:
+    await service.create()
+    await service.run()
+    seal_epochs(service, 1, 2)
+    with pytest.raises(RollbackRefused, match="cannot roll back to epoch 7") as refused:
+        await roll_back(service, 7)
+    assert "1, 2" in refused.value.hint
+    await service.run()
+    assert (await service.record()).desired.run == 1
+    assert rollbacks(service) == []
+
+
+@played
+async def test_a_checkpoint_that_is_gone_when_it_is_needed_costs_the_job_nothing(
+    service: Service,
+) -> None:
+    """Retention may delete it between the request and the rollback."""
+    await service.create()
+    await service.run()
+    seal_epochs(service, 1, 2, 3)
+    hold = service.hold(StateName.RESTARTING)
+    await roll_back(service, 1)
+    await hold.reached()
+    backend = state(service)
+    backend.store.delete(each.path for each in backend.store.list(f"{JOB}/epochs/0000000001"))
+    hold.release()
+    await service.run()
+    (event,) = service.of("rollback_refused")
+    assert "cannot roll back to epoch 1" in str(event["error"])
+    assert service.world.workers[-1].started[-1].plan.epoch == 3
+    assert rollbacks(service) == []
+
+
+@played
+async def test_the_preview_counts_what_is_undone_and_changes_nothing(service: Service) -> None:
+    await service.create()
+    await service.run()
+    seal_epochs(service, 1, 2, 3, 4)
+    preview = await service.controller.preview_rollback(JOB, Epoch(2))
+    assert preview.undone == (3, 4)
+    assert [(each.table, each.rows, each.retracts) for each in preview.sinks] == [
+        ("nowhere", 6, True)
+    ]
+    assert [(each.operator, each.offset, each.rows) for each in preview.sources] == [
+        ("source-ticks", {"counter": 20}, 20)
+    ]
+    assert (await service.record()).desired.run == 1
+
+
+@played
+async def test_a_sink_that_cannot_retract_needs_the_duplicates_to_be_accepted(
+    service: Service,
+) -> None:
+    sql = SQL.replace("'blackhole'", "'stdout'")
+    await service.create()
+    await service.controller.edit(JOB, sql, None, {"checkpoint.accept_state_loss": "true"})
+    await service.run()
+    seal_epochs(service, 1, 2)
+    with pytest.raises(RollbackRefused, match="nowhere cannot take back"):
+        await roll_back(service, 1)
+    await roll_back(service, 1, accept_duplicates=True)
+    await service.run()
+    assert rollbacks(service) == [(1, 2)]

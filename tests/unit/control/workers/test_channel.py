@@ -1,0 +1,223 @@
+"""The control channel lets in the worker that is expected, and no one else."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from resurgence.control.workers.channel import ControlChannel, token_digest
+from resurgence.ids import Epoch, Generation, WorkerId
+from resurgence.worker.messages import (
+    TO_WORKER,
+    Dismissed,
+    FromWorker,
+    Heartbeat,
+    StopAfterEpoch,
+    WorkerConnected,
+    encode,
+)
+
+ONE = WorkerId("worker-1")
+HEARTBEAT = Heartbeat(
+    worker=ONE, generation=Generation(1), epoch=Epoch(1), phase="idle", phase_seconds=0.0
+)
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+def connected(token: str, *, worker: WorkerId = ONE, generation: int = 1) -> bytes:
+    return encode(
+        WorkerConnected(worker=worker, generation=Generation(generation), token=token, pid=5)
+    )
+
+
+class Door:
+    """An open channel, what it received, and connections to it."""
+
+    def __init__(self) -> None:
+        self.received: list[FromWorker] = []
+        self.channel = ControlChannel()
+        self.address = ("", 0)
+        self._writers: list[asyncio.StreamWriter] = []
+
+    def expect(self, worker: WorkerId, generation: int) -> str:
+        return self.channel.expect(worker, Generation(generation), self.received.append)
+
+    async def knock(self, *lines: bytes) -> Streams:
+        reader, writer = await asyncio.open_connection(*self.address)
+        self._writers.append(writer)
+        writer.write(b"".join(lines))
+        await writer.drain()
+        return reader, writer
+
+    async def close(self) -> None:
+        await self.channel.close()
+        for writer in self._writers:
+            writer.close()
+            await writer.wait_closed()
+
+
+def with_door(scene: Callable[[Door], Awaitable[None]]) -> None:
+    async def play() -> None:
+        door = Door()
+        door.address = await door.channel.open()
+        try:
+            async with asyncio.timeout(5):
+                await scene(door)
+        finally:
+            await door.close()
+
+    asyncio.run(play())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.001)
+
+
+def test_an_expected_worker_is_heard_and_gets_orders() -> None:
+    async def scene(door: Door) -> None:
+        token = door.expect(ONE, 1)
+        assert not door.channel.is_connected(ONE)
+        reader, _ = await door.knock(connected(token), encode(HEARTBEAT))
+        await until(lambda: len(door.received) == 2)
+        assert door.channel.is_connected(ONE)
+        assert door.received[1] == HEARTBEAT
+        await door.channel.send(ONE, StopAfterEpoch())
+        assert TO_WORKER.validate_json(await reader.readline()) == StopAfterEpoch()
+
+    with_door(scene)
+
+
+@pytest.mark.parametrize(
+    "first_words",
+    [
+        lambda _token: connected("guessed"),
+        lambda _token: connected("geheimnisvoll-ä"),
+        lambda token: connected(token, generation=2),
+        lambda token: connected(token, worker=WorkerId("worker-2")),
+        lambda _token: encode(HEARTBEAT),
+        lambda _token: b"GET / HTTP/1.1\r\n",
+        lambda _token: b'{"type": "worker_connected"}\n',
+    ],
+    ids=[
+        "wrong token",
+        "token that is not ASCII",
+        "wrong generation",
+        "wrong name",
+        "no introduction",
+        "another protocol",
+        "half a message",
+    ],
+)
+def test_a_stranger_is_hung_up_on_and_not_heard(first_words: Callable[[str], bytes]) -> None:
+    async def scene(door: Door) -> None:
+        token = door.expect(ONE, 1)
+        reader, _ = await door.knock(first_words(token), encode(HEARTBEAT))
+        assert await reader.read() in (b"", encode(Dismissed()))
+        assert door.received == []
+        assert not door.channel.is_connected(ONE)
+
+    with_door(scene)
+
+
+def test_a_worker_that_lost_its_connection_comes_back_with_its_token() -> None:
+    async def scene(door: Door) -> None:
+        token = door.expect(ONE, 1)
+        first, _ = await door.knock(connected(token))
+        await until(lambda: door.channel.is_connected(ONE))
+        second, _ = await door.knock(connected(token), encode(HEARTBEAT))
+        assert await first.read() == b""
+        await until(lambda: len(door.received) == 3)
+        await door.channel.send(ONE, StopAfterEpoch())
+        assert TO_WORKER.validate_json(await second.readline()) == StopAfterEpoch()
+
+    with_door(scene)
+
+
+def test_a_worker_that_nobody_expects_any_more_is_dismissed() -> None:
+    async def scene(door: Door) -> None:
+        token = door.expect(ONE, 1)
+        door.channel.forget(ONE)
+        reader, _ = await door.knock(connected(token))
+        assert TO_WORKER.validate_json(await reader.readline()) == Dismissed()
+        assert door.received == []
+
+    with_door(scene)
+
+
+def test_a_worker_of_another_generation_needs_the_token_of_that() -> None:
+    async def scene(door: Door) -> None:
+        old = door.expect(ONE, 1)
+        await door.knock(connected(old))
+        await until(lambda: door.channel.is_connected(ONE))
+        new = door.expect(ONE, 2)
+        assert door.channel.is_connected(ONE)
+        for words in (connected(old), connected(old, generation=2), connected(new)):
+            reader, _ = await door.knock(words)
+            assert TO_WORKER.validate_json(await reader.readline()) == Dismissed()
+        await door.knock(connected(new, generation=2))
+        await until(lambda: len(door.received) == 2)
+
+    with_door(scene)
+
+
+def test_another_controller_lets_a_worker_in_by_the_digest_of_its_token() -> None:
+    async def scene(door: Door) -> None:
+        token = "of another controller"
+        digest = token_digest(token)
+        door.channel.expect_again(ONE, Generation(1), digest, door.received.append)
+        reader, _ = await door.knock(connected(digest))
+        assert TO_WORKER.validate_json(await reader.readline()) == Dismissed()
+        await door.knock(connected(token))
+        await until(lambda: door.channel.is_connected(ONE))
+
+    with_door(scene)
+
+
+def test_a_port_that_is_taken_is_not_insisted_on() -> None:
+    async def scene(door: Door) -> None:
+        other = ControlChannel()
+        address = await other.open(door.address[1])
+        assert address[1] != door.address[1]
+        await other.close()
+
+    with_door(scene)
+
+
+def test_drained_waits_for_the_last_words_of_a_worker() -> None:
+    async def scene(door: Door) -> None:
+        token = door.expect(ONE, 1)
+        _, writer = await door.knock(connected(token))
+        await until(lambda: door.channel.is_connected(ONE))
+        waiting = asyncio.create_task(door.channel.drained(ONE))
+        writer.write(encode(HEARTBEAT))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+        writer.write_eof()
+        await waiting
+        assert door.received[-1] == HEARTBEAT
+
+    with_door(scene)
+
+
+def test_drained_does_not_wait_for_one_who_never_came() -> None:
+    async def scene(door: Door) -> None:
+        door.expect(ONE, 1)
+        await door.channel.drained(ONE)
+        await door.channel.drained(WorkerId("nobody"))
+
+    with_door(scene)
+
+
+def test_an_order_to_a_worker_that_is_gone_is_not_an_error() -> None:
+    async def scene(door: Door) -> None:
+        token = door.expect(ONE, 1)
+        _, writer = await door.knock(connected(token))
+        await until(lambda: door.channel.is_connected(ONE))
+        writer.close()
+        await door.channel.drained(ONE)
+        await door.channel.send(ONE, StopAfterEpoch())
+
+    with_door(scene)
