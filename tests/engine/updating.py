@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.engine.operators.updating_query import UpdatingQuery
-from resurgence.graph.model import CHANGE, Expression, UpdatingInput, UpdatingQueryOperator
+from resurgence.graph.model import CHANGE, Expression, UpdatingInput, UpdatingQuerySpec
 from resurgence.ids import Epoch, Generation, OperatorId
 from resurgence.state.key_groups import deal, shuffle_partitions
 
@@ -28,8 +28,8 @@ def kept(columns: str, *keys: str, updating: bool = False) -> UpdatingInput:
     )
 
 
-def query(sql: str, *inputs: UpdatingInput, ttl_micros: int | None = None) -> UpdatingQueryOperator:
-    return UpdatingQueryOperator(
+def query(sql: str, *inputs: UpdatingInput, ttl_micros: int | None = None) -> UpdatingQuerySpec:
+    return UpdatingQuerySpec(
         id=OperatorId("updating-1"), inputs=inputs, sql=sql, ttl_micros=ttl_micros
     )
 
@@ -55,7 +55,7 @@ class UpdatingJob:
 
     spark: SparkSession
     folder: Path
-    operator: UpdatingQueryOperator
+    operator: UpdatingQuerySpec
     schemas: tuple[str, ...]
     """The columns of each input, as DDL."""
     parallelism: int = 2

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from resurgence.errors import DamagedState, ResurgenceError, SqlError, UserError
-from resurgence.graph.model import SourceOperator
+from resurgence.graph.model import SourceSpec
 from resurgence.ids import OperatorId
 from resurgence.secrets import (
     Concealer,
@@ -88,7 +88,7 @@ def test_literal_secrets_are_masked_and_references_are_shown(
 
 
 def test_the_place_that_a_checkpoint_records_holds_no_secret() -> None:
-    operator = SourceOperator(
+    operator = SourceSpec(
         id=OperatorId("source-t"),
         table="t",
         connector="c",

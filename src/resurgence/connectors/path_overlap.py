@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 
 from resurgence.connectors.single_file import hidden_folder
 from resurgence.errors import UserError
-from resurgence.graph.model import Graph, SinkOperator
+from resurgence.graph.model import Graph, SinkSpec
 from resurgence.ids import JobName
 from resurgence.secrets import open_options, shown_value
 from resurgence.storage.object_store import split_url
@@ -111,7 +111,7 @@ def require_not_taken(written: Iterable[Place], others: Mapping[JobName, Iterabl
             )
 
 
-def _written(sink: SinkOperator) -> Iterator[Place]:
+def _written(sink: SinkSpec) -> Iterator[Place]:
     """All that a sink writes: its output, and where it keeps its records beside it."""
     for place in _place(sink.table, sink.options):
         yield place

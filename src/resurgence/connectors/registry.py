@@ -19,7 +19,7 @@ from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
 from resurgence.connectors.terminal import BlackholeSink, StdoutSink
 from resurgence.errors import ConfigError
 from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
-from resurgence.graph.model import Graph, LookupSpec, SinkOperator, SourceOperator
+from resurgence.graph.model import Graph, LookupSpec, SinkSpec, SourceSpec
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName
 from resurgence.secrets import concealer_for, open_options
 
@@ -142,14 +142,14 @@ CONNECTORS: dict[str, ConnectorSpec] = {
 }
 
 
-def make_source(operator: SourceOperator) -> Source:
+def make_source(operator: SourceSpec) -> Source:
     """The source that an operator reads. Here references to secrets are read."""
     opened = open_options(operator.table, operator.options)
     with opened.concealer.over_errors():
         return _source(operator, opened.values)
 
 
-def _source(operator: SourceOperator, options: Mapping[str, str]) -> Source:
+def _source(operator: SourceSpec, options: Mapping[str, str]) -> Source:
     operator = operator.model_copy(update={"columns": operator.read_columns})
     if operator.connector == "impulse":
         return impulse.ImpulseSource(options, operator.columns)
@@ -160,14 +160,14 @@ def _source(operator: SourceOperator, options: Mapping[str, str]) -> Source:
     raise ConfigError(f"'{operator.connector}' is not a source")
 
 
-def make_sink(operator: SinkOperator, state_url: str, job: JobName) -> Sink:
+def make_sink(operator: SinkSpec, state_url: str, job: JobName) -> Sink:
     """The sink that an operator writes. Here references to secrets are read."""
     opened = open_options(operator.table, operator.options)
     with opened.concealer.over_errors():
         return _sink(operator, opened.values, state_url, job)
 
 
-def _sink(operator: SinkOperator, given: Mapping[str, str], state_url: str, job: JobName) -> Sink:
+def _sink(operator: SinkSpec, given: Mapping[str, str], state_url: str, job: JobName) -> Sink:
     options = {
         "format": "parquet" if operator.connector == "filesystem" else "json",
         **given,

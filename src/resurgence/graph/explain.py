@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from resurgence.graph.model import (
     EVENT_TIME,
     AggregateCall,
-    ClosedQueryOperator,
+    ClosedQuerySpec,
     Column,
     Graph,
-    LateRowsOperator,
-    LookupJoinOperator,
-    NormaliseOperator,
-    Operator,
-    QueryOperator,
-    SinkOperator,
-    SourceOperator,
-    StatefulOperator,
-    UnionOperator,
-    UpdatingQueryOperator,
-    WindowAggregateOperator,
+    LateRowsSpec,
+    LookupJoinSpec,
+    NormaliseSpec,
+    OperatorSpec,
+    QuerySpec,
+    SinkSpec,
+    SourceSpec,
+    StatefulSpec,
+    UnionSpec,
+    UpdatingQuerySpec,
+    WindowAggregateSpec,
     inputs_of,
 )
 from resurgence.ids import OperatorId
@@ -52,50 +52,50 @@ def duration_text(micros: int) -> str:
     return " ".join(parts)
 
 
-def _operator_lines(operator: Operator, parallelism: int) -> Iterator[str]:
+def _operator_lines(operator: OperatorSpec, parallelism: int) -> Iterator[str]:
     match operator:
-        case SourceOperator():
+        case SourceSpec():
             yield f"{operator.id}: source"
             yield from _source_lines(operator)
-        case QueryOperator():
+        case QuerySpec():
             yield f"{operator.id}: query"
             yield from _query_lines(operator)
-        case WindowAggregateOperator():
+        case WindowAggregateSpec():
             yield f"{operator.id}: window aggregate"
             yield from _window_lines(operator, parallelism)
-        case LateRowsOperator():
+        case LateRowsSpec():
             yield f"{operator.id}: late rows"
             yield f"  input        {operator.input}"
             yield f"  keeps        rows whose windows in {operator.window} have all closed"
             yield "  state        none"
-        case UnionOperator():
+        case UnionSpec():
             yield f"{operator.id}: union"
             yield f"  inputs       {', '.join(operator.inputs)}"
             yield "  state        none"
-        case ClosedQueryOperator():
+        case ClosedQuerySpec():
             yield f"{operator.id}: query over closed windows"
             yield f"  inputs       {', '.join(operator.inputs)}"
             yield f"  computes     {operator.sql}"
             yield "  state        none: all rows of a window come in one epoch"
-        case UpdatingQueryOperator():
+        case UpdatingQuerySpec():
             yield f"{operator.id}: updating query"
             yield from _updating_lines(operator, parallelism)
-        case NormaliseOperator():
+        case NormaliseSpec():
             yield f"{operator.id}: changelog by key"
             yield f"  input        {operator.input}"
             yield f"  keys         {', '.join(operator.keys)}"
             yield f"  parallelism  {_subtasks(parallelism)}, by hash of the keys"
             yield "  state        KeyTable 'rows': the last row of each key"
             yield "  dropped      a key, when it is deleted or the table is truncated"
-        case LookupJoinOperator():
+        case LookupJoinSpec():
             yield f"{operator.id}: lookup join"
             yield from _lookup_lines(operator)
-        case SinkOperator():
+        case SinkSpec():
             yield f"{operator.id}: sink"
             yield from _sink_lines(operator)
 
 
-def _source_lines(operator: SourceOperator) -> Iterator[str]:
+def _source_lines(operator: SourceSpec) -> Iterator[str]:
     yield f"  reads        table {operator.table} through {operator.connector}{_options(operator.options)}"
     yield f"  columns      {', '.join(_column(each) for each in operator.columns)}"
     if operator.watermark:
@@ -115,7 +115,7 @@ def _column(column: Column) -> str:
     return f"{text} METADATA FROM '{column.metadata}'" if column.metadata else text
 
 
-def _query_lines(operator: QueryOperator) -> Iterator[str]:
+def _query_lines(operator: QuerySpec) -> Iterator[str]:
     yield f"  input        {operator.input}"
     if operator.where:
         yield f"  keeps        rows where {operator.where.sql}"
@@ -124,7 +124,7 @@ def _query_lines(operator: QueryOperator) -> Iterator[str]:
     yield "  state        none"
 
 
-def _window_lines(operator: WindowAggregateOperator, parallelism: int) -> Iterator[str]:
+def _window_lines(operator: WindowAggregateSpec, parallelism: int) -> Iterator[str]:
     yield f"  input        {operator.input}"
     yield f"  window       {_window(operator)}"
     if operator.by_processing_time:
@@ -156,7 +156,7 @@ def _window_lines(operator: WindowAggregateOperator, parallelism: int) -> Iterat
         )
 
 
-def _window(operator: WindowAggregateOperator) -> str:
+def _window(operator: WindowAggregateSpec) -> str:
     width = duration_text(operator.width_micros)
     if operator.lateness_micros:
         wait = duration_text(operator.lateness_micros)
@@ -177,7 +177,7 @@ def _window(operator: WindowAggregateOperator) -> str:
     return f"tumbling, {width} of event time"
 
 
-def _updating_lines(operator: UpdatingQueryOperator, parallelism: int) -> Iterator[str]:
+def _updating_lines(operator: UpdatingQuerySpec, parallelism: int) -> Iterator[str]:
     for number, each in enumerate(operator.inputs):
         yield f"  input        {each.operator} as input_{number}"
         yield f"  keys         {', '.join(each.keys) or 'none: all rows belong together'}"
@@ -197,7 +197,7 @@ def _updating_lines(operator: UpdatingQueryOperator, parallelism: int) -> Iterat
     yield f"  dropped      {dropped}"
 
 
-def _lookup_lines(operator: LookupJoinOperator) -> Iterator[str]:
+def _lookup_lines(operator: LookupJoinSpec) -> Iterator[str]:
     table = operator.table
     again = f"every {duration_text(table.ttl_micros)}" if table.ttl_micros else "in every epoch"
     yield f"  input        {operator.input}"
@@ -211,7 +211,7 @@ def _subtasks(parallelism: int) -> str:
     return f"{parallelism} subtask" if parallelism == 1 else f"{parallelism} subtasks"
 
 
-def _sink_lines(operator: SinkOperator) -> Iterator[str]:
+def _sink_lines(operator: SinkSpec) -> Iterator[str]:
     yield f"  input        {operator.input}"
     yield f"  writes       table {operator.table} through {operator.connector}{_options(operator.options)}"
     if operator.columns is not None:
@@ -230,17 +230,17 @@ def _job_lines(graph: Graph) -> Iterator[str]:
     always: list[str] = []
     closing: list[str] = []
     for operator in graph.operators:
-        if not isinstance(operator, StatefulOperator | SinkOperator):
+        if not isinstance(operator, StatefulSpec | SinkSpec):
             continue
         feeds = _feeds(graph, operator)
         read = ", ".join(_read(each) for each in feeds)
-        if isinstance(operator, WindowAggregateOperator):
+        if isinstance(operator, WindowAggregateSpec):
             work = "partial aggregates, one shuffle, writes state files"
-        elif isinstance(operator, UpdatingQueryOperator | NormaliseOperator):
+        elif isinstance(operator, UpdatingQuerySpec | NormaliseSpec):
             work = "one shuffle, writes state files"
         else:
             work = f"{_shuffles(graph, operator)}, stages"
-        if all(isinstance(each, WindowAggregateOperator) for each in feeds):
+        if all(isinstance(each, WindowAggregateSpec) for each in feeds):
             hint = "only if the watermark has passed the end of a window"
             closing.append(f"  on closing   {operator.id}: reads {read}, {work} ({hint})")
         else:
@@ -250,22 +250,22 @@ def _job_lines(graph: Graph) -> Iterator[str]:
     yield f"  in total     {len(always)} at least, {most} at most"
 
 
-def _shuffles(graph: Graph, sink: SinkOperator) -> str:
+def _shuffles(graph: Graph, sink: SinkSpec) -> str:
     """Of the job that stages what a sink is fed."""
     between = _between(graph, sink)
     found = []
-    if any(isinstance(each, ClosedQueryOperator) for each in between):
+    if any(isinstance(each, ClosedQuerySpec) for each in between):
         found.append("the shuffles of its queries over closed windows")
-    if any(isinstance(each, LookupJoinOperator) for each in between):
+    if any(isinstance(each, LookupJoinSpec) for each in between):
         found.append("one for each table looked up that is too large to be broadcast")
     if sink.keys and sink.options.get("format") == "debezium_json":
         found.append("one by the keys of changes")
     return " and ".join(found) or "no shuffle"
 
 
-def _between(graph: Graph, operator: Operator) -> list[Operator]:
+def _between(graph: Graph, operator: OperatorSpec) -> list[OperatorSpec]:
     """The operators above that have no rows of their own, down from the nearest that have."""
-    found: dict[OperatorId, Operator] = {}
+    found: dict[OperatorId, OperatorSpec] = {}
     above = [*inputs_of(operator)]
     while above:
         each = graph.operator(above.pop())
@@ -275,27 +275,27 @@ def _between(graph: Graph, operator: Operator) -> list[Operator]:
     return list(found.values())
 
 
-def _feeds(graph: Graph, operator: Operator) -> list[Operator]:
+def _feeds(graph: Graph, operator: OperatorSpec) -> list[OperatorSpec]:
     """The nearest operators above that have rows of their own: sources and those with state."""
-    if isinstance(operator, LateRowsOperator):
+    if isinstance(operator, LateRowsSpec):
         inputs: tuple[OperatorId, ...] = (operator.input,)
     else:
         inputs = inputs_of(operator)
-    found: dict[OperatorId, Operator] = {}
+    found: dict[OperatorId, OperatorSpec] = {}
     for each in map(graph.operator, inputs):
         nearest = [each] if _has_rows(each) else _feeds(graph, each)
         found |= {one.id: one for one in nearest}
     return list(found.values())
 
 
-def _has_rows(operator: Operator) -> bool:
-    return isinstance(operator, SourceOperator | StatefulOperator)
+def _has_rows(operator: OperatorSpec) -> bool:
+    return isinstance(operator, SourceSpec | StatefulSpec)
 
 
-def _read(operator: Operator) -> str:
-    if isinstance(operator, WindowAggregateOperator):
+def _read(operator: OperatorSpec) -> str:
+    if isinstance(operator, WindowAggregateSpec):
         return f"the closed bins of {operator.id}"
-    if isinstance(operator, UpdatingQueryOperator | NormaliseOperator):
+    if isinstance(operator, UpdatingQuerySpec | NormaliseSpec):
         return f"the touched keys of {operator.id}"
     return operator.id
 

@@ -96,7 +96,7 @@ class AggregateCall(Value):
     position: Position | None = None
 
 
-class SourceOperator(Value):
+class SourceSpec(Value):
     """Reads a range of input per epoch."""
 
     kind: Literal["source"] = "source"
@@ -112,7 +112,7 @@ class SourceOperator(Value):
     """A row whose event time is farther ahead of the planning time is a bad record."""
     keys: tuple[str, ...] = ()
     """Set if its records are changes by key: its rows carry `OPERATION` and `POSITION`, and a
-    NormaliseOperator makes a changelog of them.
+    NormaliseSpec makes a changelog of them.
     """
 
     @property
@@ -131,7 +131,7 @@ class SourceOperator(Value):
         return _place(self.connector, self.options)
 
 
-class QueryOperator(Value):
+class QuerySpec(Value):
     """Stateless: an optional filter, then a projection."""
 
     kind: Literal["query"] = "query"
@@ -141,7 +141,7 @@ class QueryOperator(Value):
     select: tuple[Expression, ...]
 
 
-class UnionOperator(Value):
+class UnionSpec(Value):
     """All rows of several inputs. Columns are matched by position, and have the names of the first."""
 
     kind: Literal["union"] = "union"
@@ -164,7 +164,7 @@ class AsofSpec(Value):
     """The row of the right must be older."""
 
 
-class WindowAggregateOperator(Value):
+class WindowAggregateSpec(Value):
     """Groups rows by a window of event time and keys; gives a window's rows when the watermark
     passes it.
 
@@ -196,7 +196,7 @@ class WindowAggregateOperator(Value):
     """
 
 
-class LateRowsOperator(Value):
+class LateRowsSpec(Value):
     """The rows of a window's input that come when all windows they belong to have closed."""
 
     kind: Literal["late_rows"] = "late_rows"
@@ -205,7 +205,7 @@ class LateRowsOperator(Value):
     window: OperatorId
 
 
-class ClosedQueryOperator(Value):
+class ClosedQuerySpec(Value):
     """A query over rows of windows that have closed, all at once: joins, aggregates, window
     functions. It keeps nothing, because its inputs give all rows of a window in one epoch.
 
@@ -229,7 +229,7 @@ class UpdatingInput(Value):
     """Its rows carry `CHANGE`."""
 
 
-class UpdatingQueryOperator(Value):
+class UpdatingQuerySpec(Value):
     """A query whose result changes as rows come: aggregates without a window, joins, the newest row
     by key. It keeps the rows of its inputs by key, and gives the changes of its result.
 
@@ -255,7 +255,7 @@ class UpdatingQueryOperator(Value):
     position: Position | None = None
 
 
-class NormaliseOperator(Value):
+class NormaliseSpec(Value):
     """Turns changes by key into a changelog that holds the whole row of every retraction. It keeps
     the last row of each key, without TTL.
     """
@@ -281,7 +281,7 @@ class LookupSpec(Value):
 LookupJoinKind = Literal["inner", "left", "left_semi", "left_anti", "scalar"]
 
 
-class LookupJoinOperator(Value):
+class LookupJoinSpec(Value):
     """Gives each row the rows of a lookup table that `on` lets it meet. Stateless: a row meets the
     table as it is when an epoch reads it.
 
@@ -303,7 +303,7 @@ class LookupJoinOperator(Value):
     """Over the columns that are found: a value of the one row, or an aggregate of all."""
 
 
-class SinkOperator(Value):
+class SinkSpec(Value):
     """Stages and commits what its input gives. Without columns it takes the schema of its input."""
 
     kind: Literal["sink"] = "sink"
@@ -324,42 +324,42 @@ class SinkOperator(Value):
         return _place(self.connector, self.options)
 
 
-Operator = Annotated[
-    SourceOperator
-    | QueryOperator
-    | UnionOperator
-    | WindowAggregateOperator
-    | LateRowsOperator
-    | ClosedQueryOperator
-    | UpdatingQueryOperator
-    | NormaliseOperator
-    | LookupJoinOperator
-    | SinkOperator,
+OperatorSpec = Annotated[
+    SourceSpec
+    | QuerySpec
+    | UnionSpec
+    | WindowAggregateSpec
+    | LateRowsSpec
+    | ClosedQuerySpec
+    | UpdatingQuerySpec
+    | NormaliseSpec
+    | LookupJoinSpec
+    | SinkSpec,
     Field(discriminator="kind"),
 ]
-StatelessOperator = QueryOperator | UnionOperator | ClosedQueryOperator | LookupJoinOperator
-StatefulOperator = WindowAggregateOperator | UpdatingQueryOperator | NormaliseOperator
+StatelessSpec = QuerySpec | UnionSpec | ClosedQuerySpec | LookupJoinSpec
+StatefulSpec = WindowAggregateSpec | UpdatingQuerySpec | NormaliseSpec
 """An operator that keeps rows in a state table."""
-DurableOperator = SourceOperator | StatefulOperator | SinkOperator
+DurableSpec = SourceSpec | StatefulSpec | SinkSpec
 
 
-def inputs_of(operator: Operator) -> tuple[OperatorId, ...]:
+def inputs_of(operator: OperatorSpec) -> tuple[OperatorId, ...]:
     """The operators that an operator reads."""
     match operator:
-        case SourceOperator():
+        case SourceSpec():
             return ()
-        case UnionOperator() | ClosedQueryOperator():
+        case UnionSpec() | ClosedQuerySpec():
             return operator.inputs
-        case UpdatingQueryOperator():
+        case UpdatingQuerySpec():
             return tuple(each.operator for each in operator.inputs)
-        case LateRowsOperator():
+        case LateRowsSpec():
             return (operator.input, operator.window)
         case _:
             return (operator.input,)
 
 
-def _is_by_processing_time(operator: Operator) -> bool:
-    return isinstance(operator, WindowAggregateOperator) and operator.by_processing_time
+def _is_by_processing_time(operator: OperatorSpec) -> bool:
+    return isinstance(operator, WindowAggregateSpec) and operator.by_processing_time
 
 
 def _place(connector: str, options: Mapping[str, str]) -> str:
@@ -369,39 +369,39 @@ def _place(connector: str, options: Mapping[str, str]) -> str:
 class Graph(Value):
     """Operators in topological order: an operator's input stands before it."""
 
-    operators: tuple[Operator, ...]
+    operators: tuple[OperatorSpec, ...]
 
-    def operator(self, operator_id: OperatorId) -> Operator:
+    def operator(self, operator_id: OperatorId) -> OperatorSpec:
         """The operator with that id."""
         return next(each for each in self.operators if each.id == operator_id)
 
-    def sources(self) -> tuple[SourceOperator, ...]:
-        return tuple(each for each in self.operators if isinstance(each, SourceOperator))
+    def sources(self) -> tuple[SourceSpec, ...]:
+        return tuple(each for each in self.operators if isinstance(each, SourceSpec))
 
-    def sinks(self) -> tuple[SinkOperator, ...]:
-        return tuple(each for each in self.operators if isinstance(each, SinkOperator))
+    def sinks(self) -> tuple[SinkSpec, ...]:
+        return tuple(each for each in self.operators if isinstance(each, SinkSpec))
 
-    def window_aggregates(self) -> tuple[WindowAggregateOperator, ...]:
-        return tuple(each for each in self.operators if isinstance(each, WindowAggregateOperator))
+    def window_aggregates(self) -> tuple[WindowAggregateSpec, ...]:
+        return tuple(each for each in self.operators if isinstance(each, WindowAggregateSpec))
 
-    def lookup_joins(self) -> tuple[LookupJoinOperator, ...]:
-        return tuple(each for each in self.operators if isinstance(each, LookupJoinOperator))
+    def lookup_joins(self) -> tuple[LookupJoinSpec, ...]:
+        return tuple(each for each in self.operators if isinstance(each, LookupJoinSpec))
 
     def lookup_tables(self) -> tuple[LookupSpec, ...]:
         """The tables at rest that rows are joined with, each once."""
         return tuple({each.table.name: each.table for each in self.lookup_joins()}.values())
 
-    def updating_queries(self) -> tuple[UpdatingQueryOperator, ...]:
-        return tuple(each for each in self.operators if isinstance(each, UpdatingQueryOperator))
+    def updating_queries(self) -> tuple[UpdatingQuerySpec, ...]:
+        return tuple(each for each in self.operators if isinstance(each, UpdatingQuerySpec))
 
-    def normalisers(self) -> tuple[NormaliseOperator, ...]:
-        return tuple(each for each in self.operators if isinstance(each, NormaliseOperator))
+    def normalisers(self) -> tuple[NormaliseSpec, ...]:
+        return tuple(each for each in self.operators if isinstance(each, NormaliseSpec))
 
-    def durable(self) -> tuple[DurableOperator, ...]:
+    def durable(self) -> tuple[DurableSpec, ...]:
         """The operators that have something in a checkpoint."""
-        return tuple(each for each in self.operators if isinstance(each, DurableOperator))
+        return tuple(each for each in self.operators if isinstance(each, DurableSpec))
 
-    def upstream(self, operator_id: OperatorId) -> Iterator[Operator]:
+    def upstream(self, operator_id: OperatorId) -> Iterator[OperatorSpec]:
         """The operators that feed this one, each once, nearest first."""
         seen = {operator_id}
         waiting = deque(inputs_of(self.operator(operator_id)))
@@ -418,9 +418,9 @@ class Graph(Value):
         and come, in one epoch.
         """
         for each in map(self.operator, inputs_of(self.operator(operator_id))):
-            if isinstance(each, SourceOperator) and each.is_updating:
+            if isinstance(each, SourceSpec) and each.is_updating:
                 return True
-            if isinstance(each, StatelessOperator) and self.reads_changes(each.id):
+            if isinstance(each, StatelessSpec) and self.reads_changes(each.id):
                 return True
         return False
 
@@ -431,7 +431,7 @@ class Graph(Value):
         return tuple(
             each.id
             for each in self.operators
-            if each.id in self._follows(operator_id) and isinstance(each, SourceOperator)
+            if each.id in self._follows(operator_id) and isinstance(each, SourceSpec)
         )
 
     def event_time_sources_of(self, operator_id: OperatorId) -> tuple[OperatorId, ...]:
@@ -469,18 +469,18 @@ class Graph(Value):
         own = {each.id for each in windows} | {operator_id}
         sessions = max(
             sum(
-                isinstance(fed, WindowAggregateOperator) and fed.window == "session"
+                isinstance(fed, WindowAggregateSpec) and fed.window == "session"
                 for fed in self.upstream(each)
             )
             for each in own
         )
         return sessions + max((each.lateness_micros for each in windows), default=0)
 
-    def _brings_together(self, operator: Operator) -> bool:
+    def _brings_together(self, operator: OperatorSpec) -> bool:
         """Whether rows of several operators meet here, or in what is stateless before it."""
         inputs = inputs_of(operator)
         return len(inputs) > 1 or any(
-            isinstance(each, StatelessOperator) and self._brings_together(each)
+            isinstance(each, StatelessSpec) and self._brings_together(each)
             for each in map(self.operator, inputs)
         )
 
@@ -489,7 +489,7 @@ class Graph(Value):
         feeds = {
             each.id: {each.id, *(fed.id for fed in self.upstream(each.id))}
             for each in self.operators
-            if isinstance(each, ClosedQueryOperator) and self._brings_together(each)
+            if isinstance(each, ClosedQuerySpec) and self._brings_together(each)
         }
         found = {operator_id, *(each.id for each in self.upstream(operator_id))}
         windows = {each.id for each in self.window_aggregates()}

@@ -19,7 +19,7 @@ from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.operators.changelog_normaliser import ChangelogNormaliser
 from resurgence.errors import BadRecord
 from resurgence.faults import FaultPoint
-from resurgence.graph.model import OPERATION, POSITION, NormaliseOperator
+from resurgence.graph.model import OPERATION, POSITION, NormaliseSpec
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.records import StateFile
 from tests.engine.harness import Job, Leg, random_legs, write_lines
@@ -324,7 +324,7 @@ def test_only_files_that_follow_each_other_are_merged(
 ) -> None:
     """A value that an older file lacks may be in the one between."""
     rows = spark.createDataFrame([], f"id BIGINT, {OPERATION} STRING, {POSITION} BIGINT")
-    operator = NormaliseOperator(
+    operator = NormaliseSpec(
         id=OperatorId("normalise-1"), input=OperatorId("source-items"), keys=("id",)
     )
     normaliser = ChangelogNormaliser(operator, rows, url="file:///x", folder="x", parallelism=1)

@@ -21,9 +21,9 @@ from resurgence.errors import BadRecord
 from resurgence.graph.model import (
     Column,
     Graph,
-    SinkOperator,
-    SourceOperator,
-    UpdatingQueryOperator,
+    SinkSpec,
+    SourceSpec,
+    UpdatingQuerySpec,
 )
 from resurgence.ids import JobName, OperatorId
 from resurgence.storage.object_store import ObjectStore
@@ -42,11 +42,11 @@ DISTINCT = query(
 
 
 def pipeline(
-    folder: Path, file_format: str, columns: dict[str, str], operator: UpdatingQueryOperator
+    folder: Path, file_format: str, columns: dict[str, str], operator: UpdatingQuerySpec
 ) -> Graph:
     return Graph(
         operators=(
-            SourceOperator(
+            SourceSpec(
                 id=SOURCE,
                 table="events",
                 connector="single_file",
@@ -54,7 +54,7 @@ def pipeline(
                 columns=tuple(Column(name=name, type=kind) for name, kind in columns.items()),
             ),
             operator,
-            SinkOperator(
+            SinkSpec(
                 id=SINK,
                 input=QUERY,
                 table="results",

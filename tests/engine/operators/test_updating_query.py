@@ -15,7 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from resurgence.graph.model import Expression, UpdatingInput, UpdatingQueryOperator
+from resurgence.graph.model import Expression, UpdatingInput, UpdatingQuerySpec
 from resurgence.ids import Epoch, Generation, OperatorId
 from tests.engine.updating import Row, UpdatingJob, exact, kept, query
 
@@ -40,7 +40,7 @@ GLOBAL = query(
 )
 
 
-def join(kind: str, columns: str = "a.id, a.name, b.id AS fact, b.amount") -> UpdatingQueryOperator:
+def join(kind: str, columns: str = "a.id, a.name, b.id AS fact, b.amount") -> UpdatingQuerySpec:
     return query(
         f"SELECT {columns} FROM {{input_0}} a {kind} JOIN {{input_1}} b ON a.id = b.id",
         kept(DIMENSION, "id"),
@@ -48,7 +48,7 @@ def join(kind: str, columns: str = "a.id, a.name, b.id AS fact, b.amount") -> Up
     )
 
 
-def updating(operator: UpdatingQueryOperator) -> UpdatingQueryOperator:
+def updating(operator: UpdatingQuerySpec) -> UpdatingQuerySpec:
     """The same query over inputs that change."""
     inputs = tuple(each.model_copy(update={"is_updating": True}) for each in operator.inputs)
     return operator.model_copy(update={"inputs": inputs})
@@ -68,7 +68,7 @@ def fact(dice: random.Random) -> Row:
 
 
 Maker = Callable[[random.Random], Row]
-CASES: dict[str, tuple[UpdatingQueryOperator, tuple[str, ...], tuple[Maker, ...]]] = {
+CASES: dict[str, tuple[UpdatingQuerySpec, tuple[str, ...], tuple[Maker, ...]]] = {
     "aggregates": (AGGREGATES, (EVENTS,), (event,)),
     "newest": (NEWEST, (EVENTS,), (event,)),
     "distinct": (DISTINCT, ("user STRING, item INT",), (lambda dice: event(dice)[:2],)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from resurgence.graph.model import Graph, SinkOperator, SourceOperator
+from resurgence.graph.model import Graph, SinkSpec, SourceSpec
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.records import (
@@ -50,7 +50,7 @@ def seal(
         path = (
             f"{backend.paths.table(operator.id, 'partials')}/{epoch}-{claim.generation}-0-0.parquet"
         )
-        has_files = bool(rows) and not isinstance(operator, SourceOperator | SinkOperator)
+        has_files = bool(rows) and not isinstance(operator, SourceSpec | SinkSpec)
         if has_files:
             backend.store.create(path, _DATA)
         file = StateFile(
@@ -64,9 +64,9 @@ def seal(
             time_end=0,
         )
         match operator:
-            case SourceOperator():
+            case SourceSpec():
                 name, table = OFFSETS, TableCheckpoint(kind=TableKind.GLOBAL, values=read.end)
-            case SinkOperator():
+            case SinkSpec():
                 name, table = STAGED, TableCheckpoint(kind=TableKind.GLOBAL, values={"rows": 1})
             case _:
                 files = (file,) if has_files else ()
@@ -80,9 +80,7 @@ def seal(
                 parallelism=2,
                 tables={name: table},
                 input=inputs.get(operator.id),
-                place=operator.place
-                if isinstance(operator, SourceOperator | SinkOperator)
-                else None,
+                place=operator.place if isinstance(operator, SourceSpec | SinkSpec) else None,
             )
         )
     rows_out: dict[OperatorId, int] = {each.id: 3 for each in graph.sinks()}

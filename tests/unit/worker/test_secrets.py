@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from resurgence.config import settings_from
 from resurgence.errors import SinkError
-from resurgence.graph.model import Graph, SinkOperator
+from resurgence.graph.model import Graph, SinkSpec
 from resurgence.ids import Generation, JobIdentity, JobName, OperatorId, WorkerId
 from resurgence.state.load_plan import LoadPlan
 from resurgence.worker.connection import ControlConnection
@@ -23,7 +23,7 @@ ORDER = StartExecution(
     state_url="file:///state",
     graph=Graph(
         operators=(
-            SinkOperator(
+            SinkSpec(
                 id=OperatorId("sink-o"),
                 input=OperatorId("source-t"),
                 table="o",

@@ -8,7 +8,7 @@ Tombstones (null), logical decoding messages (`m`) and heartbeats are skipped.
 
 Without keys, `before` must be the whole row: an event becomes one row or two with `CHANGE`. With
 keys, only the key of `before` is read: an event becomes an upsert, a delete or a truncate in
-`OPERATION`, and the rows that go are known to the NormaliseOperator that reads them.
+`OPERATION`, and the rows that go are known to the NormaliseSpec that reads them.
 """
 
 from __future__ import annotations

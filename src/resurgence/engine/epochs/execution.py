@@ -26,13 +26,13 @@ from resurgence.engine.tables.state_writer import Written
 from resurgence.engine.tables.time_table import SubtaskRows
 from resurgence.faults import FaultInjector, FaultPoint
 from resurgence.graph.model import (
-    LateRowsOperator,
-    NormaliseOperator,
-    SinkOperator,
-    SourceOperator,
-    StatefulOperator,
-    UpdatingQueryOperator,
-    WindowAggregateOperator,
+    LateRowsSpec,
+    NormaliseSpec,
+    SinkSpec,
+    SourceSpec,
+    StatefulSpec,
+    UpdatingQuerySpec,
+    WindowAggregateSpec,
 )
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.load_plan import LoadPlan
@@ -102,7 +102,7 @@ class Execution:
             for each in pipeline.graph.sources()
         }
         self._stateful = tuple(
-            each for each in self._graph.operators if isinstance(each, StatefulOperator)
+            each for each in self._graph.operators if isinstance(each, StatefulSpec)
         )
         self._timed = {each.id for each in self._graph.sources() if each.watermark is not None}
         self._time = planned_micros(plan.manifest.inputs) if plan.manifest else None
@@ -123,7 +123,7 @@ class Execution:
             if operator.id not in kept:
                 continue
             load = self._plan.operators[operator.id]
-            if isinstance(operator, WindowAggregateOperator):
+            if isinstance(operator, WindowAggregateSpec):
                 self._pipeline.tables[operator.id].load(load.subtasks[PARTIALS])
                 self._timers[operator.id] = load.metadata.timers
             else:
@@ -165,10 +165,10 @@ class Execution:
         for operator in self._stateful:
             if operator not in first:
                 self._append(work, operator)
-            if isinstance(operator, WindowAggregateOperator):
+            if isinstance(operator, WindowAggregateSpec):
                 self._close(work, operator)
         for each in self._graph.operators:
-            if isinstance(each, LateRowsOperator):
+            if isinstance(each, LateRowsSpec):
                 work.rows[each.id] = self._late(work, each)
         # Due still where no operator had rows to write.
         self._faults.hit(FaultPoint.STATE_PARTIAL, work.epoch)
@@ -233,8 +233,8 @@ class Execution:
         known = [each for each in (mark, _lowest(others)) if each is not None]
         return max(known, default=None) if others else mark
 
-    def _is_over_state(self, operator: StatefulOperator) -> bool:
-        return any(isinstance(each, StatefulOperator) for each in self._graph.upstream(operator.id))
+    def _is_over_state(self, operator: StatefulSpec) -> bool:
+        return any(isinstance(each, StatefulSpec) for each in self._graph.upstream(operator.id))
 
     def _watermark(
         self, operator_id: OperatorId, marks: Mapping[OperatorId, int | None], time: int | None
@@ -257,18 +257,18 @@ class Execution:
             followed.append(END_OF_TIME if all(each == END_OF_TIME for each in given) else time)
         return followed
 
-    def _append(self, work: EpochWork, operator: StatefulOperator) -> None:
+    def _append(self, work: EpochWork, operator: StatefulSpec) -> None:
         """Add an epoch's rows to what an operator keeps."""
         self._entered(work.epoch, operator.id)
-        if isinstance(operator, WindowAggregateOperator):
+        if isinstance(operator, WindowAggregateSpec):
             self._aggregate(work, operator)
-        elif isinstance(operator, NormaliseOperator):
+        elif isinstance(operator, NormaliseSpec):
             self._normalise(work, operator)
         else:
             self._update(work, operator)
         work.read.update(each.id for each in self._graph.upstream(operator.id))
 
-    def _aggregate(self, work: EpochWork, operator: WindowAggregateOperator) -> None:
+    def _aggregate(self, work: EpochWork, operator: WindowAggregateSpec) -> None:
         """Add an epoch's partials to what the windows have."""
         window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
         sources = self._graph.sources_of(operator.id)
@@ -307,7 +307,7 @@ class Execution:
         work.timers[operator.id] = timers
 
     def _keep_late(
-        self, work: EpochWork, operator: WindowAggregateOperator, rows: DataFrame, late: int
+        self, work: EpochWork, operator: WindowAggregateSpec, rows: DataFrame, late: int
     ) -> Written:
         """Write the late rows that a window in state still takes. What it returns is to be added to
         what was written of the epoch, where they were counted as late.
@@ -328,7 +328,7 @@ class Execution:
         )
         return Written(written.files, written.kept_rows, -written.kept_rows)
 
-    def _close(self, work: EpochWork, operator: WindowAggregateOperator) -> None:
+    def _close(self, work: EpochWork, operator: WindowAggregateSpec) -> None:
         """Give the rows of the windows that the watermark has passed."""
         self._entered(work.epoch, operator.id)
         window, table = self._pipeline.windows[operator.id], self._pipeline.tables[operator.id]
@@ -353,7 +353,7 @@ class Execution:
         table.drop_before(still_open_from)
         work.timers[operator.id] = window.timers(table.files, still_open_from)
 
-    def _late(self, work: EpochWork, operator: LateRowsOperator) -> DataFrame | None:
+    def _late(self, work: EpochWork, operator: LateRowsSpec) -> DataFrame | None:
         """The rows that came too late for a window: as it stood before the epoch."""
         watermark = self.watermark(operator.window)
         rows = self._pipeline.derive(operator.input, work.rows, work.time)
@@ -362,7 +362,7 @@ class Execution:
         window = self._pipeline.windows[operator.window]
         return window.lost(rows, watermark, work.before[operator.window])
 
-    def _update(self, work: EpochWork, operator: UpdatingQueryOperator) -> None:
+    def _update(self, work: EpochWork, operator: UpdatingQuerySpec) -> None:
         """Add an epoch's rows to what an updating query keeps, and give the changes of its
         result.
         """
@@ -390,7 +390,7 @@ class Execution:
         work.bytes_written += written.bytes
         work.rows[operator.id] = query.append(written.files, work.time)
 
-    def _normalise(self, work: EpochWork, operator: NormaliseOperator) -> None:
+    def _normalise(self, work: EpochWork, operator: NormaliseSpec) -> None:
         """Apply an epoch's changes to the rows that are kept by key, and give the changelog."""
         normaliser = self._pipeline.normalisers[operator.id]
         rows = self._pipeline.derive(operator.input, work.rows, work.time)
@@ -410,12 +410,12 @@ class Execution:
         work.bytes_written += written.bytes
         work.rows[operator.id] = normaliser.append(written.files, truncated=at is not None)
 
-    def _key_table(self, operator: UpdatingQueryOperator | NormaliseOperator) -> KeyTable:
-        if isinstance(operator, NormaliseOperator):
+    def _key_table(self, operator: UpdatingQuerySpec | NormaliseSpec) -> KeyTable:
+        if isinstance(operator, NormaliseSpec):
             return self._pipeline.normalisers[operator.id].table
         return self._pipeline.updating[operator.id].table
 
-    def _stage(self, work: EpochWork, operator: SinkOperator) -> None:
+    def _stage(self, work: EpochWork, operator: SinkSpec) -> None:
         self._entered(work.epoch, operator.id)
         left = (
             None if operator.limit is None else operator.limit - work.rows_out.get(operator.id, 0)
@@ -440,15 +440,15 @@ class Execution:
             watermark = _lowest(self._followed(operator.id, work.watermarks, work.time))
             input_range: InputRange | None = None
             timers: tuple[int, ...] = ()
-            place = operator.place if isinstance(operator, SourceOperator | SinkOperator) else None
-            if isinstance(operator, SourceOperator):
+            place = operator.place if isinstance(operator, SourceSpec | SinkSpec) else None
+            if isinstance(operator, SourceSpec):
                 input_range = work.inputs[operator.id]
                 tables = {OFFSETS: TableCheckpoint(kind=TableKind.GLOBAL, values=input_range.end)}
-            elif isinstance(operator, WindowAggregateOperator):
+            elif isinstance(operator, WindowAggregateSpec):
                 table = self._pipeline.tables[operator.id]
                 tables = {PARTIALS: table.checkpoint()}
                 timers = work.timers[operator.id]
-            elif isinstance(operator, UpdatingQueryOperator | NormaliseOperator):
+            elif isinstance(operator, UpdatingQuerySpec | NormaliseSpec):
                 tables = {ROWS_TABLE: self._key_table(operator).checkpoint()}
             else:
                 values = work.staged[operator.id].model_dump(mode="json")

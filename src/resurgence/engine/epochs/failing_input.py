@@ -22,7 +22,7 @@ from resurgence.engine.epochs.pipeline import Pipeline
 from resurgence.engine.epochs.source_reader import SourceReader
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import ResurgenceError
-from resurgence.graph.model import LateRowsOperator, SourceOperator
+from resurgence.graph.model import LateRowsSpec, SourceSpec
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.records import FINGERPRINT, InputRange, Offset
 
@@ -65,7 +65,7 @@ class FailingInput:
         )
 
     def _narrowed(
-        self, source: SourceOperator, now: datetime, has_time: Callable[[], bool]
+        self, source: SourceSpec, now: datetime, has_time: Callable[[], bool]
     ) -> InputRange | None:
         """The smallest piece that is known to fail by itself; None if not even the whole does."""
         failing = self.inputs[source.id]
@@ -85,7 +85,7 @@ class FailingInput:
         return failing
 
     def _first_half(
-        self, source: SourceOperator, whole: InputRange, now: datetime
+        self, source: SourceSpec, whole: InputRange, now: datetime
     ) -> InputRange | None:
         """About half of a range; None if the source cannot cut it."""
         try:
@@ -95,14 +95,14 @@ class FailingInput:
         is_half = half is not None and 0 < half.rows < whole.rows and _is_part(half, whole)
         return half if is_half else None
 
-    def _fails(self, source: SourceOperator, piece: InputRange) -> bool:
+    def _fails(self, source: SourceSpec, piece: InputRange) -> bool:
         """Whether the piece gives the same kind of failure. Another one, such as being interrupted,
         proves nothing.
         """
         if piece.rows == 0:
             return False
         graph, spark = self.pipeline.graph, self.pipeline.spark
-        late = (each.id for each in graph.operators if isinstance(each, LateRowsOperator))
+        late = (each.id for each in graph.operators if isinstance(each, LateRowsSpec))
         others = (
             *self.pipeline.sources,
             *self.pipeline.windows,

@@ -29,20 +29,20 @@ from resurgence.errors import ResurgenceError, SqlError
 from resurgence.graph.model import (
     EVENT_TIME,
     AggregateCall,
-    ClosedQueryOperator,
+    ClosedQuerySpec,
     Expression,
     Graph,
-    LateRowsOperator,
-    LookupJoinOperator,
-    NormaliseOperator,
-    Operator,
-    QueryOperator,
-    SinkOperator,
-    SourceOperator,
-    StatelessOperator,
-    UnionOperator,
-    UpdatingQueryOperator,
-    WindowAggregateOperator,
+    LateRowsSpec,
+    LookupJoinSpec,
+    NormaliseSpec,
+    OperatorSpec,
+    QuerySpec,
+    SinkSpec,
+    SourceSpec,
+    StatelessSpec,
+    UnionSpec,
+    UpdatingQuerySpec,
+    WindowAggregateSpec,
     inputs_of,
 )
 from resurgence.ids import OperatorId
@@ -78,16 +78,16 @@ class Pipeline:
             each.id for each in graph.window_aggregates() if each.by_processing_time
         }
         shapes = self._shapes
-        operators: list[Operator] = []
+        operators: list[OperatorSpec] = []
         for declared in graph.operators:
             operator = without_clock_reads(declared, self._inputs(declared))
             operators.append(operator)
-            if isinstance(operator, SourceOperator):
+            if isinstance(operator, SourceSpec):
                 self.sources[operator.id] = make_source(operator)
                 shapes[operator.id] = source_shape(spark, operator)
-            elif isinstance(operator, QueryOperator):
+            elif isinstance(operator, QuerySpec):
                 shapes[operator.id] = _checked_query(self._inputs(operator)[0], operator)
-            elif isinstance(operator, WindowAggregateOperator):
+            elif isinstance(operator, WindowAggregateSpec):
                 window = _checked_window(
                     self._inputs(operator)[0], operator, shuffle_partitions(parallelism)
                 )
@@ -100,14 +100,14 @@ class Pipeline:
                     parallelism=parallelism,
                 )
                 shapes[operator.id] = window.results(spark.createDataFrame([], window.schema))
-            elif isinstance(operator, LateRowsOperator):
+            elif isinstance(operator, LateRowsSpec):
                 shapes[operator.id] = shapes[operator.input]
-            elif isinstance(operator, UnionOperator):
+            elif isinstance(operator, UnionSpec):
                 shapes[operator.id] = _united(self._inputs(operator))
                 refuse_clock_reads(shapes[operator.id], None)
-            elif isinstance(operator, ClosedQueryOperator):
+            elif isinstance(operator, ClosedQuerySpec):
                 shapes[operator.id] = _checked_closed_query(spark, operator, self._inputs(operator))
-            elif isinstance(operator, UpdatingQueryOperator):
+            elif isinstance(operator, UpdatingQuerySpec):
                 query = _checked_updating_query(
                     operator,
                     self._inputs(operator),
@@ -117,7 +117,7 @@ class Pipeline:
                 )
                 self.updating[operator.id] = query
                 shapes[operator.id] = query.shape
-            elif isinstance(operator, NormaliseOperator):
+            elif isinstance(operator, NormaliseSpec):
                 normaliser = ChangelogNormaliser(
                     operator,
                     shapes[operator.input],
@@ -127,17 +127,17 @@ class Pipeline:
                 )
                 self.normalisers[operator.id] = normaliser
                 shapes[operator.id] = normaliser.shape
-            elif isinstance(operator, LookupJoinOperator):
+            elif isinstance(operator, LookupJoinSpec):
                 shapes[operator.id] = _checked_lookup_join(
                     shapes[operator.input], self.lookups[operator.table.name], operator
                 )
-            elif isinstance(operator, SinkOperator):
+            elif isinstance(operator, SinkSpec):
                 self.sinks[operator.id] = make_sink(operator, state_url, paths.job)
         self.graph = Graph(operators=tuple(operators))
 
-    def _inputs(self, operator: Operator) -> list[DataFrame]:
+    def _inputs(self, operator: OperatorSpec) -> list[DataFrame]:
         """No rows of what an operator reads, with their columns."""
-        if isinstance(operator, SourceOperator):
+        if isinstance(operator, SourceSpec):
             return [read_shape(self.spark, operator)]
         return [self.timed(operator.id, self._shapes[each], 0) for each in inputs_of(operator)]
 
@@ -173,9 +173,7 @@ class Pipeline:
         if operator_id in given:
             return given[operator_id]
         operator = self.graph.operator(operator_id)
-        assert isinstance(operator, StatelessOperator | SinkOperator), (
-            f"{operator_id} has not run yet"
-        )
+        assert isinstance(operator, StatelessSpec | SinkSpec), f"{operator_id} has not run yet"
         inputs = inputs_of(operator)
         found = [self.derive(each, given, time) for each in inputs]
         if all(each is None for each in found):
@@ -185,20 +183,20 @@ class Pipeline:
             for name, each in zip(inputs, found, strict=True)
         ]
         match operator:
-            case QueryOperator():
+            case QuerySpec():
                 return apply_query(rows[0], operator)
-            case UnionOperator():
+            case UnionSpec():
                 return _united(rows)
-            case ClosedQueryOperator():
+            case ClosedQuerySpec():
                 return apply_closed_query(self.spark, rows, operator)
-            case LookupJoinOperator():
+            case LookupJoinSpec():
                 table = self.lookups[operator.table.name]
                 return apply_lookup_join(rows[0], table.rows, operator)
             case _:
                 return rows[0]
 
 
-def apply_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:
+def apply_query(rows: DataFrame, operator: QuerySpec) -> DataFrame:
     """Filter, then project."""
     if operator.where is not None:
         rows = rows.where(operator.where.sql)
@@ -208,7 +206,7 @@ def apply_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:
 def apply_closed_query(
     spark: SparkSession,
     inputs: Sequence[DataFrame],
-    operator: ClosedQueryOperator | UpdatingQueryOperator,
+    operator: ClosedQuerySpec | UpdatingQuerySpec,
 ) -> DataFrame:
     """The batch query over all rows that there are."""
     named: dict[str, Any] = {f"input_{number}": rows for number, rows in enumerate(inputs)}
@@ -216,7 +214,7 @@ def apply_closed_query(
 
 
 def _checked_closed_query(
-    spark: SparkSession, operator: ClosedQueryOperator, inputs: Sequence[DataFrame]
+    spark: SparkSession, operator: ClosedQuerySpec, inputs: Sequence[DataFrame]
 ) -> DataFrame:
     try:
         rows = apply_closed_query(spark, inputs, operator)
@@ -230,7 +228,7 @@ def _checked_closed_query(
         raise SqlError(failure.message, line=place.line, column=place.column) from error
 
 
-def apply_lookup_join(rows: DataFrame, table: DataFrame, operator: LookupJoinOperator) -> DataFrame:
+def apply_lookup_join(rows: DataFrame, table: DataFrame, operator: LookupJoinSpec) -> DataFrame:
     """Each row with what it meets in the table. Spark decides how, by the table's size."""
     found = table.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in operator.found))
     if operator.scalar is None:
@@ -242,9 +240,7 @@ def apply_lookup_join(rows: DataFrame, table: DataFrame, operator: LookupJoinOpe
     )
 
 
-def _checked_lookup_join(
-    rows: DataFrame, table: KeptLookup, operator: LookupJoinOperator
-) -> DataFrame:
+def _checked_lookup_join(rows: DataFrame, table: KeptLookup, operator: LookupJoinSpec) -> DataFrame:
     try:
         joined = apply_lookup_join(rows, table.rows, operator)
         refuse_clock_reads(joined, operator.on.position)
@@ -258,7 +254,7 @@ def _checked_lookup_join(
 
 
 def _checked_updating_query(
-    operator: UpdatingQueryOperator,
+    operator: UpdatingQuerySpec,
     inputs: Sequence[DataFrame],
     *,
     url: str,
@@ -291,7 +287,7 @@ def _united(inputs: Sequence[DataFrame]) -> DataFrame:
     return functools.reduce(DataFrame.union, inputs)
 
 
-def _checked_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:
+def _checked_query(rows: DataFrame, operator: QuerySpec) -> DataFrame:
     """Apply a query to no rows: Spark checks its types, and a complaint is pinned to its place
     in the SQL.
     """
@@ -307,7 +303,7 @@ def _checked_query(rows: DataFrame, operator: QueryOperator) -> DataFrame:
 
 
 def _checked_window(
-    rows: DataFrame, operator: WindowAggregateOperator, partitions: int
+    rows: DataFrame, operator: WindowAggregateSpec, partitions: int
 ) -> WindowAggregate:
     try:
         return compile_window(operator, rows, partitions)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from resurgence.graph.model import PLANNED_AT, Operator
+from resurgence.graph.model import PLANNED_AT, OperatorSpec
 from resurgence.ids import OperatorId
 from resurgence.state.records import InputRange
 
@@ -34,7 +34,7 @@ def planned_micros(inputs: Mapping[OperatorId, InputRange]) -> int | None:
     return max(map(micros, known), default=None)
 
 
-def reads_planning_time(operator: Operator) -> bool:
+def reads_planning_time(operator: OperatorSpec) -> bool:
     """Whether an expression of the operator names the planning time."""
     return f"`{PLANNED_AT}`" in operator.model_dump_json()
 

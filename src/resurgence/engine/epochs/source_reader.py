@@ -30,7 +30,7 @@ from resurgence.graph.model import (
     PLANNED_AT,
     POSITION,
     Column,
-    SourceOperator,
+    SourceSpec,
     WatermarkSpec,
 )
 from resurgence.sql.catalog.table_columns import computed_sql
@@ -84,7 +84,7 @@ class Reading:
 class SourceReader:
     """One source of a running job."""
 
-    def __init__(self, operator: SourceOperator, source: Source) -> None:
+    def __init__(self, operator: SourceSpec, source: Source) -> None:
         self.source = source
         self._columns = operator.columns
         self._watermark = operator.watermark
@@ -150,7 +150,7 @@ def event_time(watermark: WatermarkSpec) -> str:
     return f"`{watermark.event_time}` AS `{EVENT_TIME}`"
 
 
-def read_shape(spark: SparkSession, operator: SourceOperator) -> DataFrame:
+def read_shape(spark: SparkSession, operator: SourceSpec) -> DataFrame:
     """No rows of what a source's computed columns are computed over."""
     columns = [f"`{each.name}` {each.type}" for each in operator.read_columns]
     if operator.is_updating:
@@ -161,7 +161,7 @@ def read_shape(spark: SparkSession, operator: SourceOperator) -> DataFrame:
     return with_planning_time(rows, 0) if reads_planning_time(operator) else rows
 
 
-def source_shape(spark: SparkSession, operator: SourceOperator) -> DataFrame:
+def source_shape(spark: SparkSession, operator: SourceSpec) -> DataFrame:
     """No rows of a source, with its columns and event time. Raises an SqlError at the place of a
     computed column that Spark refuses, or that is event time and no TIMESTAMP.
     """

@@ -23,12 +23,12 @@ from resurgence.graph.model import (
     AggregateCall,
     Column,
     Expression,
-    Operator,
+    OperatorSpec,
     Position,
-    QueryOperator,
-    SourceOperator,
-    UpdatingQueryOperator,
-    WindowAggregateOperator,
+    QuerySpec,
+    SourceSpec,
+    UpdatingQuerySpec,
+    WindowAggregateSpec,
 )
 from resurgence.sql.functions.call_parts import parts_of
 
@@ -47,23 +47,23 @@ class _Fault:
     hint: str
 
 
-def without_clock_reads(operator: Operator, inputs: Sequence[DataFrame]) -> Operator:
+def without_clock_reads(operator: OperatorSpec, inputs: Sequence[DataFrame]) -> OperatorSpec:
     """The operator with expressions that never read the clock; raises SqlError where one would.
     `inputs` have the columns of the operator's inputs, and no rows.
     """
     match operator:
-        case SourceOperator():
+        case SourceSpec():
             columns = tuple(_computed(each, inputs[0]) for each in operator.columns)
             return operator.model_copy(update={"columns": columns})
-        case QueryOperator():
+        case QuerySpec():
             select = _free(operator.select, inputs[0])
             where = operator.where and _free((operator.where,), inputs[0])[0]
             return operator.model_copy(update={"select": select, "where": where})
-        case WindowAggregateOperator():
+        case WindowAggregateSpec():
             keys = _free(operator.keys, inputs[0])
             calls = tuple(_call(each, inputs[0]) for each in operator.aggregates)
             return operator.model_copy(update={"keys": keys, "aggregates": calls})
-        case UpdatingQueryOperator():
+        case UpdatingQuerySpec():
             kept = tuple(
                 each.model_copy(update={"columns": _free(each.columns, rows)})
                 for each, rows in zip(operator.inputs, inputs, strict=True)

@@ -17,7 +17,7 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 from resurgence.engine.operators.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates import plan_aggregate
 from resurgence.engine.tables.exact_rows import quoted
-from resurgence.graph.model import EVENT_TIME, Expression, UpdatingQueryOperator
+from resurgence.graph.model import EVENT_TIME, Expression, UpdatingQuerySpec
 
 _ROWS = "__rows"
 _EXACT = frozenset(
@@ -30,7 +30,7 @@ _EXACT = frozenset(
 class AddedUp:
     """An aggregation over parts in the place of rows."""
 
-    operator: UpdatingQueryOperator
+    operator: UpdatingQuerySpec
     """What it comes to over the parts."""
     keys: tuple[str, ...]
     """As SQL text."""
@@ -60,7 +60,7 @@ class AddedUp:
         return [f"{each.merge} AS {each.name}" for each in self.partials]
 
 
-def added_up(operator: UpdatingQueryOperator, rows: DataFrame) -> AddedUp | None:
+def added_up(operator: UpdatingQuerySpec, rows: DataFrame) -> AddedUp | None:
     """The same operator over parts; None if its rows have to be kept."""
     given = operator.inputs[0]
     if operator.aggregates is None or given.is_updating:

@@ -21,7 +21,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from resurgence.engine.operators.window_aggregate import WindowAggregate, together
 from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
-from resurgence.graph.model import EVENT_TIME, WindowAggregateOperator
+from resurgence.graph.model import EVENT_TIME, WindowAggregateSpec
 from resurgence.state.records import END_OF_TIME, StateFile
 
 STANDING = 2**62
@@ -34,7 +34,7 @@ class AsofJoin(WindowAggregate):
     """The join compiled against the types of its input."""
 
     def __init__(
-        self, operator: WindowAggregateOperator, rows: DataFrame, shuffle_partitions: int
+        self, operator: WindowAggregateSpec, rows: DataFrame, shuffle_partitions: int
     ) -> None:
         assert operator.asof is not None
         self._shuffle_partitions = shuffle_partitions

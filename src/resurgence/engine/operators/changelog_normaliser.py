@@ -31,7 +31,7 @@ from resurgence.connectors.formats.debezium_types import unavailable_sql
 from resurgence.engine.tables.exact_rows import ExactRows, quoted
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
 from resurgence.engine.tables.observed import observed
-from resurgence.graph.model import CHANGE, OPERATION, POSITION, NormaliseOperator
+from resurgence.graph.model import CHANGE, OPERATION, POSITION, NormaliseSpec
 from resurgence.ids import Epoch
 from resurgence.state.records import StateFile
 
@@ -50,7 +50,7 @@ class ChangelogNormaliser:
 
     def __init__(
         self,
-        operator: NormaliseOperator,
+        operator: NormaliseSpec,
         rows: DataFrame,
         *,
         url: str,

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 
 from resurgence.engine.operators.window_aggregate import WindowAggregate, together
 from resurgence.engine.tables.time_table import BIN, SubtaskRows
-from resurgence.graph.model import WindowAggregateOperator
+from resurgence.graph.model import WindowAggregateSpec
 from resurgence.state.records import END_OF_TIME, StateFile
 
 
@@ -25,7 +25,7 @@ class CumulateAggregate(WindowAggregate):
     """Windows of up to a width, one every step. In results, the bin is the end of a window."""
 
     def __init__(
-        self, operator: WindowAggregateOperator, rows: DataFrame, shuffle_partitions: int
+        self, operator: WindowAggregateSpec, rows: DataFrame, shuffle_partitions: int
     ) -> None:
         assert operator.slide_micros is not None
         self._step = operator.slide_micros

@@ -19,7 +19,7 @@ from resurgence.engine.operators.window_aggregate import (
     together,
 )
 from resurgence.engine.tables.time_table import BIN, SubtaskRows
-from resurgence.graph.model import WindowAggregateOperator
+from resurgence.graph.model import WindowAggregateSpec
 from resurgence.state.records import END_OF_TIME, StateFile
 
 
@@ -27,7 +27,7 @@ class HopAggregate(WindowAggregate):
     """Windows of a width, one every slide. Its bins are panes."""
 
     def __init__(
-        self, operator: WindowAggregateOperator, rows: DataFrame, shuffle_partitions: int
+        self, operator: WindowAggregateSpec, rows: DataFrame, shuffle_partitions: int
     ) -> None:
         assert operator.slide_micros is not None
         self._slide = operator.slide_micros

@@ -29,7 +29,7 @@ from resurgence.engine.operators.window_aggregate import (
     together,
 )
 from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
-from resurgence.graph.model import EVENT_TIME, WindowAggregateOperator
+from resurgence.graph.model import EVENT_TIME, WindowAggregateSpec
 from resurgence.state.records import END_OF_TIME, StateFile
 
 _AT = "__at"
@@ -46,7 +46,7 @@ class SessionAggregate(WindowAggregate):
     start = "session_start"
 
     def __init__(
-        self, operator: WindowAggregateOperator, rows: DataFrame, shuffle_partitions: int
+        self, operator: WindowAggregateSpec, rows: DataFrame, shuffle_partitions: int
     ) -> None:
         self.spans = (
             Partial("session_start", f"min({_AT})", "min(session_start)"),

@@ -35,7 +35,7 @@ from resurgence.engine.operators.aggregates import settled_sql
 from resurgence.engine.tables.exact_rows import ExactRows, quoted
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
 from resurgence.engine.tables.observed import observed
-from resurgence.graph.model import CHANGE, EVENT_TIME, UpdatingQueryOperator
+from resurgence.graph.model import CHANGE, EVENT_TIME, UpdatingQuerySpec
 from resurgence.state.records import StateFile
 
 ROWS_TABLE = "rows"
@@ -56,7 +56,7 @@ class UpdatingQuery:
 
     def __init__(
         self,
-        operator: UpdatingQueryOperator,
+        operator: UpdatingQuerySpec,
         inputs: Sequence[DataFrame],
         *,
         url: str,
@@ -301,7 +301,7 @@ class UpdatingQuery:
         )
 
 
-def _settled(operator: UpdatingQueryOperator, rows: DataFrame) -> UpdatingQueryOperator:
+def _settled(operator: UpdatingQuerySpec, rows: DataFrame) -> UpdatingQuerySpec:
     """The same aggregates, with answers that do not depend on the order in which Spark takes rows:
     with DISTINCT or many groups it is another than theirs.
     """
@@ -319,7 +319,7 @@ def _settled(operator: UpdatingQueryOperator, rows: DataFrame) -> UpdatingQueryO
 def _stored(
     number: int,
     rows: DataFrame,
-    operator: UpdatingQueryOperator,
+    operator: UpdatingQuerySpec,
     hidden: Mapping[str, str] = MappingProxyType({}),
 ) -> DataFrame:
     """What is kept of an input's rows, under the names of the table."""
@@ -330,9 +330,7 @@ def _stored(
     return rows.selectExpr(*columns, *(f"{sql} AS {name}" for name, sql in hidden.items()))
 
 
-def _key_types(
-    operator: UpdatingQueryOperator, stored: Sequence[DataFrame]
-) -> tuple[DataType, ...]:
+def _key_types(operator: UpdatingQuerySpec, stored: Sequence[DataFrame]) -> tuple[DataType, ...]:
     """The types in which the keys of the inputs are compared: the widest of each."""
     keys = []
     for given, rows in zip(operator.inputs, stored, strict=True):

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from resurgence.engine.operators.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates import plan_aggregate
 from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
-from resurgence.graph.model import EVENT_TIME, WindowAggregateOperator
+from resurgence.graph.model import EVENT_TIME, WindowAggregateSpec
 from resurgence.state.records import END_OF_TIME, StateFile
 
 PARTIALS = "partials"
@@ -38,7 +38,7 @@ class WindowAggregate:
     """Partials that say where a window is, if the bin does not."""
 
     def __init__(
-        self, operator: WindowAggregateOperator, rows: DataFrame, shuffle_partitions: int
+        self, operator: WindowAggregateSpec, rows: DataFrame, shuffle_partitions: int
     ) -> None:
         self._shuffle_partitions = shuffle_partitions
         self.width = operator.width_micros

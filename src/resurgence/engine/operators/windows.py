@@ -9,7 +9,7 @@ from resurgence.engine.operators.cumulate_aggregate import CumulateAggregate
 from resurgence.engine.operators.hop_aggregate import HopAggregate
 from resurgence.engine.operators.session_aggregate import SessionAggregate
 from resurgence.engine.operators.window_aggregate import WindowAggregate
-from resurgence.graph.model import WindowAggregateOperator
+from resurgence.graph.model import WindowAggregateSpec
 
 _KINDS: dict[str, type[WindowAggregate]] = {
     "tumble": WindowAggregate,
@@ -21,7 +21,7 @@ _KINDS: dict[str, type[WindowAggregate]] = {
 
 
 def compile_window(
-    operator: WindowAggregateOperator, rows: DataFrame, shuffle_partitions: int
+    operator: WindowAggregateSpec, rows: DataFrame, shuffle_partitions: int
 ) -> WindowAggregate:
     """The operator for the types of its input."""
     return _KINDS[operator.window](operator, rows, shuffle_partitions)

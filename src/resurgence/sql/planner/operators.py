@@ -19,26 +19,26 @@ from resurgence.graph.model import (
     PLANNED_AT,
     AggregateCall,
     AsofSpec,
-    ClosedQueryOperator,
+    ClosedQuerySpec,
     Column,
     Expression,
     Graph,
-    LateRowsOperator,
+    LateRowsSpec,
     LookupJoinKind,
-    LookupJoinOperator,
+    LookupJoinSpec,
     LookupSpec,
-    NormaliseOperator,
-    Operator,
+    NormaliseSpec,
+    OperatorSpec,
     Position,
-    QueryOperator,
-    SinkOperator,
-    SourceOperator,
-    StatelessOperator,
-    UnionOperator,
+    QuerySpec,
+    SinkSpec,
+    SourceSpec,
+    StatelessSpec,
+    UnionSpec,
     UpdatingInput,
-    UpdatingQueryOperator,
+    UpdatingQuerySpec,
     WatermarkSpec,
-    WindowAggregateOperator,
+    WindowAggregateSpec,
     inputs_of,
 )
 from resurgence.ids import OperatorId
@@ -66,7 +66,7 @@ class Operators:
     """The operators made so far, in the order in which they were made: inputs first."""
 
     def __init__(self) -> None:
-        self._operators: dict[OperatorId, Operator] = {}
+        self._operators: dict[OperatorId, OperatorSpec] = {}
         self._digests: dict[OperatorId, str] = {}
         self._sinks: Counter[str] = Counter()
         self.ttl_micros: int | None = None
@@ -90,7 +90,7 @@ class Operators:
         keys: tuple[str, ...] = (),
     ) -> OperatorId:
         operator_id = OperatorId(f"source-{slug(table)}")
-        operator = SourceOperator(
+        operator = SourceSpec(
             id=operator_id,
             table=table,
             connector=connector,
@@ -105,12 +105,12 @@ class Operators:
 
     def is_source(self, operator_id: OperatorId) -> bool:
         """Whether an operator reads a table. Its rows may have columns that nobody declared."""
-        return isinstance(self._operators[operator_id], SourceOperator)
+        return isinstance(self._operators[operator_id], SourceSpec)
 
     def query(
         self, source: OperatorId, select: tuple[Expression, ...], where: Expression | None = None
     ) -> OperatorId:
-        operator = QueryOperator(id=_PENDING, input=source, where=where, select=select)
+        operator = QuerySpec(id=_PENDING, input=source, where=where, select=select)
         return self._add_by_digest("query", operator)
 
     def window_aggregate(
@@ -120,7 +120,7 @@ class Operators:
         keys: tuple[Expression, ...],
         aggregates: tuple[AggregateCall, ...],
     ) -> OperatorId:
-        operator = WindowAggregateOperator(
+        operator = WindowAggregateSpec(
             id=_PENDING,
             input=source,
             window=window.kind,
@@ -137,7 +137,7 @@ class Operators:
     def asof_join(
         self, source: OperatorId, keys: tuple[Expression, ...], spec: AsofSpec
     ) -> OperatorId:
-        operator = WindowAggregateOperator(
+        operator = WindowAggregateSpec(
             id=_PENDING,
             input=source,
             window="asof",
@@ -150,17 +150,15 @@ class Operators:
         return self._add_by_digest("asof", operator)
 
     def late_rows(self, source: OperatorId, window: OperatorId) -> OperatorId:
-        return self._add_by_digest(
-            "late", LateRowsOperator(id=_PENDING, input=source, window=window)
-        )
+        return self._add_by_digest("late", LateRowsSpec(id=_PENDING, input=source, window=window))
 
     def union(self, inputs: tuple[OperatorId, ...]) -> OperatorId:
-        return self._add_by_digest("union", UnionOperator(id=_PENDING, inputs=inputs))
+        return self._add_by_digest("union", UnionSpec(id=_PENDING, inputs=inputs))
 
     def closed_query(
         self, inputs: tuple[OperatorId, ...], sql: str, position: Position
     ) -> OperatorId:
-        operator = ClosedQueryOperator(id=_PENDING, inputs=inputs, sql=sql, position=position)
+        operator = ClosedQuerySpec(id=_PENDING, inputs=inputs, sql=sql, position=position)
         return self._add_by_digest("closed", operator)
 
     def updating_query(
@@ -180,7 +178,7 @@ class Operators:
                 column=position.column,
                 hint="compute it as a column in a subquery of FROM",
             )
-        operator = UpdatingQueryOperator(
+        operator = UpdatingQuerySpec(
             id=_PENDING,
             inputs=inputs,
             sql=sql,
@@ -192,7 +190,7 @@ class Operators:
         return self._add_by_digest("updating", operator)
 
     def normalise(self, source: OperatorId, keys: tuple[str, ...]) -> OperatorId:
-        operator = NormaliseOperator(id=_PENDING, input=source, keys=keys)
+        operator = NormaliseSpec(id=_PENDING, input=source, keys=keys)
         return self._add_by_digest("normalise", operator)
 
     def lookup_join(
@@ -204,7 +202,7 @@ class Operators:
         found: tuple[Expression, ...],
         scalar: Expression | None = None,
     ) -> OperatorId:
-        operator = LookupJoinOperator(
+        operator = LookupJoinSpec(
             id=_PENDING, input=source, table=table, join=join, on=on, found=found, scalar=scalar
         )
         return self._add_by_digest("lookup", operator)
@@ -225,7 +223,7 @@ class Operators:
         name = slug(table) if limit is None else f"{slug(table)}-limit-{limit}"
         self._sinks[name] += 1
         number = self._sinks[name]
-        operator = SinkOperator(
+        operator = SinkSpec(
             id=OperatorId(f"sink-{name}" if number == 1 else f"sink-{name}-{number}"),
             input=source,
             table=table,
@@ -243,7 +241,7 @@ class Operators:
         needed: set[OperatorId] = set()
         above = {each.id: [*everything.upstream(each.id)] for each in everything.sinks()}
         late = {
-            sink: next((each for each in found if isinstance(each, LateRowsOperator)), None)
+            sink: next((each for each in found if isinstance(each, LateRowsSpec)), None)
             for sink, found in above.items()
         }
         # Sinks of late rows come last: a window that no other sink needs has none.
@@ -256,11 +254,11 @@ class Operators:
     def _add_by_digest(
         self,
         prefix: str,
-        operator: StatelessOperator
-        | WindowAggregateOperator
-        | LateRowsOperator
-        | UpdatingQueryOperator
-        | NormaliseOperator,
+        operator: StatelessSpec
+        | WindowAggregateSpec
+        | LateRowsSpec
+        | UpdatingQuerySpec
+        | NormaliseSpec,
     ) -> OperatorId:
         text = json.dumps(self._lineage(operator, None), sort_keys=True, ensure_ascii=False)
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -272,13 +270,13 @@ class Operators:
         self._digests[operator_id] = digest
         return self._add(operator.model_copy(update={"id": operator_id}))
 
-    def _add(self, operator: Operator) -> OperatorId:
+    def _add(self, operator: OperatorSpec) -> OperatorId:
         self._operators.setdefault(operator.id, operator)
         return operator.id
 
-    def _lineage(self, operator: Operator, needed: set[str] | None) -> list[Any]:
+    def _lineage(self, operator: OperatorSpec, needed: set[str] | None) -> list[Any]:
         """What makes the values of an operator's columns that are needed, or of all of them."""
-        if isinstance(operator, SourceOperator):
+        if isinstance(operator, SourceSpec):
             event_time = operator.watermark.event_time if operator.watermark else None
             columns = sorted(
                 f"{each.name} {each.type}"
@@ -290,24 +288,24 @@ class Operators:
                 or (each.generated and each.name == event_time)
             )
             return [operator.id, event_time, *columns]
-        if isinstance(operator, QueryOperator):
+        if isinstance(operator, QuerySpec):
             select = [
                 [each.name, each.sql]
                 for each in operator.select
                 if needed is None or each.name in needed or each.sql.startswith(_EXPLODING)
             ]
             definition: list[Any] = [operator.where.sql if operator.where else None, *select]
-        elif isinstance(operator, UnionOperator):
+        elif isinstance(operator, UnionSpec):
             definition = ["union"]
-        elif isinstance(operator, LateRowsOperator):
+        elif isinstance(operator, LateRowsSpec):
             definition = ["late", operator.window]
-        elif isinstance(operator, NormaliseOperator):
+        elif isinstance(operator, NormaliseSpec):
             definition = ["normalise", *operator.keys]
-        elif isinstance(operator, ClosedQueryOperator):
+        elif isinstance(operator, ClosedQuerySpec):
             definition = [operator.sql]
-        elif isinstance(operator, LookupJoinOperator):
+        elif isinstance(operator, LookupJoinSpec):
             definition = _lookup_definition(operator, needed)
-        elif isinstance(operator, UpdatingQueryOperator):
+        elif isinstance(operator, UpdatingQuerySpec):
             definition = [
                 operator.sql,
                 operator.ttl_micros,
@@ -315,7 +313,7 @@ class Operators:
                 *([[each.name, each.sql] for each in fed.columns] for fed in operator.inputs),
                 *([*fed.keys] for fed in operator.inputs),
             ]
-        elif isinstance(operator, WindowAggregateOperator):
+        elif isinstance(operator, WindowAggregateSpec):
             shape: list[Any] = []
             if operator.window != "tumble":
                 shape = [operator.window, operator.slide_micros]
@@ -339,11 +337,11 @@ class Operators:
         else:
             raise AssertionError(f"nothing reads the sink {operator.id}")
         read: set[str] | None = _names(definition)
-        if isinstance(operator, UnionOperator | LateRowsOperator | NormaliseOperator):
+        if isinstance(operator, UnionSpec | LateRowsSpec | NormaliseSpec):
             # All columns count. A normaliser that starts empty inserts its rows again, so what
             # reads it must not keep its state.
             read = None
-        elif isinstance(operator, LookupJoinOperator):
+        elif isinstance(operator, LookupJoinSpec):
             # Columns of the input go through as they are.
             read = None if needed is None else needed | _names(_lookup_conditions(operator))
         for fed in inputs_of(operator):
@@ -351,7 +349,7 @@ class Operators:
         return definition
 
 
-def _lookup_definition(operator: LookupJoinOperator, needed: set[str] | None) -> list[Any]:
+def _lookup_definition(operator: LookupJoinSpec, needed: set[str] | None) -> list[Any]:
     """What is found depends on the name of the table, and not on where it is."""
     types = {f"`{each.name}`": each.type for each in operator.table.columns}
     in_condition = _names(_lookup_conditions(operator))
@@ -364,7 +362,7 @@ def _lookup_definition(operator: LookupJoinOperator, needed: set[str] | None) ->
     return ["lookup", name, operator.join, *_lookup_conditions(operator), *found]
 
 
-def _lookup_conditions(operator: LookupJoinOperator) -> list[str]:
+def _lookup_conditions(operator: LookupJoinSpec) -> list[str]:
     """The expressions over columns of both sides."""
     return [operator.on.sql, *([operator.scalar.sql] if operator.scalar else [])]
 

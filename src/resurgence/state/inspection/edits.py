@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from resurgence.errors import IncompatibleState
-from resurgence.graph.model import DurableOperator, Graph, SinkOperator, SourceOperator
+from resurgence.graph.model import DurableSpec, Graph, SinkSpec, SourceSpec
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.records import STAGED, OperatorCheckpointMetadata
@@ -113,14 +113,14 @@ def fates_while_running(
     wanted = {each.id: each for each in edited.durable()}
     for before in running.durable():
         known, after = judged.get(before.id), wanted.get(before.id)
-        if isinstance(before, SinkOperator) or (known is not None and known.loses):
+        if isinstance(before, SinkSpec) or (known is not None and known.loses):
             continue
         if after is None:
             reason = "not in the pipeline: what it holds when the edit takes effect would be lost"
             judged[before.id] = OperatorFate(before.id, Fate.DROP, reason, loses=True)
         elif (
-            isinstance(before, SourceOperator)
-            and isinstance(after, SourceOperator)
+            isinstance(before, SourceSpec)
+            and isinstance(after, SourceSpec)
             and before.connector != after.connector
         ):
             reason = f"reads {after.place}, but its position is one in {before.place}"
@@ -157,16 +157,16 @@ def fate_table(judged: Iterable[OperatorFate]) -> str:
     )
 
 
-def _begins(operator: DurableOperator) -> str:
-    if isinstance(operator, SourceOperator):
+def _begins(operator: DurableSpec) -> str:
+    if isinstance(operator, SourceSpec):
         return "new: is read from its beginning"
-    if isinstance(operator, SinkOperator):
+    if isinstance(operator, SinkSpec):
         return "new: gets the output from the next epoch on"
     return "new or edited: begins empty, with the rows of the next epoch"
 
 
 def _moved(
-    operator: DurableOperator,
+    operator: DurableSpec,
     metadata: OperatorCheckpointMetadata,
     *,
     commit_pending: bool,
@@ -175,11 +175,11 @@ def _moved(
     moved along; another connector makes nothing of an offset, or of what is staged.
     """
     before = metadata.place
-    if not isinstance(operator, SourceOperator | SinkOperator) or before in (None, operator.place):
+    if not isinstance(operator, SourceSpec | SinkSpec) or before in (None, operator.place):
         return None
     assert before is not None
     converted = before.split(" ")[0] != operator.connector
-    if isinstance(operator, SourceOperator):
+    if isinstance(operator, SourceSpec):
         if converted:
             reason = f"reads {operator.place}, but its position is one in {before}"
             return OperatorFate(operator.id, Fate.REBUILD, reason, loses=True)

@@ -10,7 +10,7 @@ from sqlglot import exp
 from resurgence.connectors.formats.json_values import declared_units
 from resurgence.connectors.registry import CONNECTORS as REAL_CONNECTORS
 from resurgence.errors import SqlError
-from resurgence.graph.model import Column, Graph, SourceOperator, WatermarkSpec
+from resurgence.graph.model import Column, Graph, SourceSpec, WatermarkSpec
 from resurgence.sql import compile_pipeline
 from resurgence.sql.catalog.tables import Declarations
 from resurgence.sql.functions.registry import FunctionCatalog
@@ -18,7 +18,7 @@ from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.syntax.parse import parse
 
 Text = Callable[[str], Graph]
-Source = Callable[[str], SourceOperator]
+Source = Callable[[str], SourceSpec]
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import pytest
 from tests.unit.sql.conftest import CONNECTORS, Compile, Refusal
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import Graph, QueryOperator
+from resurgence.graph.model import Graph, QuerySpec
 from resurgence.sql import compile_pipeline
 
 
 def selected(graph: Graph) -> list[tuple[str, str]]:
-    query = next(each for each in graph.operators if isinstance(each, QueryOperator))
+    query = next(each for each in graph.operators if isinstance(each, QuerySpec))
     return [(each.name, each.sql) for each in query.select if not each.name.startswith("__")]
 
 

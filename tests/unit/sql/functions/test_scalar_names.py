@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import Graph, QueryOperator
+from resurgence.graph.model import Graph, QuerySpec
 from resurgence.udf import FunctionKind
 
 Compile = Callable[..., Graph]
@@ -17,7 +17,7 @@ Refusal = Callable[..., SqlError]
 
 
 def selected(graph: Graph) -> list[tuple[str, str]]:
-    query = next(each for each in graph.operators if isinstance(each, QueryOperator))
+    query = next(each for each in graph.operators if isinstance(each, QuerySpec))
     return [(each.name, each.sql) for each in query.select if not each.name.startswith("__")]
 
 

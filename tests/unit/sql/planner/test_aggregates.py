@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from resurgence.graph.model import EVENT_TIME, Graph, QueryOperator, WindowAggregateOperator
+from resurgence.graph.model import EVENT_TIME, Graph, QuerySpec, WindowAggregateSpec
 from resurgence.udf import FunctionKind
 
 Compile = Callable[..., Graph]
@@ -29,22 +29,22 @@ SELECT window.start, kind, rides, avg_driver FROM (
 """
 
 
-def window(graph: Graph) -> WindowAggregateOperator:
+def window(graph: Graph) -> WindowAggregateSpec:
     (found,) = graph.window_aggregates()
     return found
 
 
-def shown(query: QueryOperator) -> list[tuple[str, str]]:
+def shown(query: QuerySpec) -> list[tuple[str, str]]:
     """What a query gives, less what it only carries along."""
     return [(each.name, each.sql) for each in query.select if each.name != EVENT_TIME]
 
 
-def above(graph: Graph) -> QueryOperator:
+def above(graph: Graph) -> QuerySpec:
     """The query that reads the window aggregate."""
     (found,) = [
         each
         for each in graph.operators
-        if isinstance(each, QueryOperator) and each.input == window(graph).id
+        if isinstance(each, QuerySpec) and each.input == window(graph).id
     ]
     return found
 
@@ -78,7 +78,7 @@ def test_the_sample_compiles(compiled_text: Text) -> None:
         ("avg_driver", "`avg_2`"),
     ]
     last = graph.operator(graph.sinks()[0].input)
-    assert isinstance(last, QueryOperator)
+    assert isinstance(last, QuerySpec)
     assert shown(last) == [
         ("hour", "CAST(`start` AS TIMESTAMP)"),
         ("kind", "CAST(`kind` AS STRING)"),
@@ -210,7 +210,7 @@ def test_where_is_applied_before_the_aggregate_and_carries_event_time(compiled: 
         "SELECT count(*) FROM rides WHERE kind = 'x' GROUP BY tumble(INTERVAL '1 hour')"
     )
     query = graph.operator(window(graph).input)
-    assert isinstance(query, QueryOperator)
+    assert isinstance(query, QuerySpec)
     assert query.where is not None
     assert query.where.sql == "`kind` = 'x'"
     assert query.select[-1].name == "__event_time"
@@ -222,7 +222,7 @@ def test_event_time_reaches_the_aggregate_through_views_and_subqueries(compiled:
         "SELECT sum(n) FROM (SELECT d + 1 AS n FROM v) GROUP BY tumble(INTERVAL '1 hour')"
     )
     for each in graph.upstream(window(graph).id):
-        if isinstance(each, QueryOperator):
+        if isinstance(each, QuerySpec):
             assert each.select[-1].name == "__event_time"
 
 
@@ -257,7 +257,7 @@ def test_a_window_without_aggregates_gives_the_distinct_keys(compiled: Compile) 
     graph = compiled("SELECT kind FROM rides GROUP BY tumble(INTERVAL '1 hour'), kind")
     assert [each.function for each in window(graph).aggregates] == ["count"]
     (output,) = [graph.operator(each.input) for each in graph.sinks()]
-    assert isinstance(output, QueryOperator)
+    assert isinstance(output, QuerySpec)
     assert [each.name for each in output.select] == ["kind"]
 
 
@@ -266,7 +266,7 @@ def test_the_result_of_an_aggregate_can_be_filtered_and_projected(compiled: Comp
         "SELECT n * 2 AS m FROM (SELECT count(*) AS n FROM rides GROUP BY tumble(INTERVAL 1 DAY)) WHERE n > 1"
     )
     without_event_time = graph.operator(graph.sinks()[0].input)
-    assert isinstance(without_event_time, QueryOperator)
+    assert isinstance(without_event_time, QuerySpec)
     last = graph.operator(without_event_time.input)
-    assert isinstance(last, QueryOperator)
+    assert isinstance(last, QuerySpec)
     assert shown(last) == [("m", "`n` * 2")]

@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import pytest
 
-from resurgence.graph.model import Graph, QueryOperator, WindowAggregateOperator
+from resurgence.graph.model import Graph, QuerySpec, WindowAggregateSpec
 
 Compile = Callable[..., Graph]
 
 HOUR = "tumble(INTERVAL '1 hour')"
 
 
-def window_of(graph: Graph) -> WindowAggregateOperator:
+def window_of(graph: Graph) -> WindowAggregateSpec:
     (window,) = graph.window_aggregates()
     return window
 
@@ -21,7 +21,7 @@ def window_of(graph: Graph) -> WindowAggregateOperator:
 def copies(graph: Graph) -> str:
     """The expression that makes one row of each set."""
     expand = graph.operator(window_of(graph).input)
-    assert isinstance(expand, QueryOperator)
+    assert isinstance(expand, QuerySpec)
     (made,) = [each.sql for each in expand.select if each.name == "__grouping_set"]
     return made.removeprefix("explode(array(").removesuffix("))").replace("L", "")
 

@@ -8,7 +8,7 @@ import pytest
 
 from resurgence.errors import SqlError
 from resurgence.graph.explain import explain_graph
-from resurgence.graph.model import Graph, UpdatingQueryOperator
+from resurgence.graph.model import Graph, UpdatingQuerySpec
 
 Compile = Callable[..., Graph]
 Refusal = Callable[..., SqlError]
@@ -22,8 +22,8 @@ WITH (connector = 'single_file', path = '/payments', type = 'source');
 """
 
 
-def join(graph: Graph) -> UpdatingQueryOperator:
-    return next(each for each in graph.operators if isinstance(each, UpdatingQueryOperator))
+def join(graph: Graph) -> UpdatingQuerySpec:
+    return next(each for each in graph.operators if isinstance(each, UpdatingQuerySpec))
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_condition_on_a_later_table_is_not_taken_for_a_field_of_an_earlier_one
         " SELECT o.id FROM orders o, rides r, car"
         " WHERE o.id = car.seats AND o.id = r.driver AND o.id = car.id"
     )
-    joins = [each for each in graph.operators if isinstance(each, UpdatingQueryOperator)]
+    joins = [each for each in graph.operators if isinstance(each, UpdatingQuerySpec)]
     assert "seats" not in joins[0].sql
 
 
@@ -226,7 +226,7 @@ def test_a_column_of_using_tells_the_window_if_its_value_does(
         " FROM payments GROUP BY 1;"
         f" SELECT ts, sum(n) AS n FROM e {kind} f USING (w, ts) GROUP BY ts"
     )
-    updating = [each for each in graph.operators if isinstance(each, UpdatingQueryOperator)]
+    updating = [each for each in graph.operators if isinstance(each, UpdatingQuerySpec)]
     assert not updating if stays else updating
 
 

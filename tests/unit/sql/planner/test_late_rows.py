@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from resurgence.errors import SqlError
 from resurgence.graph.explain import explain_graph
-from resurgence.graph.model import Graph, LateRowsOperator, QueryOperator
+from resurgence.graph.model import Graph, LateRowsSpec, QuerySpec
 from resurgence.ids import OperatorId
 
 Compile = Callable[..., Graph]
@@ -18,8 +18,8 @@ IDLE = """CREATE TABLE events (at TIMESTAMP, WATERMARK FOR at)
 WITH (connector = 'single_file', path = '/x', type = 'source', idle_timeout = '{}');"""
 
 
-def late(graph: Graph) -> list[LateRowsOperator]:
-    return [each for each in graph.operators if isinstance(each, LateRowsOperator)]
+def late(graph: Graph) -> list[LateRowsSpec]:
+    return [each for each in graph.operators if isinstance(each, LateRowsSpec)]
 
 
 def test_late_rows_go_to_a_sink_for_what_follows(compiled: Compile) -> None:
@@ -60,7 +60,7 @@ def test_late_rows_of_a_join_have_all_columns_under_their_names(compiled: Compil
     )
     (sink,) = (each for each in graph.sinks() if each.table == "anything")
     query = graph.operator(sink.input)
-    assert isinstance(query, QueryOperator)
+    assert isinstance(query, QuerySpec)
     own = ["at", "driver", "kind", "place", "tags", "car"]
     assert [each.name for each in query.select] == [*own, *(f"{each}_2" for each in own)]
 

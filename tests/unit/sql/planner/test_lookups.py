@@ -8,7 +8,7 @@ import pytest
 
 from resurgence.errors import SqlError
 from resurgence.graph.explain import explain_graph
-from resurgence.graph.model import Graph, LookupJoinOperator, WindowAggregateOperator
+from resurgence.graph.model import Graph, LookupJoinSpec, WindowAggregateSpec
 from resurgence.sql.syntax.masking import masked_sql
 
 Compile = Callable[..., Graph]
@@ -21,7 +21,7 @@ DRIVERS = (
 JOIN = "FROM rides r JOIN drivers d ON r.driver = d.id"
 
 
-def only_join(graph: Graph) -> LookupJoinOperator:
+def only_join(graph: Graph) -> LookupJoinSpec:
     (operator,) = graph.lookup_joins()
     return operator
 
@@ -82,7 +82,7 @@ def test_rows_of_closed_windows_stay_closed(compiled: Compile) -> None:
         " SELECT name, window, sum(n) AS n FROM named GROUP BY name, window"
     )
     graph = compiled(DRIVERS + query)
-    assert len([each for each in graph.operators if isinstance(each, WindowAggregateOperator)]) == 1
+    assert len([each for each in graph.operators if isinstance(each, WindowAggregateSpec)]) == 1
     assert only_join(graph).input != "source-rides"
 
 

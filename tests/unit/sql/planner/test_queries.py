@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import EVENT_TIME, Graph, QueryOperator, SinkOperator, inputs_of
+from resurgence.graph.model import EVENT_TIME, Graph, QuerySpec, SinkSpec, inputs_of
 from resurgence.udf import FunctionKind
 
 Compile = Callable[..., Graph]
@@ -17,11 +17,11 @@ USER_FUNCTIONS: Mapping[str, FunctionKind] = {"plusOne": FunctionKind.SCALAR}
 CARRIED = (EVENT_TIME, f"`{EVENT_TIME}`")
 
 
-def queries(graph: Graph) -> list[QueryOperator]:
-    return [each for each in graph.operators if isinstance(each, QueryOperator)]
+def queries(graph: Graph) -> list[QuerySpec]:
+    return [each for each in graph.operators if isinstance(each, QuerySpec)]
 
 
-def selected(query: QueryOperator) -> list[tuple[str, str]]:
+def selected(query: QuerySpec) -> list[tuple[str, str]]:
     return [(each.name, each.sql) for each in query.select]
 
 
@@ -151,7 +151,7 @@ def test_insert_casts_to_the_columns_of_the_sink(compiled: Compile, text: str) -
     graph = compiled(text)
     sink = graph.sinks()[0]
     last = graph.operator(sink.input)
-    assert isinstance(last, QueryOperator)
+    assert isinstance(last, QuerySpec)
     assert selected(last) == [("x", "CAST(`a` AS INT)"), ("y", "CAST(`b` AS STRING)")]
     assert [each.name for each in sink.columns or ()] == ["x", "y"]
 
@@ -179,7 +179,7 @@ def test_a_sink_without_columns_takes_those_of_its_input(compiled: Compile) -> N
     graph = compiled("INSERT INTO anything SELECT a AS n FROM plain")
     (sink,) = graph.sinks()
     query = graph.operator(sink.input)
-    assert isinstance(query, QueryOperator)
+    assert isinstance(query, QuerySpec)
     assert (sink.columns, selected(query)) == (None, [("n", "`a`")])
 
 
@@ -217,7 +217,7 @@ def test_operators_stand_behind_their_inputs(compiled: Compile) -> None:
     for each in graph.operators:
         assert set(inputs_of(each)) <= seen
         seen.add(each.id)
-    assert isinstance(graph.operators[-1], SinkOperator)
+    assert isinstance(graph.operators[-1], SinkSpec)
 
 
 def test_a_text_without_output_is_refused(compiled: Compile) -> None:

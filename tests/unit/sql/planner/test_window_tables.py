@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import Graph, WindowAggregateOperator
+from resurgence.graph.model import Graph, WindowAggregateSpec
 
 Compile = Callable[..., Graph]
 Refusal = Callable[..., SqlError]
@@ -16,7 +16,7 @@ COUNT = "SELECT {parts}, kind, count(*) AS n FROM {source} GROUP BY {group}, kin
 TUMBLE = "TABLE(TUMBLE(TABLE rides, DESCRIPTOR(at), INTERVAL '1' HOUR))"
 
 
-def windows(graph: Graph) -> tuple[WindowAggregateOperator, ...]:
+def windows(graph: Graph) -> tuple[WindowAggregateSpec, ...]:
     return graph.window_aggregates()
 
 

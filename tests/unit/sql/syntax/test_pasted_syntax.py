@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import Graph, QueryOperator, SourceOperator
+from resurgence.graph.model import Graph, QuerySpec, SourceSpec
 
 Compile = Callable[..., Graph]
 Refusal = Callable[..., SqlError]
@@ -20,7 +20,7 @@ LOOKUP = (
 
 def computed(graph: Graph) -> list[str]:
     """What the first query of a graph computes."""
-    query = next(each for each in graph.operators if isinstance(each, QueryOperator))
+    query = next(each for each in graph.operators if isinstance(each, QuerySpec))
     return [each.sql for each in query.select]
 
 
@@ -172,7 +172,7 @@ def test_a_computed_column_without_a_type_has_that_of_its_expression(
         f"CREATE TABLE t (a INT, b INT, c AS {written})"
         " WITH (connector = 'single_file', path = 'x', type = 'source'); SELECT c FROM t"
     )
-    source = next(each for each in graph.operators if isinstance(each, SourceOperator))
+    source = next(each for each in graph.operators if isinstance(each, SourceSpec))
     column = source.columns[2]
     assert (column.type, column.nullable) == ("", nullable)
     assert column.generated is not None
@@ -189,7 +189,7 @@ def test_a_generator_takes_its_counts_as_unsigned(compiled_text: Callable[[str],
         "CREATE TABLE i (counter BIGINT UNSIGNED NOT NULL, subtask BIGINT) WITH (connector = 'impulse');"
         " SELECT counter FROM i"
     )
-    source = next(each for each in graph.operators if isinstance(each, SourceOperator))
+    source = next(each for each in graph.operators if isinstance(each, SourceSpec))
     assert [each.type for each in source.columns] == ["DECIMAL(20,0)", "BIGINT"]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.errors import IncompatibleState
-from resurgence.graph.model import Graph, SinkOperator, SourceOperator
+from resurgence.graph.model import Graph, SinkSpec, SourceSpec
 from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 from resurgence.sql import compile_pipeline
 from resurgence.state.inspection.edits import Fate, OperatorFate, fate_table, fates, require_kept
@@ -73,7 +73,7 @@ def stored(graph: Graph, *, rows: int = 5) -> dict[OperatorId, OperatorCheckpoin
             parallelism=2,
             tables=tables,
             input=InputRange(start={}, end={}, rows=4) if kind == "source" else None,
-            place=operator.place if isinstance(operator, SourceOperator | SinkOperator) else None,
+            place=operator.place if isinstance(operator, SourceSpec | SinkSpec) else None,
         )
     return found
 
