@@ -188,7 +188,7 @@ def types(rows: DataFrame) -> list[tuple[str, str]]:
 
 def state_files(engine: Engine) -> list[StateFile]:
     """The live files of all state tables."""
-    return [file for table in engine._pipeline.tables.values() for file in table.files]
+    return [file for live in engine._pipeline.live_files().values() for file in live.files]
 
 
 def timestamp(at: datetime) -> str:

@@ -10,7 +10,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.engine.operators.updating_query import UpdatingQuery
-from resurgence.graph.model import CHANGE, Expression, UpdatingInput, UpdatingQuerySpec
+from resurgence.engine.tables.live_files import LiveFiles
+from resurgence.graph.specs.updating_query import UpdatingInput, UpdatingQuerySpec
+from resurgence.graph.values import CHANGE, Expression
 from resurgence.ids import Epoch, Generation, OperatorId
 from resurgence.state.key_groups import deal, shuffle_partitions
 
@@ -68,6 +70,7 @@ class UpdatingJob:
 
     def __post_init__(self) -> None:
         self.query = self._open()
+        self.live = LiveFiles.none(self.parallelism)
 
     def _open(self) -> UpdatingQuery:
         partitions = shuffle_partitions(self.parallelism)
@@ -87,10 +90,10 @@ class UpdatingJob:
 
     def restart(self, parallelism: int) -> None:
         """Go on from the table's checkpoint alone, with so many subtasks."""
-        checkpoint = self.query.table.checkpoint()
+        checkpoint = self.query.table.checkpoint(self.live)
         self.parallelism = parallelism
         self.query = self._open()
-        self.query.table.load(checkpoint, deal(checkpoint.files, parallelism))
+        self.live = self.query.table.load(checkpoint, deal(checkpoint.files, parallelism))
 
     def run(self, *inputs: Sequence[Row] | None) -> None:
         """One epoch. None: an input that has nothing, and it is known."""
@@ -103,20 +106,27 @@ class UpdatingJob:
         delta = self.query.delta(given, self.time)
         if delta is None:
             return
-        written = self.query.table.write(delta, Epoch(self.epoch), Generation(1), time=self.time)
-        changes = self.query.append(written.files, self.time)
+        changes = self.take(delta)
         if changes is not None:
             self.changes = [(exact(each[:-1]), each[-1]) for each in changes.collect()]
             merge(self.view, self.changes)
         self.query.release()
 
+    def take(self, delta: DataFrame) -> DataFrame | None:
+        """Write an epoch's rows; the changes that they bring."""
+        written = self.query.table.write(
+            delta, Epoch(self.epoch), Generation(1), after=(self.live, self.time)
+        )
+        changes = self.query.changes(self.live, written.files, self.time)
+        self.live = self.live.appended(written.files)
+        return changes
+
     def compact(self, replaced: frozenset[str] | None = None) -> None:
         """Merge all files, or some."""
-        table = self.query.table
-        chosen = frozenset(each.path for each in table.files) if replaced is None else replaced
-        rows = self.query.merged(chosen, self.time)
-        written = table.write(rows, Epoch(self.epoch + 1), Generation(1))
-        table.exchange(chosen, written.files)
+        chosen = self.live.paths if replaced is None else replaced
+        rows = self.query.merged(self.live, chosen, self.time)
+        written = self.query.table.write(rows, Epoch(self.epoch + 1), Generation(1))
+        self.live = self.live.exchanged(chosen, written.files)
 
     def batch(self, *inputs: Sequence[Row]) -> Counter[str]:
         """The batch answer: the same query over these rows, in an order of their own."""

@@ -34,12 +34,12 @@ from resurgence.errors import (
     NewerFormat,
     NoValidCheckpoint,
 )
+from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.ids import Epoch, JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.records import (
-    END_OF_TIME,
     FORMAT_VERSION,
     CommittedRecord,
     GenerationRecord,

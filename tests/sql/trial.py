@@ -195,7 +195,7 @@ def _crashed(trial: Trial, job: Job) -> None:
     assert isinstance(translate(raised.value), InjectedFault), raised.value
     engine = job.open(leg)
     assert engine.epoch == middle, f"{fault} struck, and epoch {engine.epoch} was restored"
-    tables = engine._pipeline.state_tables()
+    tables = engine._pipeline.live_files()
     stateless = [operator_id for operator_id, table in tables.items() if not table.files]
     assert not stateless, f"{stateless} had no state to restore at {fault}"
     _drain(engine)

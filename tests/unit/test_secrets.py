@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from resurgence.errors import DamagedState, ResurgenceError, SqlError, UserError
-from resurgence.graph.model import SourceSpec
+from resurgence.graph.specs.source import SourceSpec
 from resurgence.ids import OperatorId
 from resurgence.secrets import (
     Concealer,

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.config import parse_duration
 from resurgence.errors import BadRecord, UserError
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 from resurgence.state.records import InputRange, Offset
 
 COLUMNS = (

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.impulse import ImpulseSource, _positive, _whole
 from resurgence.errors import BadRecord, UserError
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 from resurgence.state.records import InputRange
 
 _PERSON = {

@@ -20,7 +20,8 @@ from urllib.parse import urlsplit
 
 from resurgence.connectors.single_file import hidden_folder
 from resurgence.errors import UserError
-from resurgence.graph.model import Graph, SinkSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.sink import SinkSpec
 from resurgence.ids import JobName
 from resurgence.secrets import open_options, shown_value
 from resurgence.storage.object_store import split_url

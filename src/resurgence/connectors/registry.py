@@ -19,7 +19,10 @@ from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
 from resurgence.connectors.terminal import BlackholeSink, StdoutSink
 from resurgence.errors import ConfigError
 from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
-from resurgence.graph.model import Graph, LookupSpec, SinkSpec, SourceSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.lookup_join import LookupSpec
+from resurgence.graph.specs.sink import SinkSpec
+from resurgence.graph.specs.source import SourceSpec
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName
 from resurgence.secrets import concealer_for, open_options
 

@@ -47,7 +47,7 @@ from resurgence.connectors.formats.json_lines import (
 from resurgence.connectors.formats.json_values import TIMESTAMP_UNIT, declared_units
 from resurgence.connectors.staging import FileFormat, stage_files
 from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGone, UserError
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.state.records import FINGERPRINT, InputRange, Offset

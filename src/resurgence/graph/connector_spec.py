@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 
 
 class Role(StrEnum):

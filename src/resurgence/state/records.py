@@ -37,9 +37,6 @@ UNUSABLE = (DamagedState, ObjectMissing, NewerFormat)
 as a whole.
 """
 
-END_OF_TIME = 2**63 - 1
-"""The watermark after bounded input has been read to its end."""
-
 OFFSETS, STAGED = "offsets", "staged"
 """The global tables of sources and sinks."""
 

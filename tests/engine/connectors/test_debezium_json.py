@@ -14,7 +14,7 @@ from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION
 from resurgence.connectors.formats import debezium_json
 from resurgence.connectors.formats.debezium_reader import DebeziumReader
 from resurgence.connectors.formats.json_lines import LINE
-from resurgence.graph.model import CHANGE, Column
+from resurgence.graph.values import CHANGE, Column
 
 COLUMNS = (
     Column(name="id", type="BIGINT", nullable=False),

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.contract import BAD_POSITION
 from resurgence.connectors.formats.debezium_reader import DebeziumReader
-from resurgence.graph.model import OPERATION, POSITION, Column
+from resurgence.graph.values import OPERATION, POSITION, Column
 
 ITEMS = (
     Column(name="id", type="BIGINT", nullable=False),

@@ -14,7 +14,7 @@ from resurgence.connectors.contract import BAD_POSITION
 from resurgence.connectors.formats import json_lines
 from resurgence.connectors.single_file import SingleFileSource
 from resurgence.errors import BadRecord, RetryHint, SourceRangeGone
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 from resurgence.state.records import InputRange
 from tests.engine.harness import Job, Leg, sink_table, source_table
 

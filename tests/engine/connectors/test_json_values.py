@@ -13,7 +13,7 @@ from resurgence.connectors.contract import BAD_POSITION
 from resurgence.connectors.formats.json_lines import JsonLineReader
 from resurgence.connectors.single_file import SingleFileSource
 from resurgence.errors import BadRecord
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 from tests.engine.harness import (
     Job,
     Leg,

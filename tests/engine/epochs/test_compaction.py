@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from resurgence.engine.epochs.compaction import Compactor
 from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import Written
-from resurgence.engine.tables.time_table import TimeTable
 from resurgence.errors import TaskFailed
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.key_groups import owned_groups
@@ -41,28 +40,28 @@ def state_file(epoch: int, subtask: int, parallelism: int, size: int) -> StateFi
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
 def test_files_stay_few_over_many_epochs_and_are_rewritten_seldom(parallelism: int) -> None:
-    table = TimeTable(url="", folder="", schema=StructType(), keys=("k0",), parallelism=parallelism)
+    live = LiveFiles.none(parallelism)
     most, rewritten = 0, 0
     for epoch in range(1, EPOCHS + 1):
-        table.append(
+        live = live.appended(
             tuple(state_file(epoch, each, parallelism, 100) for each in range(parallelism))
         )
-        most = max(most, table.fullest_subtask())
-        if table.fullest_subtask() > LIMIT:
-            chosen = table.small_files()
+        most = max(most, live.fullest_subtask())
+        if live.fullest_subtask() > LIMIT:
+            chosen = live.small_files()
             sizes = [0] * parallelism
-            for each in table.files:
+            for each in live.files:
                 if each.path in chosen:
                     sizes[each.subtask] += each.bytes
             rewritten += sum(sizes)
-            table.exchange(
+            live = live.exchanged(
                 chosen,
                 tuple(
                     state_file(epoch, number, parallelism, size)
                     for number, size in enumerate(sizes)
                 ),
             )
-    assert sum(each.bytes for each in table.files) == EPOCHS * parallelism * 100
+    assert sum(each.bytes for each in live.files) == EPOCHS * parallelism * 100
     assert most <= 2 * LIMIT
     assert rewritten <= 12 * EPOCHS * parallelism * 100, "about as often as the table doubles"
 

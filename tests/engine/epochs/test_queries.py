@@ -98,7 +98,7 @@ def test_a_view_that_is_read_twice_keeps_its_state_once(
     sql += "SELECT w.start AS start, last FROM counted WHERE n > 3;\n"
     job = Job(spark, tmp_path, sql)
     engine = job.open()
-    assert len(engine._pipeline.tables) == 1
+    assert len(engine._pipeline.live_files()) == 1
     job.run([Leg(4, 2, epochs=1)])
 
     window = "window(at, '4 seconds')"

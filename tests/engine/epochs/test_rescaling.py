@@ -10,8 +10,10 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.operators.window import WindowOperator
+from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.state.key_groups import KEY_GROUPS, FileSlice, deal, owned_groups
-from resurgence.state.records import END_OF_TIME, StateFile
+from resurgence.state.records import StateFile
 from tests.engine.harness import (
     Job,
     Leg,
@@ -147,8 +149,10 @@ def assert_dealt_by_overlap(
 
 def assert_each_row_read_once(job: Job, engine: Engine, files: Sequence[StateFile]) -> None:
     """What the subtasks read, all together, are the rows of the files; none has nothing to do."""
-    (table,) = engine._pipeline.tables.values()
-    read = [each.rows.collect() for each in table.read(job.spark, 0, END_OF_TIME)]
+    operators = engine._pipeline.operators.values()
+    (window,) = (each for each in operators if isinstance(each, WindowOperator))
+    subtasks = window._table.read(job.spark, window.live, 0, END_OF_TIME)
+    read = [each.rows.collect() for each in subtasks]
     assert all(read)
     paths = [str(job.folder / "state" / each.path) for each in files]
     stored = job.spark.read.parquet(*paths).collect()

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.engine.epochs.engine import Engine
-from tests.engine.harness import Job, Leg, batch, sink_table, source_table, write_lines
+from tests.engine.harness import Job, Leg, batch, sink_table, source_table, state_files, write_lines
 from tests.sql.changelog import merge
 
 USERS, ROWS, EPOCHS = 4, 60, 3
@@ -52,8 +52,7 @@ def test_a_group_is_a_row_an_epoch_if_its_sums_are_exact(
     held: list[int] = []
 
     def note(engine: Engine) -> None:
-        (query,) = engine._pipeline.updating.values()
-        held.append(sum(each.rows for each in query.table.files))
+        held.append(sum(each.rows for each in state_files(engine)))
 
     Job(spark, tmp_path, sql).run([Leg(rows=ROWS // EPOCHS, parallelism=2)], note)
     assert len(held) == EPOCHS

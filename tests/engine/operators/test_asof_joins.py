@@ -15,6 +15,7 @@ from tests.engine.harness import (
     read_lines,
     sink_table,
     source_table,
+    state_files,
     timestamp,
     write_lines,
 )
@@ -94,8 +95,7 @@ def test_of_what_the_watermark_has_passed_the_newest_of_each_key_is_kept(
     held: list[int] = []
 
     def note(engine: Engine) -> None:
-        (table,) = engine._pipeline.tables.values()
-        held.append(sum(each.rows for each in table.files))
+        held.append(sum(each.rows for each in state_files(engine)))
 
     job.run([Leg(rows=4, parallelism=2, epochs=8), Leg(rows=4, parallelism=1, epochs=5)], note)
     assert len(held) > 8

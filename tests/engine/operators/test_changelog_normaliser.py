@@ -17,9 +17,11 @@ from pyspark.sql import SparkSession
 from resurgence.connectors.formats.debezium_types import PLACEHOLDER
 from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.operators.changelog_normaliser import ChangelogNormaliser
+from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.errors import BadRecord
 from resurgence.faults import FaultPoint
-from resurgence.graph.model import OPERATION, POSITION, NormaliseSpec
+from resurgence.graph.specs.normalise import NormaliseSpec
+from resurgence.graph.values import OPERATION, POSITION
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.records import StateFile
 from tests.engine.harness import Job, Leg, random_legs, write_lines
@@ -237,13 +239,17 @@ def test_state_is_one_row_per_key_however_often_it_changes(
 
     def measure(engine: Engine) -> None:
         _settled(engine)
-        (normaliser,) = engine._pipeline.normalisers.values()
-        sizes.append(sum(each.rows for each in normaliser.table.files))
+        sizes.append(sum(each.rows for each in kept_files(engine)))
 
     items.run([Leg(20, parallelism=1)], measure)
     assert len(sizes) == 11
     assert max(sizes) <= 20, sizes
     require_answers(tmp_path, events)
+
+
+def kept_files(engine: Engine) -> tuple[StateFile, ...]:
+    (normalised,) = engine._pipeline.graph.all_of(NormaliseSpec)
+    return engine._pipeline.live_files()[normalised.id].files
 
 
 def test_a_truncate_ends_the_life_of_all_files(spark: SparkSession, tmp_path: Path) -> None:
@@ -258,8 +264,7 @@ def test_a_truncate_ends_the_life_of_all_files(spark: SparkSession, tmp_path: Pa
     for _ in range(2):
         assert engine.run_epoch() is not None
     require_answers(tmp_path, events)
-    (normaliser,) = engine._pipeline.normalisers.values()
-    assert sum(each.rows for each in normaliser.table.files) == 2
+    assert sum(each.rows for each in kept_files(engine)) == 2
     # What is back in the same epoch as it was is no change.
     lines = (tmp_path / "copies.changes").read_text().splitlines()[20:]
     assert Counter(json.loads(each)["op"] for each in lines) == {"d": 19, "c": 1}
@@ -341,5 +346,5 @@ def test_only_files_that_follow_each_other_are_merged(
         )
         for epoch, size in enumerate(sizes, start=1)
     )
-    normaliser.table.append(files)
-    assert normaliser.mergeable() == {each.path for each in files[len(files) - merged :]}
+    live = LiveFiles.none(1).appended(files)
+    assert normaliser.mergeable(live) == {each.path for each in files[len(files) - merged :]}

@@ -15,6 +15,7 @@ from tests.engine.harness import (
     read_lines,
     sink_table,
     source_table,
+    state_files,
     timestamp,
     write_lines,
 )
@@ -47,8 +48,7 @@ def test_rows_are_forgotten_when_only_late_ones_could_meet_them(
     held: list[int] = []
 
     def note(engine: Engine) -> None:
-        (query,) = engine._pipeline.updating.values()
-        held.append(sum(each.rows for each in query.table.files))
+        held.append(sum(each.rows for each in state_files(engine)))
 
     job = Job(spark, tmp_path, sql)
     reports = job.run([Leg(rows=2, parallelism=2, epochs=6)] * 2, note)

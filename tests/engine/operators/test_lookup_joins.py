@@ -23,6 +23,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.connectors.registry import CONNECTORS, check_connectors
 from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.operators.lookup_join import LookupJoinOperator
 from resurgence.engine.spark.errors import translate
 from resurgence.engine.tables.kept_lookup import KeptLookup
 from resurgence.errors import InjectedFault, ResurgenceError
@@ -294,14 +295,17 @@ def test_an_epoch_that_is_run_again_meets_the_table_as_it_is_then(
 # ---------------------------------------------------------------- how it is joined
 
 
+def lookup_join(engine: Engine) -> LookupJoinOperator:
+    operators = engine._pipeline.operators.values()
+    (found,) = (each for each in operators if isinstance(each, LookupJoinOperator))
+    return found
+
+
 def first_plan(engine: Engine) -> str:
     """How Spark joins in the first epoch, when the table has just been read."""
-    engine._pipeline.lookups["customers"].read(Epoch(1), START)
-    (operator,) = engine._pipeline.graph.lookup_joins()
-    (source,) = engine._pipeline.graph.sources()
-    rows = engine._pipeline._shapes[source.id]
-    joined = engine._pipeline.derive(operator.id, {source.id: rows}, 0)
-    assert joined is not None
+    join = lookup_join(engine)
+    join.table.read(Epoch(1), START)
+    joined = join.apply(join.input_shapes)
     return str(joined._jdf.queryExecution().executedPlan().toString())
 
 
@@ -545,7 +549,7 @@ def test_values_of_postgres_are_read_in_their_declared_types(
     job = ground.job(INNER, columns, postgres_options(postgres_url, "My.Customers"))
     engine = job.open()
     one_epoch(engine)
-    rows = engine._pipeline.lookups["customers"].rows.orderBy("id").collect()
+    rows = lookup_join(engine).table.rows.orderBy("id").collect()
     assert tuple(rows[0]) == (
         *(0, '{"a": 1}', Decimal("12.35")),
         *(datetime(2024, 1, 2, 3, 4, 5, 600_000), datetime(2024, 1, 2, 1, 4, 5)),

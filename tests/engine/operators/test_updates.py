@@ -18,13 +18,11 @@ from resurgence.config import settings_from
 from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.epochs.in_process import open_engine
 from resurgence.errors import BadRecord
-from resurgence.graph.model import (
-    Column,
-    Graph,
-    SinkSpec,
-    SourceSpec,
-    UpdatingQuerySpec,
-)
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.sink import SinkSpec
+from resurgence.graph.specs.source import SourceSpec
+from resurgence.graph.specs.updating_query import UpdatingQuerySpec
+from resurgence.graph.values import Column
 from resurgence.ids import JobName, OperatorId
 from resurgence.storage.object_store import ObjectStore
 from tests.engine.harness import SetClock, read_lines, write_lines

@@ -15,8 +15,9 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
-from resurgence.graph.model import Expression, UpdatingInput, UpdatingQuerySpec
-from resurgence.ids import Epoch, Generation, OperatorId
+from resurgence.graph.specs.updating_query import UpdatingInput, UpdatingQuerySpec
+from resurgence.graph.values import Expression
+from resurgence.ids import OperatorId
 from tests.engine.updating import Row, UpdatingJob, exact, kept, query
 
 EVENTS = "user STRING, item INT, price DOUBLE"
@@ -161,8 +162,7 @@ def test_changes_are_found_without_a_shuffle(spark: SparkSession, tmp_path: Path
     job.run([(1, "a", 1), (2, "b", 1)], [(1, Decimal(5), 1)])
     delta = job.query.delta([None, job._frame(1, [(2, Decimal(7), 1)])], 0)
     assert delta is not None
-    written = job.query.table.write(delta, Epoch(2), Generation(1), time=0)
-    changes = job.query.append(written.files, 0)
+    changes = job.take(delta)
     assert changes is not None
     plan = changes._jdf.queryExecution().executedPlan().toString()
     assert "Exchange" not in plan
@@ -219,7 +219,7 @@ def test_idle_keys_are_forgotten_whatever_is_merged_meanwhile(
         job.view = Counter(row for row, change in wanted if change < 0)
         job.run([(user,) for user in users])
         assert sorted(job.changes) == sorted(wanted)
-        job.compact(frozenset(each.path for each in job.query.table.files if dice.random() < 0.5))
+        job.compact(frozenset(each.path for each in job.live.files if dice.random() < 0.5))
         if dice.random() < 0.3:
             job.restart(dice.choice([1, 3]))
 
@@ -260,7 +260,7 @@ def test_keys_of_a_join_are_forgotten_on_both_sides_at_once(
         job.view = before.copy()
         job.run(*sides)
         assert job.view == after
-        job.compact(frozenset(each.path for each in job.query.table.files if dice.random() < 0.5))
+        job.compact(frozenset(each.path for each in job.live.files if dice.random() < 0.5))
         if dice.random() < 0.3:
             job.restart(dice.choice([1, 3]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -14,8 +15,9 @@ from pyspark.sql.types import IntegerType, StringType, StructField
 from resurgence.engine.spark.errors import translate
 from resurgence.engine.tables.exact_rows import ExactRows, net_changes
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
+from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.errors import DamagedState
-from resurgence.graph.model import CHANGE
+from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch, Generation
 from resurgence.state.key_groups import deal, owned_groups
 from resurgence.state.records import StateFile, TableCheckpoint, TableKind
@@ -29,35 +31,58 @@ COUNTS = query(
 )
 
 
-def open_table(folder: Path, parallelism: int, ttl_micros: int | None = None) -> KeyTable:
-    return KeyTable(
+@dataclass
+class Opened:
+    """A table and its files."""
+
+    table: KeyTable
+    live: LiveFiles
+
+    def append(self, files: tuple[StateFile, ...]) -> None:
+        self.live = self.live.appended(files)
+
+    def read_touched(
+        self, spark: SparkSession, fresh: tuple[StateFile, ...]
+    ) -> tuple[DataFrame, ...]:
+        return self.table.read_touched(spark, self.live, fresh)
+
+    def read(self, spark: SparkSession, only: frozenset[str], time: int) -> tuple[DataFrame, ...]:
+        return self.table.read(spark, self.live, only, time)
+
+
+def open_table(folder: Path, parallelism: int, ttl_micros: int | None = None) -> Opened:
+    table = KeyTable(
         url=f"file://{folder}",
         folder="job/tables/x/rows",
         columns=COLUMNS,
         parallelism=parallelism,
         ttl_micros=ttl_micros,
     )
+    return Opened(table, LiveFiles.none(parallelism))
 
 
-def reopened(table: KeyTable, folder: Path, parallelism: int) -> KeyTable:
+def reopened(table: Opened, folder: Path, parallelism: int) -> Opened:
     """The table as another generation loads it, from JSON."""
-    stored = table.checkpoint().model_dump_json()
+    stored = table.table.checkpoint(table.live).model_dump_json()
     checkpoint = TableCheckpoint.model_validate_json(stored)
-    found = open_table(folder, parallelism, table._ttl)
-    found.load(checkpoint, deal(checkpoint.files, parallelism))
+    found = open_table(folder, parallelism, table.table._ttl)
+    found.live = found.table.load(checkpoint, deal(checkpoint.files, parallelism))
     return found
 
 
 def written(
-    spark: SparkSession, table: KeyTable, epoch: int, rows: list[tuple[str | None, int]]
+    spark: SparkSession, opened: Opened, epoch: int, rows: list[tuple[str | None, int]]
 ) -> tuple[StateFile, ...]:
+    table = opened.table
     frame = spark.createDataFrame(rows, "name STRING, value INT").selectExpr(
         f"shiftrightunsigned(xxhash64(name), 2) AS {KEY}",
         "*",
         f"1L AS {CHANGE}",
         f"{epoch * 10}L AS {TIME}",
     )
-    return table.write(table.dealt(frame), Epoch(epoch), Generation(1), time=epoch * 10).files
+    return table.write(
+        table.dealt(frame), Epoch(epoch), Generation(1), after=(opened.live, epoch * 10)
+    ).files
 
 
 def named(frames: tuple[DataFrame, ...]) -> list[tuple[object, ...]]:
@@ -84,17 +109,16 @@ def test_rows_of_touched_keys_are_found_by_any_number_of_subtasks(
         key=repr,
     )
     table.append(fresh)
-    every = frozenset(each.path for each in table.files)
-    assert len(named(table.read(spark, every, 30))) == 41 + 20 + 4
-    assert table.touched_at == 30
-    assert reopened(table, tmp_path, 3).touched_at == 30
+    assert len(named(table.read(spark, table.live.paths, 30))) == 41 + 20 + 4
+    assert table.live.touched_at == 30
+    assert reopened(table, tmp_path, 3).live.touched_at == 30
 
 
 def test_files_are_what_their_records_say(spark: SparkSession, tmp_path: Path) -> None:
     table = open_table(tmp_path, 2)
     files = written(spark, table, 7, [(f"name {number}", number) for number in range(30)])
     table.append(files)
-    checkpoint = table.checkpoint()
+    checkpoint = table.table.checkpoint(table.live)
     assert checkpoint.kind is TableKind.KEY
     assert sum(each.rows for each in files) == 30
     for each in files:
@@ -109,7 +133,7 @@ def test_files_are_what_their_records_say(spark: SparkSession, tmp_path: Path) -
 def test_a_damaged_file_is_noticed_when_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
     table = open_table(tmp_path, 1)
     table.append(written(spark, table, 1, [("a", 1)]))
-    path = tmp_path / table.files[0].path
+    path = tmp_path / table.live.files[0].path
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data))
@@ -137,9 +161,9 @@ def test_only_keys_that_no_one_touched_for_long_are_forgotten(
     table.append(fresh)
     # What is merged is not all there is: other files know which keys are in use, and which rows
     # are dead.
-    first = frozenset(each.path for each in table.files if each.epoch == 1)
+    first = frozenset(each.path for each in table.live.files if each.epoch == 1)
     assert named(table.read(spark, first, 40)) == [("busy", 1, False)]
-    others = frozenset(each.path for each in table.files) - first
+    others = table.live.paths - first
     rows = [("busy", 2, False), ("busy", 3, False), *((each[0], each[1], False) for each in now)]
     markers = [(None, None, False), (None, None, False)]
     assert named(table.read(spark, others, 40)) == sorted([*rows, *markers], key=repr)
@@ -156,12 +180,11 @@ def test_merging_some_files_changes_nothing(spark: SparkSession, tmp_path: Path,
         added = [(dice.choice("abcde"), dice.randrange(3)) for _ in range(12)]
         held = list((Counter(held) - Counter(gone)).elements()) + added
         job.run([(*each, 1) for each in added] + [(*each, -1) for each in gone])
-    table = job.query.table
-    some = frozenset(each.path for each in table.files if dice.random() < 0.6)
+    some = frozenset(each.path for each in job.live.files if dice.random() < 0.6)
     job.compact(some)
     job.restart(2)
     job.compact()
-    assert sum(each.rows for each in job.query.table.files) == len(set(held))
+    assert sum(each.rows for each in job.live.files) == len(set(held))
     job.run([(name, 9, 1) for name in "abcde"])
     assert job.view == job.batch([*held, *((name, 9) for name in "abcde")])
 
@@ -177,17 +200,17 @@ def test_merging_drops_forgotten_keys_and_remembers_when_others_were_touched(
     job.time = 70
     job.run([("busy", 2, -1)])
     # The rows that came and went are not there any more, but they touched the key.
-    job.compact(frozenset(each.path for each in job.query.table.files if each.epoch > 1))
+    job.compact(frozenset(each.path for each in job.live.files if each.epoch > 1))
     job.time = 150
-    assert job.query.table.mergeable(job.time) == job.query.table.small_files()
+    assert job.query.table.mergeable(job.live, job.time) == job.live.small_files()
     job.compact()
-    assert sum(each.rows for each in job.query.table.files) == 1
-    assert {each.time_start for each in job.query.table.files} == {70}
+    assert sum(each.rows for each in job.live.files) == 1
+    assert {each.time_start for each in job.live.files} == {70}
     job.time = 170
     job.run([("busy", 3, 1), ("idle", 3, 1)])
     assert sorted(job.changes) == [("('busy', 1)", -1), ("('busy', 2)", 1), ("('idle', 1)", 1)]
     job.time = 171 + 200
-    assert job.query.table.mergeable(job.time) == {each.path for each in job.query.table.files}
+    assert job.query.table.mergeable(job.live, job.time) == {each.path for each in job.live.files}
 
 
 def test_rows_are_grouped_by_every_bit(spark: SparkSession) -> None:

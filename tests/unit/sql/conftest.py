@@ -8,7 +8,8 @@ import pytest
 
 from resurgence.errors import SqlError
 from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
-from resurgence.graph.model import Column, Graph
+from resurgence.graph.model import Graph
+from resurgence.graph.values import Column
 from resurgence.sql import compile_pipeline
 from resurgence.udf import FunctionKind
 

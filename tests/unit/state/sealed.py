@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from resurgence.graph.model import Graph, SinkSpec, SourceSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.sink import SinkSpec
+from resurgence.graph.specs.source import SourceSpec
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.records import (

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from resurgence.config import settings_from
 from resurgence.errors import SinkError
-from resurgence.graph.model import Graph, SinkSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.sink import SinkSpec
 from resurgence.ids import Generation, JobIdentity, JobName, OperatorId, WorkerId
 from resurgence.state.load_plan import LoadPlan
 from resurgence.worker.connection import ControlConnection

@@ -20,7 +20,7 @@ from rich.table import Table
 from resurgence.control.jobs.restart_policy import GiveUp
 from resurgence.control.telemetry.events import Event
 from resurgence.errors import ResurgenceError, SqlError
-from resurgence.state.records import END_OF_TIME
+from resurgence.graph.watermarks import END_OF_TIME
 
 _SHOWN_ABOVE = ("failure", "incident", "fallback", "checkpoint_damaged", "owner_watched")
 """Events that are worth a line above the live view."""

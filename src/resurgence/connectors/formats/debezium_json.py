@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from resurgence.connectors.formats import json_lines
-from resurgence.graph.model import CHANGE
+from resurgence.graph.values import CHANGE
 
 _MICROS = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 

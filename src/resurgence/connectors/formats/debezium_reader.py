@@ -32,7 +32,7 @@ from resurgence.connectors.formats.debezium_types import (
     is_temporal,
     temporal_sql,
 )
-from resurgence.graph.model import CHANGE, OPERATION, POSITION, Column
+from resurgence.graph.values import CHANGE, OPERATION, POSITION, Column
 
 _SCHEMA = f"STRUCT<fields: ARRAY<STRUCT<field: STRING, fields: ARRAY<{DESCRIPTION}>>>>"
 _NOT_BLANK = "text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"

@@ -40,7 +40,7 @@ from resurgence.connectors.formats.json_values import (
     parsed_type,
     whole_number_range,
 )
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 
 _CORRUPT = "__corrupt"
 _LINE = "__line_7c1f0b52"

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 
 TIMESTAMP_UNIT = "timestamp_unit"
 """The option of a table that names the unit; `timestamp_unit.column` names that of one column."""

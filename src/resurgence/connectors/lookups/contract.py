@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from resurgence.errors import SourceError, UserError, did_you_mean
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 
 
 class LookupTable(Protocol):

@@ -24,7 +24,7 @@ from resurgence.connectors.lookups.contract import (
 )
 from resurgence.connectors.lookups.files import FilePart, read_parts, require_folder
 from resurgence.errors import ConfigError
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 from resurgence.storage.object_store import storage_url
 
 if TYPE_CHECKING:

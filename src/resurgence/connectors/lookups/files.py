@@ -26,7 +26,7 @@ from resurgence.connectors.lookups.contract import (
     unusable,
 )
 from resurgence.errors import ObjectMissing, StorageError
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.storage.object_store import ObjectStore, shared_store, split_url, storage_url
 

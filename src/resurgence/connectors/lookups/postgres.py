@@ -25,7 +25,7 @@ from resurgence.connectors.lookups.contract import (
     unusable,
 )
 from resurgence.errors import ConfigError, ConnectionLost, ResurgenceError
-from resurgence.graph.model import Column
+from resurgence.graph.values import Column
 from resurgence.spark_tasks import ArrowFunction
 
 _PARAMETERS = {

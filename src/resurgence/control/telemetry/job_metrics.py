@@ -19,8 +19,8 @@ from resurgence.clock import instant_text, seconds
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.telemetry.events import Event
 from resurgence.control.workers.workforce import Origin
+from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.ids import NO_EPOCH, Epoch
-from resurgence.state.records import END_OF_TIME
 
 REMEMBERED_RECOVERIES = 5
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)

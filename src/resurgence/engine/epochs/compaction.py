@@ -18,17 +18,14 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pyspark.sql import DataFrame
-
 from resurgence.config import Settings
+from resurgence.engine.epochs.epoch_run import EpochRun
 from resurgence.engine.epochs.pipeline import Pipeline
-from resurgence.engine.tables.key_table import KeyTable
+from resurgence.engine.operators.base import CompactionTask
 from resurgence.engine.tables.state_writer import Written
-from resurgence.engine.tables.time_table import TimeTable
 from resurgence.errors import TaskFailed
 from resurgence.faults import FaultInjector, FaultPoint
 from resurgence.ids import Epoch, Generation, OperatorId
-from resurgence.state.records import END_OF_TIME
 
 
 @dataclass(frozen=True)
@@ -127,29 +124,27 @@ class TableCompaction:
     def files_in_use(self) -> frozenset[str]:
         """The paths of all files that may still be read. For other threads."""
         running = self._compactor.running
-        live = (
-            file.path for table in self._pipeline.state_tables().values() for file in table.files
-        )
-        return frozenset(live) | (running.replaced if running else frozenset())
+        replaced = running.replaced if running else frozenset()
+        return replaced.union(*(each.paths for each in self._pipeline.live_files().values()))
 
-    def adopt(self) -> Written | None:
-        """Put what is done into its table; with the seal of this epoch it is durable, and then
-        `settled`. If all that it merges is closed, no one needs it, nor cares how it ended.
+    def adopt(self, run: EpochRun) -> Written | None:
+        """Put what is done into its table, as an effect of an epoch; when that is sealed, it is
+        `settled`. If all that it merges has expired, its result is dropped, even if it failed.
         """
         running = self._compactor.running
         if running is None:
             return None
-        table = self._pipeline.state_tables()[running.operator]
-        if not running.replaced & {each.path for each in table.files}:
+        tables = self._pipeline.live_files()
+        live = tables[running.operator]
+        if not running.replaced & live.paths:
             self._compactor.forget()
             return None
-        tables = self._pipeline.state_tables().values()
-        crowded = any(each.fullest_subtask() > 2 * self._limit for each in tables)
+        crowded = any(each.fullest_subtask() > 2 * self._limit for each in tables.values())
         done = self._compactor.take(wait=crowded)
         if done is None:
             return None
         written = done.written.result()
-        table.exchange(done.replaced, written.files)
+        run.effects.live[running.operator] = live.exchanged(done.replaced, written.files)
         return written
 
     def settled(self) -> None:
@@ -164,33 +159,16 @@ class TableCompaction:
         """
         if self._compactor.running is not None:
             return
-        for operator_id, table in self._pipeline.tables.items():
-            replaced = table.small_files()
-            if table.fullest_subtask() <= self._limit or not replaced:
+        for operator in self._pipeline.operators.values():
+            if operator.live is None or operator.live.fullest_subtask() <= self._limit:
                 continue
-            window = self._pipeline.windows[operator_id]
-            start = window.open_from(watermark_of(operator_id))
-            rows = window.merged(table.read(self._pipeline.spark, start, END_OF_TIME, replaced))
-            write = functools.partial(self._write, table, rows, epoch)
-            self._compactor.start(operator_id, epoch, replaced, write)
-            return
-        for operator_id, query in self._pipeline.updating.items():
-            replaced = query.table.mergeable(time)
-            if query.table.fullest_subtask() > self._limit and replaced:
-                rows = query.merged(replaced, time, watermark_of(operator_id))
-                write = functools.partial(self._write, query.table, rows, epoch)
-                self._compactor.start(operator_id, epoch, replaced, write)
+            task = operator.compaction(time, watermark_of(operator.id))
+            if task is not None:
+                write = functools.partial(self._write, task, epoch)
+                self._compactor.start(operator.id, epoch, task.replaced, write)
                 return
 
-        for operator_id, normaliser in self._pipeline.normalisers.items():
-            replaced = normaliser.mergeable()
-            if normaliser.table.fullest_subtask() > self._limit and replaced:
-                rows = normaliser.merged(replaced)
-                write = functools.partial(self._write, normaliser.table, rows, epoch)
-                self._compactor.start(operator_id, epoch, replaced, write)
-                return
-
-    def _write(self, table: TimeTable | KeyTable, rows: DataFrame, epoch: Epoch) -> Written:
-        written = table.write(rows, epoch, self._generation)
+    def _write(self, task: CompactionTask, epoch: Epoch) -> Written:
+        written = task.write(epoch, self._generation)
         self._faults.hit(FaultPoint.COMPACTION_MID, epoch)
         return written

@@ -16,12 +16,13 @@ from resurgence.clock import Clock
 from resurgence.config import Settings
 from resurgence.connectors.contract import CoveredInput, Source, StagedOutput, merged_output
 from resurgence.engine.epochs.compaction import TableCompaction
-from resurgence.engine.epochs.execution import EpochWork, Execution
+from resurgence.engine.epochs.epoch_run import EpochRun
+from resurgence.engine.epochs.execution import Execution
 from resurgence.engine.epochs.failing_input import FailingInput
 from resurgence.engine.epochs.pipeline import Pipeline
-from resurgence.engine.epochs.planning_time import instant, micros, planned_micros
 from resurgence.engine.epochs.profile import EpochProfile
 from resurgence.engine.epochs.sink_agreement import recorded_inputs, require_agreement
+from resurgence.engine.functions.planning_time import instant, micros, planned_micros
 from resurgence.errors import IncompatibleState, ResurgenceError, SinkConflict
 from resurgence.faults import FaultInjector, FaultPoint
 from resurgence.ids import Epoch, OperatorId
@@ -202,11 +203,7 @@ class Engine:
 
     def _judge_edits(self) -> set[OperatorId]:
         """The operators that take up what the checkpoint holds of them; raises IncompatibleState."""
-        schemas = {
-            operator_id: table.checkpoint().schema_text
-            for operator_id, table in self._pipeline.state_tables().items()
-        }
-        judged = restore_fates(self._graph, self._plan, schemas)
+        judged = restore_fates(self._graph, self._plan, self._pipeline.table_schemas())
         accept_loss = self._settings.checkpoint.accept_state_loss
         require_kept(judged, self._plan.epoch, accept_loss=accept_loss)
         return {each.operator for each in judged if each.fate in (Fate.KEEP, Fate.MIGRATE)}
@@ -240,26 +237,27 @@ class Engine:
         self._time = planned_micros(inputs) or max(self._time, micros(began_at))
         self._enter("plan", epoch)
         rows_out = self._totals.counts.rows_out if self._totals else {}
-        work = EpochWork(epoch, began_at, self._time, inputs, profile, rows_out)
+        run = self._execution.begin(epoch, began_at, self._time, inputs, profile, rows_out)
         started(epoch, sum(each.rows for each in inputs.values()))
         self._faults.hit(FaultPoint.EPOCH_PLANNED, epoch)
         self._enter("execute", epoch)
-        work.compacted = self.compaction.adopt()
-        self._execution.run(work)
+        compacted = self.compaction.adopt(run)
+        self._execution.run(run)
         self._enter("publish", epoch)
-        counts = self._publish(work)
+        counts = self._publish(run)
+        if compacted is not None:
+            self.compaction.settled()
         report = EpochReport(
             epoch=epoch,
             counts=counts,
             rows=sum(counts.rows_in.values()),
-            bytes=work.bytes_written + (work.compacted.bytes if work.compacted else 0),
+            bytes=run.effects.bytes_written + (compacted.bytes if compacted else 0),
             state_bytes=sum(
-                file.bytes
-                for table in self._pipeline.state_tables().values()
-                for file in table.files
+                file.bytes for live in self._pipeline.live_files().values() for file in live.files
             ),
             watermark=min(
-                (mark for mark in work.watermarks.values() if mark is not None), default=None
+                (mark for mark in run.effects.watermarks.values() if mark is not None),
+                default=None,
             ),
             duration=self._clock.now() - began_at,
             finished=self.finished,
@@ -268,7 +266,7 @@ class Engine:
         )
         sealed(report)
         self._enter("commit", epoch)
-        self._commit(epoch, work.staged, inputs, counts, profile)
+        self._commit(epoch, run.effects.staged, inputs, counts, profile)
         committed(report)
         if self.finished:
             self.sweep(epoch)
@@ -283,9 +281,7 @@ class Engine:
         """
         if not self._inputs:
             return ""
-        looked = FailingInput(
-            self._pipeline, self._inputs, self._plan.parallelism, self._time, failure
-        )
+        looked = FailingInput(self._pipeline, self._inputs, self._time, failure)
         return looked.position(self._clock.now(), patience)
 
     def _plan_inputs(self, epoch: Epoch, now: datetime) -> dict[OperatorId, InputRange] | None:
@@ -342,47 +338,45 @@ class Engine:
 
     # ---------------------------------------------------------------- publish and commit
 
-    def _publish(self, work: EpochWork) -> EpochCounts:
+    def _publish(self, run: EpochRun) -> EpochCounts:
         counts = EpochCounts(
-            rows_in={operator_id: each.rows for operator_id, each in work.inputs.items()},
-            bad_rows=work.bad_rows,
-            late_rows=work.late_rows,
-            partly_late_rows=work.partly_late_rows,
-            kept_rows=work.kept_rows,
-            rows_out={operator_id: each.rows for operator_id, each in work.staged.items()},
+            rows_in={operator_id: each.rows for operator_id, each in run.inputs.items()},
+            bad_rows=run.effects.bad_rows,
+            late_rows=run.effects.late_rows,
+            partly_late_rows=run.effects.partly_late_rows,
+            kept_rows=run.effects.kept_rows,
+            rows_out={operator_id: each.rows for operator_id, each in run.effects.staged.items()},
         )
-        recorded = self._plan.recorded.get(work.epoch)
-        before = self._totals or Totals(since=work.epoch, counts=EpochCounts())
+        recorded = self._plan.recorded.get(run.epoch)
+        before = self._totals or Totals(since=run.epoch, counts=EpochCounts())
         totals = Totals(since=before.since, counts=before.counts.plus(counts))
-        finished = all(each.final for each in work.inputs.values()) or self._is_full(totals)
-        with work.profile.measure("storage"):
-            digests = self._backend.write_metadata(self._execution.metadata(work))
-            self._faults.hit(FaultPoint.METADATA_WRITTEN, work.epoch)
+        finished = all(each.final for each in run.inputs.values()) or self._is_full(totals)
+        with run.profile.measure("storage"):
+            digests = self._backend.write_metadata(self._execution.metadata(run))
+            self._faults.hit(FaultPoint.METADATA_WRITTEN, run.epoch)
             self._backend.publish(
                 Manifest(
                     job=self._plan.job,
-                    epoch=work.epoch,
+                    epoch=run.epoch,
                     attempt=recorded.attempt if recorded else 0,
                     generation=self._plan.generation,
                     parent=self._epoch,
                     operators=digests,
-                    inputs=work.inputs,
+                    inputs=run.inputs,
                     counts=counts,
                     totals=totals,
                     finished=finished,
-                    began_at=work.began_at,
+                    began_at=run.began_at,
                     sealed_at=self._clock.now(),
                 )
             )
-        self._epoch = work.epoch
+        self._epoch = run.epoch
         self._totals = totals
-        self._offsets = {operator_id: each.end for operator_id, each in work.inputs.items()}
-        self._exhausted = {operator_id for operator_id, each in work.inputs.items() if each.final}
-        self._execution.adopt(work)
-        if work.compacted is not None:
-            self.compaction.settled()
+        self._offsets = {operator_id: each.end for operator_id, each in run.inputs.items()}
+        self._exhausted = {operator_id for operator_id, each in run.inputs.items() if each.final}
+        self._execution.promote(run)
         self.finished = finished
-        self._faults.hit(FaultPoint.MANIFEST_PUBLISHED, work.epoch)
+        self._faults.hit(FaultPoint.MANIFEST_PUBLISHED, run.epoch)
         return counts
 
     def _is_full(self, totals: Totals | None) -> bool:

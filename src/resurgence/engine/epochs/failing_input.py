@@ -19,11 +19,10 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 
 from resurgence.engine.epochs.pipeline import Pipeline
-from resurgence.engine.epochs.source_reader import SourceReader
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import ResurgenceError
-from resurgence.graph.model import LateRowsSpec, SourceSpec
-from resurgence.ids import Epoch, OperatorId
+from resurgence.graph.specs.source import SourceSpec
+from resurgence.ids import OperatorId
 from resurgence.state.records import FINGERPRINT, InputRange, Offset
 
 _TAG = "resurgence-failing-input"
@@ -35,7 +34,6 @@ class FailingInput:
 
     pipeline: Pipeline
     inputs: Mapping[OperatorId, InputRange]
-    parallelism: int
     time: int
     """When the epoch was planned, in microseconds."""
     failure: ResurgenceError
@@ -101,48 +99,33 @@ class FailingInput:
         """
         if piece.rows == 0:
             return False
-        graph, spark = self.pipeline.graph, self.pipeline.spark
-        late = (each.id for each in graph.operators if isinstance(each, LateRowsSpec))
-        others = (
-            *self.pipeline.sources,
-            *self.pipeline.windows,
-            *self.pipeline.updating,
-            *self.pipeline.normalisers,
-            *late,
-        )
-        given: dict[OperatorId, DataFrame | None] = dict.fromkeys(others)
         try:
-            reader = SourceReader(source, self.pipeline.sources[source.id])
-            given[source.id] = reader.read(spark, piece, self.parallelism, self.time).rows
-            for window in graph.window_aggregates():
-                rows = self.pipeline.derive(window.input, given, self.time)
-                if rows is not None:
-                    rows = self.pipeline.timed(window.id, rows, self.time)
-                    _run(self.pipeline.windows[window.id].partials(rows))
-            for normaliser in graph.normalisers():
-                rows = self.pipeline.derive(normaliser.input, given, self.time)
-                if rows is not None:
-                    compiled = self.pipeline.normalisers[normaliser.id]
-                    _run(compiled.delta(rows, Epoch(0)))
-                    given[normaliser.id] = compiled.inserted(rows)
-            for query in graph.updating_queries():
-                found = [
-                    self.pipeline.derive(each.operator, given, self.time) for each in query.inputs
-                ]
-                inputs = [
-                    None if each is None else self.pipeline.timed(query.id, each, self.time)
-                    for each in found
-                ]
-                delta = self.pipeline.updating[query.id].delta(inputs, 0)
-                if delta is not None:
-                    _run(delta)
-            for sink in graph.sinks():
-                rows = self.pipeline.derive(sink.id, given, self.time)
-                if rows is not None:
-                    _run(rows)
+            probe = _Probe(self.pipeline, self.time, {source.id: piece})
+            for operator in self.pipeline.operators.values():
+                for rows in operator.probe(probe):
+                    rows.write.format("noop").mode("overwrite").save()
         except Exception as error:
             return translate(error).code == self.failure.code
         return False
+
+
+class _Probe:
+    """Part of the input of one source, by itself: what each operator makes of it without state."""
+
+    def __init__(
+        self, pipeline: Pipeline, time: int, given: Mapping[OperatorId, InputRange]
+    ) -> None:
+        self.time = time
+        self._pipeline = pipeline
+        self._found: dict[OperatorId, DataFrame | None] = {
+            operator_id: each.read(given[operator_id], time).rows if operator_id in given else None
+            for operator_id, each in pipeline.source_operators.items()
+        }
+
+    def rows(self, operator_id: OperatorId) -> DataFrame | None:
+        if operator_id not in self._found:
+            self._found[operator_id] = self._pipeline.operators[operator_id].probe_output(self)
+        return self._found[operator_id]
 
 
 def in_words(table: str, piece: InputRange) -> str:
@@ -152,10 +135,6 @@ def in_words(table: str, piece: InputRange) -> str:
     start = ", ".join(f"{name} {piece.start.get(name)}" for name in moving)
     end = ", ".join(f"{name} {piece.end[name]}" for name in moving)
     return f"table {table}, after {start}, up to {end}"
-
-
-def _run(rows: DataFrame) -> None:
-    rows.write.format("noop").mode("overwrite").save()
 
 
 def _is_part(piece: InputRange, whole: InputRange) -> bool:

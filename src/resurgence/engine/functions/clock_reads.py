@@ -19,17 +19,7 @@ from pyspark.sql import DataFrame
 
 from resurgence.engine.functions.clock_free import TIME_ONLY, guarded
 from resurgence.errors import SqlError
-from resurgence.graph.model import (
-    AggregateCall,
-    Column,
-    Expression,
-    OperatorSpec,
-    Position,
-    QuerySpec,
-    SourceSpec,
-    UpdatingQuerySpec,
-    WindowAggregateSpec,
-)
+from resurgence.graph.values import AggregateCall, Column, Expression, Position
 from resurgence.sql.functions.call_parts import parts_of
 
 _COLUMN = re.compile(r"`[^`]+`")
@@ -47,30 +37,11 @@ class _Fault:
     hint: str
 
 
-def without_clock_reads(operator: OperatorSpec, inputs: Sequence[DataFrame]) -> OperatorSpec:
-    """The operator with expressions that never read the clock; raises SqlError where one would.
-    `inputs` have the columns of the operator's inputs, and no rows.
+def free_columns(columns: tuple[Column, ...], rows: DataFrame) -> tuple[Column, ...]:
+    """Declared columns whose expressions never read the clock; raises SqlError where one would.
+    `rows` has the columns that they are computed over, and no rows.
     """
-    match operator:
-        case SourceSpec():
-            columns = tuple(_computed(each, inputs[0]) for each in operator.columns)
-            return operator.model_copy(update={"columns": columns})
-        case QuerySpec():
-            select = _free(operator.select, inputs[0])
-            where = operator.where and _free((operator.where,), inputs[0])[0]
-            return operator.model_copy(update={"select": select, "where": where})
-        case WindowAggregateSpec():
-            keys = _free(operator.keys, inputs[0])
-            calls = tuple(_call(each, inputs[0]) for each in operator.aggregates)
-            return operator.model_copy(update={"keys": keys, "aggregates": calls})
-        case UpdatingQuerySpec():
-            kept = tuple(
-                each.model_copy(update={"columns": _free(each.columns, rows)})
-                for each, rows in zip(operator.inputs, inputs, strict=True)
-            )
-            return operator.model_copy(update={"inputs": kept})
-        case _:
-            return operator
+    return tuple(_computed(each, rows) for each in columns)
 
 
 def refuse_clock_reads(rows: DataFrame, place: Position | None) -> None:
@@ -97,15 +68,16 @@ def _computed(column: Column, rows: DataFrame) -> Column:
     cast = column.generated.model_copy(
         update={"sql": f"CAST({sql} AS {column.type})" if column.type else sql}
     )
-    (free,) = _free((cast,), rows)
+    (free,) = free_expressions((cast,), rows)
     return column if free == cast else column.model_copy(update={"generated": free})
 
 
-def _call(call: AggregateCall, rows: DataFrame) -> AggregateCall:
+def free_call(call: AggregateCall, rows: DataFrame) -> AggregateCall:
+    """An aggregate that never reads the clock; raises SqlError where it would."""
     texts = [*parts_of(call).values, *(each.sql for each in parts_of(call).orders)]
     texts += [call.condition] if call.condition else []
     parts = tuple(Expression(name="value", sql=each, position=call.position) for each in texts)
-    if _free(parts, rows) == parts:
+    if free_expressions(parts, rows) == parts:
         return call
     return call.model_copy(
         update={
@@ -115,8 +87,8 @@ def _call(call: AggregateCall, rows: DataFrame) -> AggregateCall:
     )
 
 
-def _free(parts: tuple[Expression, ...], rows: DataFrame) -> tuple[Expression, ...]:
-    """Expressions over rows, those with guards that need them."""
+def free_expressions(parts: tuple[Expression, ...], rows: DataFrame) -> tuple[Expression, ...]:
+    """Expressions that never read the clock; raises SqlError where one would."""
     has_text = re.search(r"\b(string|variant)\b", rows.schema.simpleString()) is not None
     doubtful = [
         each

@@ -17,7 +17,8 @@ from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapTyp
 from resurgence.engine.operators.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates import plan_aggregate
 from resurgence.engine.tables.exact_rows import quoted
-from resurgence.graph.model import EVENT_TIME, Expression, UpdatingQuerySpec
+from resurgence.graph.specs.updating_query import UpdatingQuerySpec
+from resurgence.graph.values import EVENT_TIME, Expression
 
 _ROWS = "__rows"
 _EXACT = frozenset(

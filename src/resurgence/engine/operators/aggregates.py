@@ -29,7 +29,7 @@ from resurgence.engine.operators.moments import (
     variance_make,
     variance_merge,
 )
-from resurgence.graph.model import EVENT_TIME, AggregateCall
+from resurgence.graph.values import EVENT_TIME, AggregateCall
 from resurgence.sql.functions.call_parts import CallParts, Order, batch_sql, parts_of
 from resurgence.udf import registered_name
 

@@ -21,8 +21,10 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantT
 
 from resurgence.engine.operators.window_aggregate import WindowAggregate, together
 from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
-from resurgence.graph.model import EVENT_TIME, WindowAggregateSpec
-from resurgence.state.records import END_OF_TIME, StateFile
+from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
+from resurgence.graph.values import EVENT_TIME
+from resurgence.graph.watermarks import END_OF_TIME
+from resurgence.state.records import StateFile
 
 STANDING = 2**62
 """The bin of rows that were carried: beyond any event time, before the end of time."""

@@ -30,8 +30,10 @@ from pyspark.sql.types import BooleanType, StructField
 from resurgence.connectors.formats.debezium_types import unavailable_sql
 from resurgence.engine.tables.exact_rows import ExactRows, quoted
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
+from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.observed import observed
-from resurgence.graph.model import CHANGE, OPERATION, POSITION, NormaliseSpec
+from resurgence.graph.specs.normalise import NormaliseSpec
+from resurgence.graph.values import CHANGE, OPERATION, POSITION
 from resurgence.ids import Epoch
 from resurgence.state.records import StateFile
 
@@ -98,16 +100,13 @@ class ChangelogNormaliser:
         names = (quoted(each.name) for each in self._columns)
         return rows.where(f"{OPERATION} = 'upsert'").selectExpr(*names, f"1 AS {CHANGE}")
 
-    def append(self, files: tuple[StateFile, ...], *, truncated: bool) -> DataFrame | None:
-        """Make an epoch's rows part of the state; gives the changes. They can be asked for until
-        `release`. None: nothing changes.
+    def changes(
+        self, live: LiveFiles, files: tuple[StateFile, ...], *, truncated: bool
+    ) -> DataFrame | None:
+        """The changes that new files bring to those that are live, or put in their place if the
+        table was truncated. They can be asked for until `release`. None: nothing changes.
         """
-        held = frozenset(each.path for each in self.table.files)
-        subtasks = self.table.read_touched(self._spark, files, all_keys=truncated)
-        if truncated:
-            self.table.exchange(held, files)
-        else:
-            self.table.append(files)
+        subtasks = self.table.read_touched(self._spark, live, files, all_keys=truncated)
         changes = [self._changes(each, from_new=truncated) for each in subtasks]
         if not changes:
             return None
@@ -203,11 +202,11 @@ class ChangelogNormaliser:
 
     # ---------------------------------------------------------------- compaction
 
-    def mergeable(self) -> frozenset[str]:
+    def mergeable(self, live: LiveFiles) -> frozenset[str]:
         """The files worth merging, as paths: the newest ones, up to the oldest that is no larger
         than all newer ones together. What is left is older in every row.
         """
-        newest = sorted(self.table.files, key=lambda each: each.time_end, reverse=True)
+        newest = sorted(live.files, key=lambda each: each.time_end, reverse=True)
         chosen, size = 0, 0
         for number, each in enumerate(newest):
             if size and each.bytes * self._parallelism <= size:
@@ -220,10 +219,10 @@ class ChangelogNormaliser:
             start = min(each.time_start for each in newest if each.time_end >= start)
         return frozenset(each.path for each in newest if each.time_end >= start)
 
-    def merged(self, replaced: frozenset[str]) -> DataFrame:
+    def merged(self, live: LiveFiles, replaced: frozenset[str]) -> DataFrame:
         """The rows of some files, one per key, to be written in their place."""
-        is_whole = replaced >= {each.path for each in self.table.files}
-        parts: Sequence[DataFrame] = self.table.read(self._spark, replaced, 0)
+        is_whole = replaced >= live.paths
+        parts: Sequence[DataFrame] = self.table.read(self._spark, live, replaced, 0)
         merged = [self._folded(each.drop(NEW)) for each in parts]
         if is_whole:
             merged = [each.where(f"{CHANGE} > 0") for each in merged]

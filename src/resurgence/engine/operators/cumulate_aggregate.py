@@ -17,8 +17,9 @@ from pyspark.sql import DataFrame
 
 from resurgence.engine.operators.window_aggregate import WindowAggregate, together
 from resurgence.engine.tables.time_table import BIN, SubtaskRows
-from resurgence.graph.model import WindowAggregateSpec
-from resurgence.state.records import END_OF_TIME, StateFile
+from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
+from resurgence.graph.watermarks import END_OF_TIME
+from resurgence.state.records import StateFile
 
 
 class CumulateAggregate(WindowAggregate):

@@ -21,7 +21,7 @@ from resurgence.engine.operators.aggregate_plan import (
     is_ordered,
     type_of,
 )
-from resurgence.graph.model import EVENT_TIME
+from resurgence.graph.values import EVENT_TIME
 from resurgence.sql.functions.call_parts import CallParts, Order, comparator, picked
 
 _SETS = frozenset({"approx_count_distinct", "collect_set"})

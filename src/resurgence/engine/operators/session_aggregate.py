@@ -29,8 +29,10 @@ from resurgence.engine.operators.window_aggregate import (
     together,
 )
 from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
-from resurgence.graph.model import EVENT_TIME, WindowAggregateSpec
-from resurgence.state.records import END_OF_TIME, StateFile
+from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
+from resurgence.graph.values import EVENT_TIME
+from resurgence.graph.watermarks import END_OF_TIME
+from resurgence.state.records import StateFile
 
 _AT = "__at"
 _LATE = "__late"

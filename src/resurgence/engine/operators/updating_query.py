@@ -34,8 +34,10 @@ from resurgence.engine.operators.added_up import AddedUp, added_up
 from resurgence.engine.operators.aggregates import settled_sql
 from resurgence.engine.tables.exact_rows import ExactRows, quoted
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
+from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.observed import observed
-from resurgence.graph.model import CHANGE, EVENT_TIME, UpdatingQuerySpec
+from resurgence.graph.specs.updating_query import UpdatingQuerySpec
+from resurgence.graph.values import CHANGE, EVENT_TIME
 from resurgence.state.records import StateFile
 
 ROWS_TABLE = "rows"
@@ -164,14 +166,13 @@ class UpdatingQuery:
 
     # ---------------------------------------------------------------- changes
 
-    def append(self, files: tuple[StateFile, ...], time: int) -> DataFrame | None:
-        """Make an epoch's rows part of the state; gives the changes of the result. They can be
+    def changes(self, live: LiveFiles, files: tuple[StateFile, ...], time: int) -> DataFrame | None:
+        """The changes of the result that new files bring to those that are live. They can be
         asked for until `release`. None: nothing was written, nothing changes.
         """
-        since, touched_at = self.table.since(time), self.table.touched_at
+        since, touched_at = self.table.since(time), live.touched_at
         has_answered = touched_at is not None and (since is None or touched_at >= since)
-        subtasks = self.table.read_touched(self._spark, files)
-        self.table.append(files)
+        subtasks = self.table.read_touched(self._spark, live, files)
         changes = []
         for rows in subtasks:
             # Spark leaves out a sort that it thinks needless, but not from what is kept.
@@ -183,11 +184,10 @@ class UpdatingQuery:
             changes.append(self._difference(answers))
         return functools.reduce(DataFrame.unionAll, changes) if changes else None
 
-    def forget(self, watermark: int | None) -> None:
-        """Let go of rows that only late ones could meet, as far as whole files are of them."""
+    def unexpired(self, live: LiveFiles, watermark: int | None) -> LiveFiles:
+        """The files without those in which all rows are so old that only late ones could meet them."""
         dead_before = self._dead_before(watermark)
-        if dead_before is not None:
-            self.table.drop_before(dead_before)
+        return live if dead_before is None else live.from_time(dead_before)
 
     def _dead_before(self, watermark: int | None) -> int | None:
         keep = self._operator.keep_micros
@@ -241,11 +241,11 @@ class UpdatingQuery:
     # ---------------------------------------------------------------- compaction
 
     def merged(
-        self, replaced: frozenset[str], time: int, watermark: int | None = None
+        self, live: LiveFiles, replaced: frozenset[str], time: int, watermark: int | None = None
     ) -> DataFrame:
         """The rows of some files as few rows as can be, to be written in their place."""
         since, dead_before = self.table.since(time), self._dead_before(watermark)
-        parts: Sequence[DataFrame] = self.table.read(self._spark, replaced, time)
+        parts: Sequence[DataFrame] = self.table.read(self._spark, live, replaced, time)
         if dead_before is not None:
             parts = [each.where(f"{TIME} >= {dead_before}L") for each in parts]
         return functools.reduce(DataFrame.unionAll, (self._merged(each, since) for each in parts))

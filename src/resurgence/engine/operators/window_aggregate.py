@@ -19,8 +19,10 @@ from pyspark.sql.types import StructType
 from resurgence.engine.operators.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates import plan_aggregate
 from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
-from resurgence.graph.model import EVENT_TIME, WindowAggregateSpec
-from resurgence.state.records import END_OF_TIME, StateFile
+from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
+from resurgence.graph.values import EVENT_TIME
+from resurgence.graph.watermarks import END_OF_TIME
+from resurgence.state.records import StateFile
 
 PARTIALS = "partials"
 """The name of the operator's table."""

@@ -9,7 +9,7 @@ from resurgence.engine.operators.cumulate_aggregate import CumulateAggregate
 from resurgence.engine.operators.hop_aggregate import HopAggregate
 from resurgence.engine.operators.session_aggregate import SessionAggregate
 from resurgence.engine.operators.window_aggregate import WindowAggregate
-from resurgence.graph.model import WindowAggregateSpec
+from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 
 _KINDS: dict[str, type[WindowAggregate]] = {
     "tumble": WindowAggregate,

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from resurgence.graph.model import CHANGE
+from resurgence.graph.values import CHANGE
 
 _TIMES = "__times"
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.lookups.contract import LookupTable, spark_schema
-from resurgence.graph.model import LookupSpec
+from resurgence.graph.specs.lookup_join import LookupSpec
 from resurgence.ids import Epoch
 
 

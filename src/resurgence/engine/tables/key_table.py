@@ -27,7 +27,7 @@ from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import GROUP, Fill, NewFile, StateWriter, Written
 from resurgence.faults import FaultAction
-from resurgence.graph.model import CHANGE
+from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch, Generation
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.state.key_groups import KEY_GROUPS, FileSlice, deal, shuffle_partitions
@@ -50,8 +50,8 @@ _KEY_END = 2**62
 _GROUP_OF_KEY = f"pmod(hash({KEY}), {KEY_GROUPS})"
 
 
-class KeyTable(LiveFiles):
-    """Rows by key; the columns are `KEY`, those of `columns`, `CHANGE` and `TIME`."""
+class KeyTable:
+    """Rows by key: how they are written and read. Which files there are is a LiveFiles. The columns are `KEY`, those of `columns`, `CHANGE` and `TIME`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class KeyTable(LiveFiles):
         parallelism: int,
         ttl_micros: int | None = None,
     ) -> None:
-        super().__init__(parallelism)
+        self._parallelism = parallelism
         self._ttl = ttl_micros
         self._url = url
         self._writer = StateWriter(url, folder)
@@ -74,45 +74,35 @@ class KeyTable(LiveFiles):
                 StructField(TIME, LongType()),
             ]
         )
-        self.touched_at: int | None = None
-        """The time of the newest epoch that had rows, also if none of them is left."""
 
     def since(self, time: int) -> int | None:
         """Keys that were last touched before this are forgotten."""
         return None if self._ttl is None else time - self._ttl
 
-    def mergeable(self, time: int) -> frozenset[str]:
+    def mergeable(self, live: LiveFiles, time: int) -> frozenset[str]:
         """The files worth merging: small ones, and those with rows that should have been forgotten
         long ago.
         """
         since = self.since(time)
         if since is None or self._ttl is None:
-            return self.small_files()
-        stale = {each.path for each in self.files if each.time_start < since - self._ttl}
-        return self.small_files() | stale
+            return live.small_files()
+        stale = {each.path for each in live.files if each.time_start < since - self._ttl}
+        return live.small_files() | stale
 
     def load(
         self, checkpoint: TableCheckpoint, subtasks: tuple[tuple[FileSlice, ...], ...]
-    ) -> None:
-        """Take up the table of a checkpoint, with the files that a load plan has dealt to each
-        subtask.
-        """
-        self._subtasks = subtasks
+    ) -> LiveFiles:
+        """The files of a checkpoint, as a load plan has dealt them to each subtask."""
         touched_at = checkpoint.values.get(TOUCHED_AT)
-        self.touched_at = touched_at if isinstance(touched_at, int) else None
+        return LiveFiles(subtasks, touched_at if isinstance(touched_at, int) else None)
 
-    def append(self, files: tuple[StateFile, ...]) -> None:
-        super().append(files)
-        known = [self.touched_at] if self.touched_at is not None else []
-        self.touched_at = max([*known, *(each.time_end for each in files)], default=None)
-
-    def checkpoint(self) -> TableCheckpoint:
+    def checkpoint(self, live: LiveFiles) -> TableCheckpoint:
         """The table as it goes into the operator's metadata."""
         return TableCheckpoint(
             kind=TableKind.KEY,
             schema_text=self.schema.json(),
-            files=self.files,
-            values={} if self.touched_at is None else {TOUCHED_AT: self.touched_at},
+            files=live.files,
+            values={} if live.touched_at is None else {TOUCHED_AT: live.touched_at},
         )
 
     def dealt(self, rows: DataFrame) -> DataFrame:
@@ -134,15 +124,15 @@ class KeyTable(LiveFiles):
         epoch: Epoch,
         generation: Generation,
         *,
-        time: int | None = None,
+        after: tuple[LiveFiles, int] | None = None,
         fault: FaultAction | None = None,
     ) -> Written:
-        """Write rows that were `dealt` or `read` as files, one Spark job. They are not part of the
-        table until they are appended to it. With `time`, they are an epoch's: those of their keys
-        that had been forgotten begin anew.
+        """Write rows that were `dealt` or `read` as files, one Spark job. With `after`, they are an
+        epoch's, and follow on the files that are live at its time: those of their keys that have
+        expired begin anew.
         """
-        since = None if time is None else self.since(time)
-        held = self.files if since is not None else ()
+        live, since = (None, None) if after is None else (after[0], self.since(after[1]))
+        held = live.files if live is not None and since is not None else ()
         grouped = rows.selectExpr(
             *(f"`{each}`" for each in self.schema.names), f"{_GROUP_OF_KEY} AS {GROUP}"
         )
@@ -150,7 +140,12 @@ class KeyTable(LiveFiles):
         return self._writer.write(grouped, fill, TIME, epoch, generation, fault)
 
     def read_touched(
-        self, spark: SparkSession, fresh: tuple[StateFile, ...], *, all_keys: bool = False
+        self,
+        spark: SparkSession,
+        live: LiveFiles,
+        fresh: tuple[StateFile, ...],
+        *,
+        all_keys: bool = False,
     ) -> tuple[DataFrame, ...]:
         """All rows of the keys in some files that were just written, these rows marked by `NEW`:
         one DataFrame per subtask that has such keys, in one partition. With `all_keys`, the rows of
@@ -158,7 +153,7 @@ class KeyTable(LiveFiles):
         """
         paths = {each.path for each in fresh}
         found = []
-        dealt = enumerate(zip(self._subtasks, deal(fresh, self._parallelism), strict=True))
+        dealt = enumerate(zip(live.subtasks, deal(fresh, self._parallelism), strict=True))
         for subtask, (slices, written) in dealt:
             held = tuple(each.file for each in slices if each.file.path not in paths)
             files = tuple(each.file for each in written)
@@ -166,22 +161,24 @@ class KeyTable(LiveFiles):
             if files or (all_keys and held):
                 rows = self._rows(spark, reading)
                 if all_keys and any(each.partial for each in slices):
-                    rows = rows.where(self.is_owned(subtask, _GROUP_OF_KEY))
+                    rows = rows.where(live.is_owned(subtask, _GROUP_OF_KEY))
                 found.append(rows)
         return tuple(found)
 
-    def read(self, spark: SparkSession, only: frozenset[str], time: int) -> tuple[DataFrame, ...]:
+    def read(
+        self, spark: SparkSession, live: LiveFiles, only: frozenset[str], time: int
+    ) -> tuple[DataFrame, ...]:
         """The rows of some files, and the markers that others still need; not of keys that are
         forgotten at a time. One DataFrame per subtask, in one partition.
         """
         found = []
-        for subtask, slices in enumerate(self._subtasks):
+        for subtask, slices in enumerate(live.subtasks):
             chosen = tuple(each for each in slices if each.file.path in only)
             files = tuple(each.file for each in chosen)
             every = tuple(each.file for each in slices)
             rows = self._rows(spark, _Reading(files, every, self._ttl, since=self.since(time)))
             if any(each.partial for each in chosen):
-                rows = rows.where(self.is_owned(subtask, _GROUP_OF_KEY))
+                rows = rows.where(live.is_owned(subtask, _GROUP_OF_KEY))
             found.append(rows)
         return tuple(found)
 

@@ -50,28 +50,24 @@ class SubtaskRows:
     """No two rows have the same bin and keys: they come from one file."""
 
 
-class TimeTable(LiveFiles):
-    """Rows in bins, and which subtask reads them."""
+class TimeTable:
+    """Rows in bins: how they are written and read. Which files there are is a LiveFiles."""
 
     def __init__(
         self, *, url: str, folder: str, schema: StructType, keys: tuple[str, ...], parallelism: int
     ) -> None:
         """`keys` are the columns that rows are shuffled by before they are written."""
-        super().__init__(parallelism)
+        self._parallelism = parallelism
         self._url = url
         self._writer = StateWriter(url, folder)
         self._schema = schema
         # Rows without keys are all in the first group.
         self._group = f"pmod(hash({', '.join(keys)}), {KEY_GROUPS})" if keys else "0"
 
-    def load(self, subtasks: tuple[tuple[FileSlice, ...], ...]) -> None:
-        """Take up the files that a load plan has dealt to each subtask."""
-        self._subtasks = subtasks
-
-    def checkpoint(self) -> TableCheckpoint:
+    def checkpoint(self, live: LiveFiles) -> TableCheckpoint:
         """The table as it goes into the operator's metadata."""
         return TableCheckpoint(
-            kind=TableKind.TIME, schema_text=self._schema.json(), files=self.files
+            kind=TableKind.TIME, schema_text=self._schema.json(), files=live.files
         )
 
     def write(
@@ -84,13 +80,13 @@ class TimeTable(LiveFiles):
         partly_late_before: int | None = None,
         fault: FaultAction | None = None,
     ) -> Written:
-        """Write rows as files, one Spark job. They are not part of the table until they are
-        appended to it.
+        """Write rows as files, one Spark job.
 
         `rows` come out of a shuffle by the table's keys, into the partitions that `key_groups`
         prescribes. With `open_from`, rows of earlier bins are left out, and rows of the input are
-        counted by `ROWS`; those in bins before `partly_late_before` once more. The tasks do that: a bound in the plan would be new code for Spark to compile in
-        every epoch, and an observed count takes it out of Spark's generated loops.
+        counted by `ROWS`; those in bins before `partly_late_before` once more. The tasks do that: a
+        bound in the plan would be new code for Spark to compile in every epoch, and an observed
+        count takes it out of Spark's generated loops.
         """
         grouped = rows.selectExpr("*", f"{self._group} AS {GROUP}")
         fill = _filling(open_from, open_from if partly_late_before is None else partly_late_before)
@@ -103,39 +99,28 @@ class TimeTable(LiveFiles):
         return shuffled.coalesce(self._parallelism)
 
     def read(
-        self, spark: SparkSession, start: int, end: int, only: frozenset[str] | None = None
-    ) -> tuple[SubtaskRows, ...]:
-        """The rows in the bins [start, end), per subtask; of some files, or of all."""
-        return tuple(
-            self._read_subtask(
-                spark,
-                subtask,
-                tuple(
-                    each
-                    for each in _overlapping(slices, start, end)
-                    if only is None or each.file.path in only
-                ),
-                start,
-                end,
-            )
-            for subtask, slices in enumerate(self._subtasks)
-        )
-
-    def _read_subtask(
         self,
         spark: SparkSession,
-        subtask: int,
-        slices: tuple[FileSlice, ...],
+        live: LiveFiles,
         start: int,
         end: int,
-    ) -> SubtaskRows:
-        files = tuple(each.file for each in slices)
-        one_task = spark.range(0, 1, 1, 1)
-        task = _reader(self._url, files, start, end)
-        rows = one_task.mapInArrow(task, self._schema)
-        if any(each.partial for each in slices):
-            rows = rows.where(self.is_owned(subtask, self._group))
-        return SubtaskRows(rows, unique=len(slices) <= 1)
+        only: frozenset[str] | None = None,
+    ) -> tuple[SubtaskRows, ...]:
+        """The rows in the bins [start, end), per subtask; of some files, or of all."""
+        read = []
+        for subtask, slices in enumerate(live.subtasks):
+            chosen = tuple(
+                each
+                for each in _overlapping(slices, start, end)
+                if only is None or each.file.path in only
+            )
+            files = tuple(each.file for each in chosen)
+            task = _reader(self._url, files, start, end)
+            rows = spark.range(0, 1, 1, 1).mapInArrow(task, self._schema)
+            if any(each.partial for each in chosen):
+                rows = rows.where(live.is_owned(subtask, self._group))
+            read.append(SubtaskRows(rows, unique=len(chosen) <= 1))
+        return tuple(read)
 
 
 def _overlapping(slices: tuple[FileSlice, ...], start: int, end: int) -> tuple[FileSlice, ...]:

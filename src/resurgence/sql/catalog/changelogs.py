@@ -4,7 +4,7 @@ records, and the columns that are computed from the rows.
 
 from __future__ import annotations
 
-from resurgence.graph.model import CHANGE, Expression
+from resurgence.graph.values import CHANGE, Expression
 from resurgence.ids import OperatorId
 from resurgence.sql.catalog.table_columns import computed_sql
 from resurgence.sql.catalog.tables import Table

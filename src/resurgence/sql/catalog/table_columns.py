@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from resurgence.errors import did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role
-from resurgence.graph.model import PLANNED_AT, Column, Expression
+from resurgence.graph.values import PLANNED_AT, Column, Expression
 from resurgence.ids import OperatorId
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind
 from resurgence.sql.planner.expressions import Expressions

@@ -11,7 +11,8 @@ from sqlglot import exp
 
 from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role
-from resurgence.graph.model import Column, WatermarkSpec
+from resurgence.graph.specs.source import WatermarkSpec
+from resurgence.graph.values import Column
 from resurgence.secrets import is_masked, reference_fault, shown_value
 from resurgence.sql.catalog.table_columns import TableColumns, attributes
 from resurgence.sql.planner.event_time import EVENT_TIME_FIELD, WATERMARK_FIELD, EventTime, Named

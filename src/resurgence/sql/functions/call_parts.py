@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from resurgence.graph.model import AggregateCall, Expression
+from resurgence.graph.values import AggregateCall, Expression
 from resurgence.udf import registered_name
 
 _DISTINCT = "DISTINCT "

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import get_args
 
 from resurgence.errors import did_you_mean
-from resurgence.graph.model import WindowKind
+from resurgence.graph.specs.window_aggregate import WindowKind
 from resurgence.sql.functions import spark_functions
 from resurgence.udf import FunctionKind, registered_name
 

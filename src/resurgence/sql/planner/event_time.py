@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from resurgence.errors import SqlError, did_you_mean
-from resurgence.graph.model import Column, WatermarkSpec
+from resurgence.graph.specs.source import WatermarkSpec
+from resurgence.graph.values import Column
 from resurgence.ids import OperatorId
 from resurgence.sql.catalog.relation import Attribute, Relation, column_sql
 from resurgence.sql.catalog.table_columns import attributes, is_processing_time

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import EVENT_TIME, PLANNED_AT
+from resurgence.graph.values import EVENT_TIME, PLANNED_AT
 from resurgence.sql.catalog.relation import Relation, RowKind, reference
 from resurgence.sql.functions.registry import REFUSED_AGGREGATES, Call, FunctionCatalog
 from resurgence.sql.syntax.dialect import PlanningTime, to_spark

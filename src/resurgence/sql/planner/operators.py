@@ -10,37 +10,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import (
-    PLANNED_AT,
-    AggregateCall,
-    AsofSpec,
-    ClosedQuerySpec,
-    Column,
-    Expression,
-    Graph,
-    LateRowsSpec,
-    LookupJoinKind,
-    LookupJoinSpec,
-    LookupSpec,
-    NormaliseSpec,
-    OperatorSpec,
-    Position,
-    QuerySpec,
-    SinkSpec,
-    SourceSpec,
-    StatelessSpec,
-    UnionSpec,
-    UpdatingInput,
-    UpdatingQuerySpec,
-    WatermarkSpec,
-    WindowAggregateSpec,
-    inputs_of,
-)
+from resurgence.graph.model import Graph
+from resurgence.graph.specs import OperatorSpec
+from resurgence.graph.specs.base import slug
+from resurgence.graph.specs.closed_query import ClosedQuerySpec
+from resurgence.graph.specs.late_rows import LateRowsSpec
+from resurgence.graph.specs.lookup_join import LookupJoinKind, LookupJoinSpec, LookupSpec
+from resurgence.graph.specs.normalise import NormaliseSpec
+from resurgence.graph.specs.query import QuerySpec
+from resurgence.graph.specs.sink import SinkSpec
+from resurgence.graph.specs.source import SourceSpec, WatermarkSpec
+from resurgence.graph.specs.union import UnionSpec
+from resurgence.graph.specs.updating_query import UpdatingInput, UpdatingQuerySpec
+from resurgence.graph.specs.window_aggregate import AsofSpec, WindowAggregateSpec
+from resurgence.graph.values import PLANNED_AT, AggregateCall, Column, Expression, Position
 from resurgence.ids import OperatorId
 
 if TYPE_CHECKING:
@@ -48,18 +35,6 @@ if TYPE_CHECKING:
     from resurgence.sql.planner.windows.window_call import WindowCall
 
 _PENDING = OperatorId("")
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|`([^`]+)`", re.S)
-"""What may hold the names of columns in an expression: a text, which does not, or a name, which is
-always written in quotes.
-"""
-
-_EXPLODING = ("explode(", "explode_outer(")
-"""What makes more or fewer rows of one, whether or not its value is read."""
-
-
-def slug(table: str) -> str:
-    """A table's name as part of an operator's id."""
-    return re.sub(r"[^a-z0-9_]", "_", table.lower())
 
 
 class Operators:
@@ -254,11 +229,7 @@ class Operators:
     def _add_by_digest(
         self,
         prefix: str,
-        operator: StatelessSpec
-        | WindowAggregateSpec
-        | LateRowsSpec
-        | UpdatingQuerySpec
-        | NormaliseSpec,
+        operator: OperatorSpec,
     ) -> OperatorId:
         text = json.dumps(self._lineage(operator, None), sort_keys=True, ensure_ascii=False)
         digest = hashlib.sha256(text.encode()).hexdigest()
@@ -276,101 +247,8 @@ class Operators:
 
     def _lineage(self, operator: OperatorSpec, needed: set[str] | None) -> list[Any]:
         """What makes the values of an operator's columns that are needed, or of all of them."""
-        if isinstance(operator, SourceSpec):
-            event_time = operator.watermark.event_time if operator.watermark else None
-            columns = sorted(
-                f"{each.name} {each.type}"
-                + (f" {each.generated.sql}" if each.generated else "")
-                + (f" METADATA {each.metadata}" if each.metadata else "")
-                for each in operator.columns
-                if needed is None
-                or each.name in needed
-                or (each.generated and each.name == event_time)
-            )
-            return [operator.id, event_time, *columns]
-        if isinstance(operator, QuerySpec):
-            select = [
-                [each.name, each.sql]
-                for each in operator.select
-                if needed is None or each.name in needed or each.sql.startswith(_EXPLODING)
-            ]
-            definition: list[Any] = [operator.where.sql if operator.where else None, *select]
-        elif isinstance(operator, UnionSpec):
-            definition = ["union"]
-        elif isinstance(operator, LateRowsSpec):
-            definition = ["late", operator.window]
-        elif isinstance(operator, NormaliseSpec):
-            definition = ["normalise", *operator.keys]
-        elif isinstance(operator, ClosedQuerySpec):
-            definition = [operator.sql]
-        elif isinstance(operator, LookupJoinSpec):
-            definition = _lookup_definition(operator, needed)
-        elif isinstance(operator, UpdatingQuerySpec):
-            definition = [
-                operator.sql,
-                operator.ttl_micros,
-                operator.keep_micros,
-                *([[each.name, each.sql] for each in fed.columns] for fed in operator.inputs),
-                *([*fed.keys] for fed in operator.inputs),
-            ]
-        elif isinstance(operator, WindowAggregateSpec):
-            shape: list[Any] = []
-            if operator.window != "tumble":
-                shape = [operator.window, operator.slide_micros]
-            if operator.offset_micros:
-                shape.append(f"offset {operator.offset_micros}")
-            if operator.asof is not None:
-                shape.append(operator.asof.model_dump(mode="json"))
-            if operator.lateness_micros:
-                shape.append(f"lateness {operator.lateness_micros}")
-            if operator.by_processing_time:
-                shape.append("processing time")
-            definition = [
-                *shape,
-                operator.width_micros,
-                *([each.name, each.sql] for each in operator.keys),
-                *(
-                    [each.name, each.function, each.condition, *each.arguments]
-                    for each in operator.aggregates
-                ),
-            ]
-        else:
-            raise AssertionError(f"nothing reads the sink {operator.id}")
-        read: set[str] | None = _names(definition)
-        if isinstance(operator, UnionSpec | LateRowsSpec | NormaliseSpec):
-            # All columns count. A normaliser that starts empty inserts its rows again, so what
-            # reads it must not keep its state.
-            read = None
-        elif isinstance(operator, LookupJoinSpec):
-            # Columns of the input go through as they are.
-            read = None if needed is None else needed | _names(_lookup_conditions(operator))
-        for fed in inputs_of(operator):
-            definition = [*definition, *self._lineage(self._operators[fed], read)]
-        return definition
-
-
-def _lookup_definition(operator: LookupJoinSpec, needed: set[str] | None) -> list[Any]:
-    """What is found depends on the name of the table, and not on where it is."""
-    types = {f"`{each.name}`": each.type for each in operator.table.columns}
-    in_condition = _names(_lookup_conditions(operator))
-    found = [
-        [each.name, each.sql, types[each.sql]]
-        for each in operator.found
-        if needed is None or each.name in needed | in_condition
-    ]
-    name = slug(operator.table.name)
-    return ["lookup", name, operator.join, *_lookup_conditions(operator), *found]
-
-
-def _lookup_conditions(operator: LookupJoinSpec) -> list[str]:
-    """The expressions over columns of both sides."""
-    return [operator.on.sql, *([operator.scalar.sql] if operator.scalar else [])]
-
-
-def _names(definition: object) -> set[str]:
-    """The columns that the expressions of a definition read."""
-    if isinstance(definition, list):
-        return {name for each in definition for name in _names(each)}
-    if not isinstance(definition, str):
-        return set()
-    return {each for each in _QUOTED.findall(definition) if each}
+        definition = operator.definition(needed)
+        above = (
+            self._lineage(self._operators[each], definition.reads) for each in operator.input_ids
+        )
+        return [*definition.parts, *(part for parts in above for part in parts)]

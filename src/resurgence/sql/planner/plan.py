@@ -15,7 +15,9 @@ from sqlglot.errors import UnsupportedError
 
 from resurgence.errors import SqlError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec, Role
-from resurgence.graph.model import Column, Expression, Graph, Position
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.base import slug
+from resurgence.graph.values import Column, Expression, Position
 from resurgence.ids import OperatorId
 from resurgence.sql.catalog.changelogs import normalised
 from resurgence.sql.catalog.relation import (
@@ -31,7 +33,7 @@ from resurgence.sql.functions.registry import FunctionCatalog
 from resurgence.sql.functions.scalar_names import spark_names
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.joins.lookups import looked_up
-from resurgence.sql.planner.operators import Operators, slug
+from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import carried, named_items, star_items
 from resurgence.sql.planner.row_limit import without_limit
 from resurgence.sql.planner.select import Selects

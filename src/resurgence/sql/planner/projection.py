@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from resurgence.graph.model import CHANGE, EVENT_TIME, Expression, Position
+from resurgence.graph.values import CHANGE, EVENT_TIME, Expression, Position
 from resurgence.sql.catalog.relation import (
     Attribute,
     Relation,

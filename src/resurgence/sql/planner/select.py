@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from resurgence.errors import SqlError, did_you_mean
-from resurgence.graph.model import Expression
+from resurgence.graph.values import Expression
 from resurgence.sql.catalog.relation import (
     WINDOW_TYPE,
     Attribute,

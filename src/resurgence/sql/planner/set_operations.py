@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import CHANGE, EVENT_TIME, Expression, UpdatingInput
+from resurgence.graph.specs.updating_query import UpdatingInput
+from resurgence.graph.values import CHANGE, EVENT_TIME, Expression
 from resurgence.ids import OperatorId
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, WindowPart, column_sql
 from resurgence.sql.planner.expressions import Expressions

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import Expression
+from resurgence.graph.values import Expression
 from resurgence.sql.catalog.relation import Attribute, Relation, column_sql
 from resurgence.sql.functions.registry import EXPLODES, GENERATORS
 from resurgence.sql.functions.spark_template import placed

@@ -9,7 +9,7 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, ParseError, TokenError
 
 from resurgence.errors import SqlError, did_you_mean
-from resurgence.graph.model import Position
+from resurgence.graph.values import Position
 from resurgence.secrets import is_secret
 from resurgence.sql.syntax.dialect import Resurgence
 

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from resurgence.errors import IncompatibleState
-from resurgence.graph.model import DurableSpec, Graph, SinkSpec, SourceSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs import OperatorSpec
+from resurgence.graph.specs.sink import SinkSpec
+from resurgence.graph.specs.source import SourceSpec
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.records import STAGED, OperatorCheckpointMetadata
@@ -157,7 +160,7 @@ def fate_table(judged: Iterable[OperatorFate]) -> str:
     )
 
 
-def _begins(operator: DurableSpec) -> str:
+def _begins(operator: OperatorSpec) -> str:
     if isinstance(operator, SourceSpec):
         return "new: is read from its beginning"
     if isinstance(operator, SinkSpec):
@@ -166,7 +169,7 @@ def _begins(operator: DurableSpec) -> str:
 
 
 def _moved(
-    operator: DurableSpec,
+    operator: OperatorSpec,
     metadata: OperatorCheckpointMetadata,
     *,
     commit_pending: bool,

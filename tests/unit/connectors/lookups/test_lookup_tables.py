@@ -9,7 +9,9 @@ import pytest
 
 from resurgence.connectors.registry import CONNECTORS, check_connectors, make_lookup
 from resurgence.errors import ConfigError, ResurgenceError, UserError
-from resurgence.graph.model import Column, Graph, LookupSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.lookup_join import LookupSpec
+from resurgence.graph.values import Column
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
 

@@ -15,7 +15,7 @@ from resurgence.control.jobs.transitions import StateName
 from resurgence.control.telemetry.events import Event
 from resurgence.control.telemetry.job_metrics import IfItDiesNow, JobMetrics, if_it_dies_now
 from resurgence.errors import ErrorDomain, RetryHint
-from resurgence.state.records import END_OF_TIME
+from resurgence.graph.watermarks import END_OF_TIME
 
 if TYPE_CHECKING:
     from tests.unit.control.conftest import PlayedWorker, Supervised

@@ -15,8 +15,8 @@ from resurgence.control.jobs.transitions import TERMINAL, StateName
 from resurgence.control.telemetry.events import Event
 from resurgence.control.telemetry.job_metrics import IfItDiesNow, JobMetrics
 from resurgence.control.telemetry.prometheus import CONTENT_TYPE, JobSample, exposition
+from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.ids import JobName
-from resurgence.state.records import END_OF_TIME
 
 DOCS = Path(__file__).parents[4] / "docs"
 NOW = datetime(2030, 1, 1, 12, 0, 20, tzinfo=UTC)

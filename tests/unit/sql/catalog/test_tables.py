@@ -10,7 +10,9 @@ from sqlglot import exp
 from resurgence.connectors.formats.json_values import declared_units
 from resurgence.connectors.registry import CONNECTORS as REAL_CONNECTORS
 from resurgence.errors import SqlError
-from resurgence.graph.model import Column, Graph, SourceSpec, WatermarkSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.source import SourceSpec, WatermarkSpec
+from resurgence.graph.values import Column
 from resurgence.sql import compile_pipeline
 from resurgence.sql.catalog.tables import Declarations
 from resurgence.sql.functions.registry import FunctionCatalog

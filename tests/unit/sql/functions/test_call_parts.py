@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resurgence.graph.model import AggregateCall
+from resurgence.graph.values import AggregateCall
 from resurgence.sql.functions.call_parts import CallParts, Order, batch_sql, over_columns, parts_of
 from resurgence.udf import registered_name
 

@@ -6,7 +6,8 @@ import pytest
 from tests.unit.sql.conftest import CONNECTORS, Compile, Refusal
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import Graph, QuerySpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.query import QuerySpec
 from resurgence.sql import compile_pipeline
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import Graph, QuerySpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.query import QuerySpec
 from resurgence.udf import FunctionKind
 
 Compile = Callable[..., Graph]

@@ -6,7 +6,10 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from resurgence.graph.model import EVENT_TIME, Graph, QuerySpec, WindowAggregateSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.query import QuerySpec
+from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
+from resurgence.graph.values import EVENT_TIME
 from resurgence.udf import FunctionKind
 
 Compile = Callable[..., Graph]

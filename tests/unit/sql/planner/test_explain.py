@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from resurgence.graph.explain import duration_text, explain_graph
-from resurgence.graph.model import Graph, inputs_of
+from resurgence.graph.explain import explain_graph
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.base import duration_text
 
 Compile = Callable[..., Graph]
 
@@ -23,7 +24,7 @@ def test_every_operator_is_shown_with_its_input(compiled: Compile) -> None:
     text = explain_graph(graph, parallelism=4)
     for each in graph.operators:
         assert f"{each.id}: " in text
-        assert all(f"input        {fed}" in text for fed in inputs_of(each))
+        assert all(f"input        {fed}" in text for fed in each.input_ids)
 
 
 def test_a_window_shows_width_keys_aggregates_parallelism_and_state(compiled: Compile) -> None:

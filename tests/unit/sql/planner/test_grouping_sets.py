@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from resurgence.graph.model import Graph, QuerySpec, WindowAggregateSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.query import QuerySpec
+from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 
 Compile = Callable[..., Graph]
 

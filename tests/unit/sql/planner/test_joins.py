@@ -8,7 +8,8 @@ import pytest
 
 from resurgence.errors import SqlError
 from resurgence.graph.explain import explain_graph
-from resurgence.graph.model import Graph, UpdatingQuerySpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 
 Compile = Callable[..., Graph]
 Refusal = Callable[..., SqlError]
@@ -249,7 +250,7 @@ def test_a_window_that_may_be_missing_can_be_compared_null_safely(compiled: Comp
     )
     joined = "a LEFT JOIN b ON a.window = b.window AND a.id = b.id"
     graph = compiled(f"{views} SELECT a.id FROM {joined} JOIN a AS c ON b.window <=> c.window")
-    assert not graph.updating_queries()
+    assert not graph.all_of(UpdatingQuerySpec)
 
 
 ASOF = "SELECT o.id FROM orders o ASOF"
@@ -288,7 +289,7 @@ def test_an_asof_join_is_append_only_and_keeps_event_time(compiled: Compile) -> 
     asof = graph.window_aggregates()[0].asof
     assert asof is not None
     assert (asof.is_outer, asof.is_strict) == (True, True)
-    assert not graph.updating_queries()
+    assert not graph.all_of(UpdatingQuerySpec)
 
 
 def test_an_asof_join_explains_itself(compiled: Compile) -> None:

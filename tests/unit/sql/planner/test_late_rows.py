@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 from resurgence.errors import SqlError
 from resurgence.graph.explain import explain_graph
-from resurgence.graph.model import Graph, LateRowsSpec, QuerySpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.late_rows import LateRowsSpec
+from resurgence.graph.specs.query import QuerySpec
 from resurgence.ids import OperatorId
 
 Compile = Callable[..., Graph]

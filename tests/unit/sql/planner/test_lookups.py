@@ -8,7 +8,9 @@ import pytest
 
 from resurgence.errors import SqlError
 from resurgence.graph.explain import explain_graph
-from resurgence.graph.model import Graph, LookupJoinSpec, WindowAggregateSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.lookup_join import LookupJoinSpec
+from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.sql.syntax.masking import masked_sql
 
 Compile = Callable[..., Graph]
@@ -22,7 +24,7 @@ JOIN = "FROM rides r JOIN drivers d ON r.driver = d.id"
 
 
 def only_join(graph: Graph) -> LookupJoinSpec:
-    (operator,) = graph.lookup_joins()
+    (operator,) = graph.all_of(LookupJoinSpec)
     return operator
 
 
@@ -52,7 +54,7 @@ def test_a_table_can_be_joined_twice(compiled: Compile) -> None:
         " LEFT JOIN drivers e ON r.place = e.name"
     )
     graph = compiled(DRIVERS + query)
-    first, second = graph.lookup_joins()
+    first, second = graph.all_of(LookupJoinSpec)
     assert [each.name for each in first.found] == ["drivers_id", "drivers_name"]
     assert [each.name for each in second.found] == ["drivers_id_2", "drivers_name_2"]
     assert len(graph.lookup_tables()) == 1

@@ -7,7 +7,10 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import EVENT_TIME, Graph, QuerySpec, SinkSpec, inputs_of
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.query import QuerySpec
+from resurgence.graph.specs.sink import SinkSpec
+from resurgence.graph.values import EVENT_TIME
 from resurgence.udf import FunctionKind
 
 Compile = Callable[..., Graph]
@@ -215,7 +218,7 @@ def test_operators_stand_behind_their_inputs(compiled: Compile) -> None:
     )
     seen: set[str] = set()
     for each in graph.operators:
-        assert set(inputs_of(each)) <= seen
+        assert set(each.input_ids) <= seen
         seen.add(each.id)
     assert isinstance(graph.operators[-1], SinkSpec)
 

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import Graph, WindowAggregateSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 
 Compile = Callable[..., Graph]
 Refusal = Callable[..., SqlError]

@@ -7,7 +7,8 @@ import pytest
 from resurgence.errors import SqlError
 from resurgence.graph.connector_spec import ConnectorSpec, OptionSpec, Role, RoleSpec
 from resurgence.graph.explain import explain_graph
-from resurgence.graph.model import Column, Graph
+from resurgence.graph.model import Graph
+from resurgence.graph.values import Column
 from resurgence.sql import compile_pipeline
 from resurgence.sql.syntax.masking import masked_sql
 

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import Graph, QuerySpec, SourceSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.query import QuerySpec
+from resurgence.graph.specs.source import SourceSpec
 
 Compile = Callable[..., Graph]
 Refusal = Callable[..., SqlError]

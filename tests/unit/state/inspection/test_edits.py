@@ -6,7 +6,9 @@ import pytest
 
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.errors import IncompatibleState
-from resurgence.graph.model import Graph, SinkSpec, SourceSpec
+from resurgence.graph.model import Graph
+from resurgence.graph.specs.sink import SinkSpec
+from resurgence.graph.specs.source import SourceSpec
 from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 from resurgence.sql import compile_pipeline
 from resurgence.state.inspection.edits import Fate, OperatorFate, fate_table, fates, require_kept

@@ -11,6 +11,7 @@ import pytest
 from tests.unit.state.real_state import NOW, SOURCE, WINDOW, RealJob
 
 from resurgence.errors import ConfigError, IdentityMissing, NoValidCheckpoint
+from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.ids import Epoch, JobName
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import (
@@ -21,7 +22,6 @@ from resurgence.state.inspection.checkpoints import (
     kept_checkpoints,
     of_each_epoch,
 )
-from resurgence.state.records import END_OF_TIME
 from resurgence.storage.object_store import ObjectStore, StoredObject
 
 SAMPLES = Path(__file__).parents[3] / "samples"

@@ -24,6 +24,7 @@ from tests.unit.state.real_state import (
 )
 
 from resurgence.errors import StorageError
+from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.ids import Epoch, Generation
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.verification import (
@@ -33,7 +34,7 @@ from resurgence.state.inspection.verification import (
     condemn,
     condemnable,
 )
-from resurgence.state.records import END_OF_TIME, CondemnedRecord, Manifest, StateFile, decode
+from resurgence.state.records import CondemnedRecord, Manifest, StateFile, decode
 from resurgence.state.table_schema import schema_faults, table_columns
 from resurgence.storage.object_store import ObjectStore
 from resurgence.storage.parquet import read_bins

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
-from resurgence.graph.model import EVENT_TIME, AggregateCall, Expression, Position, UpdatingInput
+from resurgence.graph.specs.updating_query import UpdatingInput
+from resurgence.graph.values import EVENT_TIME, AggregateCall, Expression, Position
 from resurgence.ids import OperatorId
 from resurgence.sql.catalog.relation import (
     WINDOW_TYPE,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-from resurgence.graph.model import Expression
+from resurgence.graph.values import Expression
 from resurgence.sql.catalog.relation import Relation
 from resurgence.sql.functions.registry import Call
 from resurgence.sql.planner.expressions import Expressions

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from sqlglot import exp
 
-from resurgence.graph.model import Expression
+from resurgence.graph.values import Expression
 from resurgence.sql.catalog.relation import Relation, column_sql
 from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import carried

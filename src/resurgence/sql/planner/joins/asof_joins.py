@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import EVENT_TIME, AsofSpec, Expression
+from resurgence.graph.specs.window_aggregate import AsofSpec
+from resurgence.graph.values import EVENT_TIME, Expression
 from resurgence.ids import OperatorId
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind
 from resurgence.sql.planner.expressions import Expressions

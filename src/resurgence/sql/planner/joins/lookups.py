@@ -14,13 +14,15 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import CHANGE, EVENT_TIME, Expression, LookupJoinKind, LookupSpec
+from resurgence.graph.specs.base import slug
+from resurgence.graph.specs.lookup_join import LookupJoinKind, LookupSpec
+from resurgence.graph.values import CHANGE, EVENT_TIME, Expression
 from resurgence.ids import OperatorId
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, column_sql
 from resurgence.sql.catalog.tables import Table, attributes
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.joins.joins import Joins, conjuncts
-from resurgence.sql.planner.operators import Operators, slug
+from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import carried
 from resurgence.sql.syntax.clauses import unsupported
 from resurgence.sql.syntax.dialect import to_spark

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import EVENT_TIME
+from resurgence.graph.values import EVENT_TIME
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, column_sql
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.grouping.grouping import calls, is_aggregated

@@ -12,7 +12,8 @@ from typing import get_args
 
 from sqlglot import exp
 
-from resurgence.graph.model import PLANNED_AT, WindowKind
+from resurgence.graph.specs.window_aggregate import WindowKind
+from resurgence.graph.values import PLANNED_AT
 from resurgence.sql.catalog.relation import Relation, RowKind, WindowPart, column_sql
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.syntax.dialect import to_spark

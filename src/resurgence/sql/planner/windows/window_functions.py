@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import EVENT_TIME, Expression, UpdatingInput
+from resurgence.graph.specs.updating_query import UpdatingInput
+from resurgence.graph.values import EVENT_TIME, Expression
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, column_sql
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.operators import Operators

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.model import EVENT_TIME, AggregateCall, Expression
+from resurgence.graph.values import EVENT_TIME, AggregateCall, Expression
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, WindowPart, column_sql
 from resurgence.sql.functions.registry import Call
 from resurgence.sql.functions.spark_template import call, placed

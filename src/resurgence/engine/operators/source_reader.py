@@ -18,21 +18,13 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
 from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION, Source
-from resurgence.engine.epochs.planning_time import reads_planning_time, with_planning_time
+from resurgence.engine.functions.planning_time import reads_planning_time, with_planning_time
 from resurgence.engine.spark.errors import translate
 from resurgence.engine.tables.observed import observed
 from resurgence.errors import BadRecord, SqlError
-from resurgence.graph.explain import duration_text
-from resurgence.graph.model import (
-    CHANGE,
-    EVENT_TIME,
-    OPERATION,
-    PLANNED_AT,
-    POSITION,
-    Column,
-    SourceSpec,
-    WatermarkSpec,
-)
+from resurgence.graph.specs.base import duration_text
+from resurgence.graph.specs.source import SourceSpec, WatermarkSpec
+from resurgence.graph.values import CHANGE, EVENT_TIME, OPERATION, PLANNED_AT, POSITION, Column
 from resurgence.sql.catalog.table_columns import computed_sql
 from resurgence.state.records import InputRange
 

@@ -11,7 +11,8 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from resurgence.graph.model import PLANNED_AT, OperatorSpec
+from resurgence.graph.specs import OperatorSpec
+from resurgence.graph.values import PLANNED_AT
 from resurgence.ids import OperatorId
 from resurgence.state.records import InputRange
 

@@ -1,0 +1,104 @@
+"""An epoch being executed, as its operators see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+
+from resurgence.connectors.contract import StagedOutput
+from resurgence.engine.epochs.profile import EpochProfile
+from resurgence.engine.operators.base import Operator
+from resurgence.engine.tables.live_files import LiveFiles
+from resurgence.engine.tables.state_writer import Written
+from resurgence.faults import FaultAction, FaultInjector, FaultPoint
+from resurgence.graph.model import Graph
+from resurgence.graph.watermarks import operator_watermark
+from resurgence.ids import Epoch, OperatorId
+from resurgence.state.load_plan import LoadPlan
+from resurgence.state.records import InputRange
+
+
+@dataclass
+class EpochEffects:
+    """All that an epoch changes. It becomes current when the epoch is sealed, and not before."""
+
+    watermarks: dict[OperatorId, int | None] = field(default_factory=dict)
+    """Of the sources."""
+    live: dict[OperatorId, LiveFiles] = field(default_factory=dict)
+    """Of the operators with state tables."""
+    timers: dict[OperatorId, tuple[int, ...]] = field(default_factory=dict)
+    staged: dict[OperatorId, StagedOutput] = field(default_factory=dict)
+    bad_rows: dict[OperatorId, int] = field(default_factory=dict)
+    late_rows: dict[OperatorId, int] = field(default_factory=dict)
+    partly_late_rows: dict[OperatorId, int] = field(default_factory=dict)
+    kept_rows: dict[OperatorId, int] = field(default_factory=dict)
+    bytes_written: int = 0
+
+    def wrote(self, operator_id: OperatorId, written: Written) -> None:
+        """Count what an operator wrote to its table."""
+        self.kept_rows[operator_id] = written.kept_rows
+        self.bytes_written += written.bytes
+
+
+@dataclass
+class EpochRun:
+    """One epoch: what is given to it, and what its operators have done so far."""
+
+    epoch: Epoch
+    began_at: datetime
+    time: int
+    """When it was planned, in microseconds."""
+    inputs: dict[OperatorId, InputRange]
+    profile: EpochProfile
+    spark: SparkSession
+    graph: Graph
+    operators: Mapping[OperatorId, Operator]
+    plan: LoadPlan
+    faults: FaultInjector
+    entered: Callable[[Epoch, OperatorId], None]
+    watermarks_before: Mapping[OperatorId, int | None]
+    """Of the sources, at the end of the epoch before."""
+    time_before: int | None
+    """When the epoch before was planned."""
+    rows_out: Mapping[OperatorId, int] = field(default_factory=dict)
+    """How many rows each sink has taken before."""
+    effects: EpochEffects = field(default_factory=EpochEffects)
+    outputs: dict[OperatorId, DataFrame | None] = field(default_factory=dict)
+    were_read: set[OperatorId] = field(default_factory=set)
+    """The operators whose rows a Spark job has been over."""
+
+    def enter(self, operator: Operator) -> None:
+        """The turn of an operator has come: report it."""
+        self.entered(self.epoch, operator.id)
+
+    def rows(self, operator_id: OperatorId) -> DataFrame | None:
+        if operator_id not in self.outputs:
+            self.outputs[operator_id] = self.operators[operator_id].output(self)
+        return self.outputs[operator_id]
+
+    def ran_over_inputs(self, operator: Operator) -> None:
+        """A Spark job has read all that feeds an operator."""
+        self.were_read.update(each.id for each in self.graph.upstream(operator.id))
+
+    def watermark_before(self, operator_id: OperatorId) -> int | None:
+        """The watermark of an operator when the epoch began."""
+        return operator_watermark(self.graph, operator_id, self.watermarks_before, self.time_before)
+
+    def watermark_after(self, operator_id: OperatorId) -> int | None:
+        """The watermark of an operator when the epoch ends, once its sources have been read."""
+        for source in self.graph.sources_of(operator_id):
+            self.operators[source].observe(self)
+        return operator_watermark(self.graph, operator_id, self.effects.watermarks, self.time)
+
+    def live(self, operator: Operator) -> LiveFiles:
+        """The files of an operator's table, as the epoch has them by now."""
+        current = self.effects.live.get(operator.id, operator.live)
+        assert current is not None
+        return current
+
+    def state_fault(self) -> FaultAction | None:
+        """The fault that is to strike while state is written, if one is due."""
+        return self.faults.claim(FaultPoint.STATE_PARTIAL, self.epoch)

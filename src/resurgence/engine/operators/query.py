@@ -1,0 +1,44 @@
+"""Filters and projections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pyspark.sql import DataFrame
+
+from resurgence.engine.functions.clock_reads import free_expressions
+from resurgence.engine.operators.base import OperatorContext, TransparentOperator
+from resurgence.engine.operators.sql_places import Part, places
+from resurgence.graph.specs.query import QuerySpec
+
+
+class QueryOperator(TransparentOperator):
+    """An optional filter, then a projection."""
+
+    spec: QuerySpec
+
+    def __init__(
+        self, spec: QuerySpec, inputs: Sequence[DataFrame], context: OperatorContext
+    ) -> None:
+        super().__init__(spec, inputs, context)
+        (rows,) = self.input_shapes
+        select = free_expressions(spec.select, rows)
+        where = spec.where and free_expressions((spec.where,), rows)[0]
+        self.spec = spec.model_copy(update={"select": select, "where": where})
+        with places(None, self._parts):
+            self.shape = self.apply(self.input_shapes)
+
+    def apply(self, inputs: Sequence[DataFrame]) -> DataFrame:
+        (rows,) = inputs
+        if self.spec.where is not None:
+            rows = rows.where(self.spec.where.sql)
+        return rows.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in self.spec.select))
+
+    def _parts(self) -> Iterator[Part]:
+        (rows,) = self.input_shapes
+        if self.spec.where is not None:
+            # A filter takes nothing but a boolean; a projection takes it as it is.
+            condition = f"count(*) FILTER (WHERE {self.spec.where.sql})"
+            yield Part(rows, condition, self.spec.where.position)
+        for each in self.spec.select:
+            yield Part(rows, each.sql, each.position)

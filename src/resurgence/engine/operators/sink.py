@@ -1,0 +1,67 @@
+"""Sinks: stage the rows of an epoch. They are committed when it is sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from resurgence.connectors.contract import StagedOutput
+from resurgence.connectors.registry import make_sink
+from resurgence.engine.operators.base import (
+    OperatorContext,
+    OperatorState,
+    Rows,
+    TransparentOperator,
+)
+from resurgence.engine.tables.exact_rows import net_changes
+from resurgence.graph.specs.sink import SinkSpec
+from resurgence.state.records import STAGED, TableCheckpoint, TableKind
+
+if TYPE_CHECKING:
+    from resurgence.engine.epochs.epoch_run import EpochRun
+
+
+class SinkOperator(TransparentOperator):
+    """A sink of a running pipeline."""
+
+    spec: SinkSpec
+
+    def __init__(
+        self, spec: SinkSpec, inputs: Sequence[DataFrame], context: OperatorContext
+    ) -> None:
+        super().__init__(spec, inputs, context)
+        self.spec = spec
+        self.sink = make_sink(spec, context.state_url, context.paths.job)
+        self.shape = self.input_shapes[0]
+
+    def apply(self, inputs: Sequence[DataFrame]) -> DataFrame:
+        return inputs[0]
+
+    def stage(self, run: EpochRun) -> None:
+        run.enter(self)
+        taken = run.rows_out.get(self.id, 0)
+        left = None if self.spec.limit is None else self.spec.limit - taken
+        rows = run.rows(self.id)
+        if rows is None or left == 0:
+            run.effects.staged[self.id] = StagedOutput()
+            return
+        if run.graph.reads_changes(self.id):
+            rows = net_changes(rows)
+        with run.profile.measure("spark"):
+            plan = run.plan
+            staged = self.sink.stage(rows, plan.job, run.epoch, plan.generation)
+        # Spark's own limit would end the reading of sources early, and with it what is observed.
+        run.effects.staged[self.id] = staged if left is None else staged.first(left)
+        run.ran_over_inputs(self)
+
+    def checkpoint(self, run: EpochRun) -> OperatorState:
+        values = run.effects.staged[self.id].model_dump(mode="json")
+        staged = TableCheckpoint(kind=TableKind.GLOBAL, values=values)
+        return OperatorState({STAGED: staged}, place=self.spec.place)
+
+    def probe(self, given: Rows) -> Iterator[DataFrame]:
+        rows = self.probe_output(given)
+        if rows is not None:
+            yield rows

@@ -1,0 +1,117 @@
+"""Updating queries in a running pipeline: rows are kept by key in a KeyTable, and each epoch gives the
+changes of the result.
+
+What the query computes is an UpdatingQuery; this is its part in an epoch.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from resurgence.engine.functions.clock_reads import free_expressions, refuse_clock_reads
+from resurgence.engine.operators.base import (
+    CompactionTask,
+    Operator,
+    OperatorContext,
+    OperatorState,
+    Rows,
+)
+from resurgence.engine.operators.closed_query import batch_query
+from resurgence.engine.operators.sql_places import Part, places
+from resurgence.engine.operators.updating_query import ROWS_TABLE, UpdatingQuery
+from resurgence.engine.tables.live_files import LiveFiles
+from resurgence.graph.specs.updating_query import UpdatingQuerySpec
+from resurgence.state.load_plan import OperatorLoad
+
+if TYPE_CHECKING:
+    from resurgence.engine.epochs.epoch_run import EpochRun
+
+
+class UpdatingOperator(Operator):
+    """An updating query of a running pipeline."""
+
+    spec: UpdatingQuerySpec
+    live: LiveFiles
+
+    def __init__(
+        self, spec: UpdatingQuerySpec, inputs: Sequence[DataFrame], context: OperatorContext
+    ) -> None:
+        super().__init__(spec, inputs, context)
+        kept = tuple(
+            each.model_copy(update={"columns": free_expressions(each.columns, rows)})
+            for each, rows in zip(spec.inputs, self.input_shapes, strict=True)
+        )
+        self.spec = spec.model_copy(update={"inputs": kept})
+        with places(spec.position, self._parts):
+            self._query = UpdatingQuery(
+                self.spec,
+                self.input_shapes,
+                url=context.state_url,
+                folder=context.paths.table(spec.id, ROWS_TABLE),
+                parallelism=context.parallelism,
+            )
+            columns = [
+                rows.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in given.columns))
+                for given, rows in zip(kept, self.input_shapes, strict=True)
+            ]
+            refuse_clock_reads(batch_query(context.spark, spec.sql, columns), spec.position)
+        self.shape = self._query.shape
+        self.live = LiveFiles.none(context.parallelism)
+        self.table_schema = self._query.table.checkpoint(self.live).schema_text
+        self._changes: DataFrame | None = None
+
+    def _parts(self) -> Iterator[Part]:
+        for given, rows in zip(self.spec.inputs, self.input_shapes, strict=True):
+            for each in given.columns:
+                yield Part(rows, each.sql, each.position)
+
+    def restore(self, load: OperatorLoad) -> None:
+        tables = load.metadata.tables
+        self.live = self._query.table.load(tables[ROWS_TABLE], load.subtasks[ROWS_TABLE])
+
+    def checkpoint(self, run: EpochRun) -> OperatorState:
+        return OperatorState({ROWS_TABLE: self._query.table.checkpoint(run.live(self))})
+
+    def compaction(self, time: int, watermark: int | None) -> CompactionTask | None:
+        replaced = self._query.table.mergeable(self.live, time)
+        if not replaced:
+            return None
+        rows = self._query.merged(self.live, replaced, time, watermark)
+        return CompactionTask(replaced, functools.partial(self._query.table.write, rows))
+
+    def ingest(self, run: EpochRun) -> None:
+        run.enter(self)
+        self._changes = None
+        query, watermark = self._query, run.watermark_before(self.id)
+        live = query.unexpired(run.live(self), watermark)
+        run.effects.live[self.id] = live
+        delta = query.delta(self.inputs(run), run.time, watermark)
+        if delta is not None:
+            with run.profile.measure("spark"):
+                written = query.table.write(
+                    delta,
+                    run.epoch,
+                    run.plan.generation,
+                    after=(live, run.time),
+                    fault=run.state_fault(),
+                )
+            run.effects.late_rows[self.id] = query.late_rows()
+            run.effects.wrote(self.id, written)
+            self._changes = query.changes(live, written.files, run.time)
+            run.effects.live[self.id] = live.appended(written.files)
+        run.ran_over_inputs(self)
+
+    def output(self, run: EpochRun) -> DataFrame | None:
+        return self._changes
+
+    def release(self) -> None:
+        self._query.release()
+
+    def probe(self, given: Rows) -> Iterator[DataFrame]:
+        delta = self._query.delta(self.inputs(given), 0)
+        if delta is not None:
+            yield delta

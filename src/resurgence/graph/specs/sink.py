@@ -1,0 +1,44 @@
+"""Sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar, Literal
+
+from resurgence.graph.specs.base import Spec, options_in_words, place_of
+from resurgence.graph.values import Column
+from resurgence.ids import OperatorId
+
+
+class SinkSpec(Spec):
+    """Stages and commits what its input gives. Without columns it takes the schema of its input."""
+
+    kind: Literal["sink"] = "sink"
+    input: OperatorId
+    table: str
+    connector: str
+    options: dict[str, str]
+    columns: tuple[Column, ...] | None = None
+    keys: tuple[str, ...] = ()
+    """The columns by which a row that goes and one that comes are an update."""
+    limit: int | None = None
+    """It takes so many rows in all."""
+
+    @property
+    def place(self) -> str:
+        """Where its rows go: what was staged elsewhere cannot be committed here."""
+        return place_of(self.connector, self.options)
+
+    is_durable: ClassVar[bool] = True
+
+    @property
+    def input_ids(self) -> tuple[OperatorId, ...]:
+        return (self.input,)
+
+    def explain(self, parallelism: int) -> Iterator[str]:
+        yield f"{self.id}: sink"
+        yield f"  input        {self.input}"
+        yield f"  writes       table {self.table} through {self.connector}{options_in_words(self.options)}"
+        if self.columns is not None:
+            yield f"  columns      {', '.join(f'{each.name} {each.type}' for each in self.columns)}"
+        yield "  state        what it has staged and not yet committed (GlobalTable)"

@@ -1,0 +1,180 @@
+"""Aggregates by event-time window, and ASOF joins, which wait for the watermark in the same way.
+
+`WINDOW_KINDS` describes the kinds of windows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from resurgence.graph.specs.base import Definition, Spec, duration_text, subtasks_in_words
+from resurgence.graph.values import AggregateCall, Expression, Value
+from resurgence.ids import OperatorId
+
+WindowKind = Literal["tumble", "hop", "cumulate", "session", "asof"]
+
+
+class AsofSpec(Value):
+    """An ASOF join over the union of its two sides: each row of the left meets the newest row of the
+    right with the same keys that is not newer than itself.
+    """
+
+    is_right: str
+    """The column that says of which side a row is."""
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    is_outer: bool
+    """A row of the left that meets none stays, with nulls."""
+    is_strict: bool
+    """The row of the right must be older."""
+
+
+class WindowAggregateSpec(Spec):
+    """Groups rows by a window of event time and keys; gives a window's rows when the watermark
+    passes it.
+
+    Its output columns are `window` (struct of start and end), the keys, the aggregates, and event
+    time.
+    """
+
+    kind: Literal["window_aggregate"] = "window_aggregate"
+    input: OperatorId
+    window: WindowKind = "tumble"
+    width_micros: int
+    """Of a session: the gap that ends it. Of cumulating windows: the width of the last one."""
+    slide_micros: int | None = None
+    """Of a hop: from the start of a window to the start of the next. Of cumulating windows: from the
+    end of a window to the end of the next, which has the same start.
+    """
+    offset_micros: int = 0
+    """How much later than 1970-01-01 00:00 UTC a window starts to which the others are aligned."""
+    lateness_micros: int = 0
+    """How far the watermark must be beyond the end of a window that closes."""
+    by_processing_time: bool = False
+    """The event time of its rows, and its watermark, are the planning time of their epoch."""
+    keys: tuple[Expression, ...]
+    aggregates: tuple[AggregateCall, ...]
+    asof: AsofSpec | None = None
+    """Set if rows are not aggregated but joined: each waits for the watermark to pass it. Its output
+    columns are those of both sides, and event time.
+    """
+
+    has_state: ClassVar[bool] = True
+    is_durable: ClassVar[bool] = True
+
+    @property
+    def input_ids(self) -> tuple[OperatorId, ...]:
+        return (self.input,)
+
+    @property
+    def rows_in_words(self) -> str:
+        return f"the closed bins of {self.id}"
+
+    @property
+    def job_in_words(self) -> str:
+        return "partial aggregates, one shuffle, writes state files"
+
+    def definition(self, needed: set[str] | None) -> Definition:
+        shape: list[Any] = []
+        if self.window != "tumble":
+            shape = [self.window, self.slide_micros]
+        if self.offset_micros:
+            shape.append(f"offset {self.offset_micros}")
+        if self.asof is not None:
+            shape.append(self.asof.model_dump(mode="json"))
+        if self.lateness_micros:
+            shape.append(f"lateness {self.lateness_micros}")
+        if self.by_processing_time:
+            shape.append("processing time")
+        return Definition.reading_names(
+            [
+                *shape,
+                self.width_micros,
+                *([each.name, each.sql] for each in self.keys),
+                *(
+                    [each.name, each.function, each.condition, *each.arguments]
+                    for each in self.aggregates
+                ),
+            ]
+        )
+
+    def explain(self, parallelism: int) -> Iterator[str]:
+        kind = WINDOW_KINDS[self.window]
+        yield f"{self.id}: window aggregate"
+        yield f"  input        {self.input}"
+        yield f"  window       {self._window_in_words()}"
+        if self.by_processing_time:
+            yield "  time         processing time: when the epoch of a row was planned"
+        yield f"  keys         {', '.join(each.sql for each in self.keys) or 'none'}"
+        for index, each in enumerate(self.aggregates):
+            yield f"  {'aggregates' if index == 0 else '':<12} {each.name} = {_call_in_words(each)}"
+        hashed = "the window and the keys" if self.keys else "the window"
+        if kind.is_hashed_by_keys:
+            hashed = "the keys"
+        yield f"  parallelism  {subtasks_in_words(parallelism)}, by hash of {hashed}"
+        yield f"  state        TimeTable 'partials': {kind.state}"
+        yield f"  dropped      {kind.dropped}"
+
+    def _window_in_words(self) -> str:
+        text = WINDOW_KINDS[self.window].in_words(self)
+        if self.offset_micros:
+            text += f", shifted by {duration_text(self.offset_micros)}"
+        if self.lateness_micros:
+            text += f", closed {duration_text(self.lateness_micros)} later"
+        return text
+
+
+def _call_in_words(call: AggregateCall) -> str:
+    text = f"{call.function}({', '.join(call.arguments) or '*'})"
+    return f"{text} where {call.condition}" if call.condition else text
+
+
+@dataclass(frozen=True)
+class WindowKindText:
+    """How a kind of window is explained."""
+
+    in_words: Callable[[WindowAggregateSpec], str]
+    state: str
+    dropped: str
+    is_hashed_by_keys: bool = True
+    """Rows are dealt to subtasks by their keys alone, not by window and keys."""
+
+
+def _width(spec: WindowAggregateSpec) -> str:
+    return duration_text(spec.width_micros)
+
+
+def _slide(spec: WindowAggregateSpec) -> str:
+    return duration_text(spec.slide_micros or 0)
+
+
+WINDOW_KINDS: dict[WindowKind, WindowKindText] = {
+    "tumble": WindowKindText(
+        lambda spec: f"tumbling, {_width(spec)} of event time",
+        "a row per window, group and epoch, in one bin per window",
+        "a bin, when the watermark passes the end of its window and its rows have gone out",
+        is_hashed_by_keys=False,
+    ),
+    "hop": WindowKindText(
+        lambda spec: f"hopping, {_width(spec)} of event time every {_slide(spec)}",
+        "a row per pane, group and epoch, in one bin per pane",
+        "a pane, when the watermark passes the end of its last window",
+    ),
+    "cumulate": WindowKindText(
+        lambda spec: f"cumulating, up to {_width(spec)} of event time in steps of {_slide(spec)}",
+        "a row per step, group and epoch, in one bin per step",
+        "a bin, when the watermark passes its end and a later one has its rows",
+    ),
+    "session": WindowKindText(
+        lambda spec: f"session, ended by {_width(spec)} of event time without a row",
+        "a row per open session, group and epoch",
+        "a session, when the watermark passes its end and its row has gone out",
+    ),
+    "asof": WindowKindText(
+        lambda _spec: "asof join: a row goes out when the watermark passes it",
+        "rows that wait for the watermark, the newest right row of each key",
+        "a row, when the watermark passes it; a right row, when a newer one has been passed",
+    ),
+}
