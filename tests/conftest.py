@@ -20,7 +20,7 @@ hypothesis.settings.register_profile("exploring", print_blob=True, database=None
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 _FOLDER = Path(__file__).parent
-_LONGEST = ("integration", "sql", "faults", "engine", "property")
+_LONGEST = ("sql", "integration", "faults", "engine", "property")
 """The folders with the longest files."""
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.conftest import QUICK, SQL, Project, settings
+from tests.integration.conftest import BY_MINUTE, QUICK, RIDES, SQL, Project, settings
 from tests.sql.changelog import merge
 
 
@@ -131,6 +131,7 @@ def test_explain_shows_operators_state_and_jobs(project: Project) -> None:
 def test_a_bad_line_fails_with_file_line_and_column_and_can_be_mended_or_dropped(
     project: Project,
 ) -> None:
+    (project.folder / "rides.sql").write_text(RIDES + BY_MINUTE)
     project.write_input(600)
     rides = project.folder / "rides.json"
     lines = rides.read_text().splitlines()

@@ -130,11 +130,9 @@ def serving(folder: Path, *arguments: str) -> Iterator[Service]:
 
 @pytest.mark.timeout(500)
 def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres_url: str) -> None:
-    """Three jobs: one worker goes on and is taken over, one is killed while nobody watches, one is
-    frozen then.
-    """
-    project.write_input(2400)  # None must be through before all have begun.
-    jobs = ("goes-on", "killed", "frozen")
+    """Two jobs: one worker goes on and is taken over, one is frozen while nobody watches."""
+    project.write_input(1600)  # None must be through before both have begun.
+    jobs = ("goes-on", "frozen")
     common = settings(
         *QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.adopt_timeout=25s"
     )
@@ -145,7 +143,6 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
         service.until(lambda: all(service.epoch(job) >= 2 for job in jobs), "all jobs run")
         pids = {job: int(service.job(job)["status"]["worker_pid"]) for job in jobs}
         service.kill()
-        os.kill(pids["killed"], signal.SIGKILL)
         os.kill(pids["frozen"], signal.SIGSTOP)
         service.start()
         service.until(lambda: all(service.state(job) == "Finished" for job in jobs), "all finish")
@@ -156,17 +153,16 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
         started = {job: service.events(job, "worker_started") for job in jobs}
         assert [each["origin"] for each in started["goes-on"]] == ["started", "adopted"]
         assert {each["pid"] for each in started["goes-on"]} == {pids["goes-on"]}
-        for job in ("killed", "frozen"):
-            assert [each["generation"] for each in started[job]] == [1, 2]
-            (incident,) = service.events(job, "incident")
-            assert incident["kind"] == "controller_lost"
-            assert incident["resumed_at"]
+        assert [each["generation"] for each in started["frozen"]] == [1, 2]
+        (incident,) = service.events("frozen", "incident")
+        assert incident["kind"] == "controller_lost"
+        assert incident["resumed_at"]
 
 
 @pytest.mark.timeout(500)
 def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Project) -> None:
     (project.folder / "ticks.sql").write_text(TICKS)
-    project.write_input(1200)
+    project.write_input(800)
     project.write_pipeline("rides", RIDES + BY_MINUTE)
     common = settings(*QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.standby=1")
     with serving(project.folder, *common) as service:
@@ -212,7 +208,7 @@ def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Pro
 
 @pytest.mark.timeout(400)
 def test_a_job_is_rolled_back_while_it_runs_and_gives_the_batch_answer(project: Project) -> None:
-    project.write_input(900)
+    project.write_input(540)
     project.write_pipeline("rides", SQL)
     wider = (project.folder / "rides.sql").read_text().replace("10 minutes", "20 minutes")
     (project.folder / "wider.sql").write_text(wider)

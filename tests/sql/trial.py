@@ -185,7 +185,7 @@ def _in_epochs(trial: Trial, job: Job) -> None:
 
 def _crashed(trial: Trial, job: Job) -> None:
     """Struck so that the checkpoint of the epoch in the middle is restored, by a new engine."""
-    leg = Leg(_epoch_rows(trial, 2, 2))
+    leg = Leg(_epoch_rows(trial, 2, 2), parallelism=trial.chance.choice((1, 2)))
     middle = (-(-trial.case.rows // leg.rows) + 1) // 2
     point = trial.chance.choice(POINTS)
     fault = f"{point}@{middle if point in SEALED else middle + 1}=raise"

@@ -158,7 +158,9 @@ def shuffled(seed: int) -> list[Row]:
     ]
 
 
-@pytest.mark.parametrize(("seed", "parallelism"), [(1, 1), (2, 3)])
+@pytest.mark.parametrize(
+    ("seed", "parallelism"), [pytest.param(1, 1, marks=pytest.mark.long), (2, 3)]
+)
 def test_a_row_too_late_for_some_hopping_windows_is_in_the_others_and_counted(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: int
 ) -> None:
@@ -170,7 +172,14 @@ def test_a_row_too_late_for_some_hopping_windows_is_in_the_others_and_counted(
     check(spark, tmp_path, hop, rows, legs, expected)
 
 
-@pytest.mark.parametrize(("seed", "parallelism"), [(3, 1), (4, 3), (5, 2)])
+@pytest.mark.parametrize(
+    ("seed", "parallelism"),
+    [
+        pytest.param(3, 1, marks=pytest.mark.long),
+        (4, 3),
+        pytest.param(5, 2, marks=pytest.mark.long),
+    ],
+)
 def test_a_late_row_inside_an_open_session_is_kept(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: int
 ) -> None:
