@@ -111,7 +111,7 @@ def test_every_path_and_status_of_the_api_is_documented() -> None:
 def test_every_error_code_of_the_api_is_documented() -> None:
     text = (ROOT / "docs/api.md").read_text()
     sources = "".join(
-        each.read_text() for each in sorted((ROOT / "src/resurgence/api").glob("*.py"))
+        each.read_text() for each in sorted((ROOT / "src/resurgence/api").rglob("*.py"))
     )
     codes = re.findall(r'"((?:auth|limit|http|request|worker|job|sql|setting)\.\w+)"', sources)
     undocumented = {each for each in codes if f"`{each}`" not in text}

@@ -12,7 +12,10 @@ from resurgence.exit_status import killed_from_outside
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_process_that_others_end_was_killed_from_outside(number: signal.Signals) -> None:
+    # Under nohup, a child would ignore SIGHUP as well.
+    hang_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     sleeper = subprocess.Popen(["sleep", "60"])
+    signal.signal(signal.SIGHUP, hang_up)
     sleeper.send_signal(number)
     status = sleeper.wait(10)
     assert status == -number

@@ -7,6 +7,7 @@ A plain ASGI layer: what it refuses has cost next to nothing.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -20,6 +21,7 @@ from resurgence.api.access.key_ring import KeyRing
 from resurgence.api.error_answer import Refusal, failure_of
 
 LARGEST_BODY = 4_000_000
+_LINGER = timedelta(seconds=2)
 _LOG = logging.getLogger(__name__)
 _SAFE_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
@@ -67,7 +69,8 @@ class Gate:
             if failure.status == 500:
                 _LOG.exception("a request failed: %s %s", scope["method"], scope["path"])
             if not has_begun:
-                await failure.response()(scope, receive, safely)
+                answer = _lingering(safely, receive) if failure.status == 413 else safely
+                await failure.response()(scope, receive, answer)
 
     async def _read_body(self, scope: Scope, receive: Receive) -> Receive:
         """Read the body, as long as it is not too large; what gives it to the application."""
@@ -100,6 +103,29 @@ async def _buffered(receive: Receive) -> Callable[[], Awaitable[Message]]:
         return first.pop() if first else await receive()
 
     return replay
+
+
+def _lingering(send: Send, receive: Receive) -> Send:
+    """Sends an answer, and ends it once the client has sent what it was sending. A connection that is
+    closed with unread input is reset, and the client may never see the answer.
+    """
+
+    async def linger(message: Message) -> None:
+        if message["type"] != "http.response.body":
+            await send(message)
+            return
+        await send({**message, "more_body": True})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LINGER.total_seconds()):
+                left = 2 * LARGEST_BODY
+                more = True
+                while more and left > 0:
+                    given = await receive()
+                    left -= len(given.get("body", b""))
+                    more = given["type"] == "http.request" and given.get("more_body", False)
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return linger
 
 
 def _asking(scope: Scope) -> Asking:
