@@ -21,8 +21,9 @@ from pydantic import JsonValue
 from resurgence.clock import Clock
 from resurgence.connectors.path_overlap import Place, files_written, require_not_taken
 from resurgence.control.background import in_thread
-from resurgence.control.jobs.context import JobDefinition
 from resurgence.control.jobs.edit_check import require_state_kept
+from resurgence.control.jobs.job_definition import JobDefinition
+from resurgence.control.jobs.job_environment import JobEnvironment
 from resurgence.control.jobs.job_keeper import JobKeeper
 from resurgence.control.jobs.job_record import (
     DesiredConfig,
@@ -40,14 +41,13 @@ from resurgence.control.jobs.job_record import (
     stopped,
 )
 from resurgence.control.jobs.rollback_preview import RollbackPreview, preview_rollback
-from resurgence.control.jobs.surroundings import Surroundings
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.store.metadata import MetadataStore, NoSuchJob, StoredEvent
 from resurgence.control.telemetry.event_recorder import EventRecorder
 from resurgence.control.telemetry.events import Event
 from resurgence.control.telemetry.prometheus import exposition
 from resurgence.control.telemetry.webhooks import Webhooks
-from resurgence.control.workers.workforce import Workforce
+from resurgence.control.workers.worker_pool import WorkerPool
 from resurgence.errors import StorageError, UserError
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, JobName
@@ -106,14 +106,14 @@ class Controller:
     def __init__(
         self,
         metadata: MetadataStore,
-        workforce: Workforce,
-        surroundings: Surroundings,
+        pool: WorkerPool,
+        environment: JobEnvironment,
         clock: Clock,
         webhooks: Webhooks | None = None,
     ) -> None:
         self._metadata = metadata
-        self._workforce = workforce
-        self._surroundings = surroundings
+        self._pool = pool
+        self._environment = environment
         self._clock = clock
         self._webhooks = webhooks
         self._recorder = EventRecorder(metadata)
@@ -141,10 +141,10 @@ class Controller:
                 keeper.delay = _SPREAD * left
                 left += 1
         port = await in_thread(self._metadata.value, _CONTROL_PORT)
-        self._workforce.port = int(port or 0)
-        await self._workforce.open()
-        assert self._workforce.address is not None
-        await in_thread(self._metadata.put_value, _CONTROL_PORT, str(self._workforce.address[1]))
+        self._pool.port = int(port or 0)
+        await self._pool.open()
+        assert self._pool.address is not None
+        await in_thread(self._metadata.put_value, _CONTROL_PORT, str(self._pool.address[1]))
         self._beside.append(asyncio.create_task(self._recorder.run()))
         if self._webhooks is not None:
             self._beside.append(asyncio.create_task(self._webhooks.run()))
@@ -158,7 +158,7 @@ class Controller:
         if self._hurried:
             mode = StopMode.FORCE
         await asyncio.gather(*(each.close(mode) for each in self._keepers.values()))
-        await self._workforce.close()
+        await self._pool.close()
         await self._recorder.flush(_LAST_EVENTS)
         if self._webhooks is not None:
             await self._webhooks.close(_LAST_EVENTS)
@@ -184,8 +184,8 @@ class Controller:
         keeper = JobKeeper(
             record,
             self._metadata,
-            self._workforce,
-            self._surroundings,
+            self._pool,
+            self._environment,
             self._clock,
             self._note,
             self._service_id,
@@ -212,7 +212,7 @@ class Controller:
         """Keep a new job, if its pipeline compiles; it starts at once."""
         pipeline = PipelineRecord(
             sql=new.sql,
-            state_url=new.state_url or self._surroundings.state_url,
+            state_url=new.state_url or self._environment.state_url,
             functions=new.functions,
             settings=new.settings,
         )
@@ -322,7 +322,7 @@ class Controller:
         self, name: JobName, pipeline: PipelineRecord
     ) -> tuple[JobDefinition, Graph]:
         """Refuse what cannot run."""
-        definition = self._surroundings.define(name, pipeline)
+        definition = self._environment.define(name, pipeline)
         return definition, await in_thread(definition.compile, pipeline.sql)
 
     @contextlib.asynccontextmanager
@@ -408,22 +408,22 @@ class Controller:
     async def workers(self) -> list[WorkerView]:
         """All worker processes, of jobs and standing by."""
         owners = {
-            keeper.hand.worker: (keeper.name, keeper.worker_state)
+            keeper.handle.worker: (keeper.name, keeper.worker_state)
             for keeper in self._keepers.values()
-            if keeper.hand is not None
+            if keeper.handle is not None
         }
         views = []
-        for hand in self._workforce.hands:
-            job, state = owners.get(hand.worker, (None, "standby" if hand.ready else "warming"))
+        for handle in self._pool.handles:
+            job, state = owners.get(handle.worker, (None, "standby" if handle.ready else "warming"))
             views.append(
                 WorkerView(
-                    worker=hand.record,
+                    worker=handle.record,
                     job=job,
                     state=state,
-                    phase=hand.phase,
-                    started_at=hand.started_at,
-                    last_heard_at=hand.last_heard_at,
-                    log_file=hand.log_file,
+                    phase=handle.phase,
+                    started_at=handle.started_at,
+                    last_heard_at=handle.last_heard_at,
+                    log_file=handle.log_file,
                 )
             )
         return views
@@ -431,7 +431,7 @@ class Controller:
     async def log_files(self, name: JobName) -> list[Path]:
         """The logs of the job's workers, the newest last."""
         await self._keeper(name)
-        return await in_thread(self._surroundings.log_files, name)
+        return await in_thread(self._environment.log_files, name)
 
     async def metrics(self) -> bytes:
         """All jobs, for Prometheus."""

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from resurgence.clock import SystemClock
 from resurgence.control.background import in_thread
-from resurgence.control.detection.running_job_model import RunningJobModel
-from resurgence.control.jobs.context import JobContext, JobDefinition
+from resurgence.control.jobs.context import JobContext
+from resurgence.control.jobs.job_definition import JobDefinition
 from resurgence.control.jobs.job_record import (
     DesiredConfig,
     JobRecord,
@@ -26,7 +26,7 @@ from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.event_recorder import EventRecorder
 from resurgence.control.telemetry.events import Event, EventLog
 from resurgence.control.workers.scheduler import ProcessScheduler
-from resurgence.control.workers.workforce import Workforce
+from resurgence.control.workers.worker_pool import WorkerPool
 from resurgence.errors import StorageError
 from resurgence.ids import WorkerId
 from resurgence.state.backend import StateBackend
@@ -68,36 +68,31 @@ class EmbeddedController:
         events = EventLog(
             clock, [lambda event: recorder.note(definition.name, event), *self._listeners]
         )
-        workforce = Workforce(
+        pool = WorkerPool(
             ProcessScheduler(),
             clock,
             standby=settings.controller.standby,
             standby_settings=settings,
             log_folder=definition.log_file(WorkerId("standby")).parent,
-            standby_ready=lambda hand, spent: events.emit(
-                "standby_ready", worker=hand.worker, pid=hand.pid, seconds=dict(spent)
+            standby_ready=lambda handle, spent: events.emit(
+                "standby_ready", worker=handle.worker, pid=handle.pid, seconds=dict(spent)
             ),
         )
-        ctx = JobContext(
-            definition=definition,
-            desired=DesiredConfig(parallelism=settings.pipeline.parallelism),
-            backend=StateBackend(self._store, definition.name),
-            workforce=workforce,
-            events=events,
-            clock=clock,
-            model=RunningJobModel(
-                heartbeat_timeout=settings.pipeline.heartbeat_timeout,
-                epoch_timeout=settings.pipeline.epoch_timeout,
-            ),
-            owner=owner_here(OwnerKind.RUN, uuid.uuid4().hex, clock.now()),
-            take_over=self._take_over,
-            profile=self.profile,
+        ctx = JobContext.of(
+            definition,
+            DesiredConfig(parallelism=settings.pipeline.parallelism),
+            StateBackend(self._store, definition.name),
+            pool,
+            events,
+            clock,
+            owner_here(OwnerKind.RUN, uuid.uuid4().hex, clock.now()),
         )
+        ctx.claim.take_over, ctx.profile = self._take_over, self.profile
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, lambda: _interrupt(ctx))
         try:
-            await ctx.require_free()
+            await ctx.claim.require_free()
             left_in = await in_thread(self._put, ctx, clock.now())
             recording = asyncio.create_task(recorder.run())
             try:
@@ -106,7 +101,7 @@ class EmbeddedController:
                 await recorder.flush(_LAST_EVENTS)
                 recording.cancel()
         finally:
-            await workforce.close()
+            await pool.close()
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)
 
@@ -117,11 +112,13 @@ class EmbeddedController:
             before = self._metadata.job(definition.name)
             status = before.status if before else JobStatus()
             pipeline = PipelineRecord(definition.sql, definition.state_url)
-            self._metadata.put_job(JobRecord(definition.name, pipeline, ctx.desired, status, now))
+            self._metadata.put_job(
+                JobRecord(definition.name, pipeline, ctx.requests.desired, status, now)
+            )
         except StorageError:
             return None
         return status.state if before and status.state not in TERMINAL else None
 
 
 def _interrupt(ctx: JobContext) -> None:
-    ctx.request_stop(StopMode.CHECKPOINT if ctx.stop is None else StopMode.FORCE)
+    ctx.requests.request_stop(StopMode.CHECKPOINT if not ctx.stop_requested else StopMode.FORCE)

@@ -14,11 +14,11 @@ from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.control.background import in_thread
 from resurgence.control.controller import Controller
-from resurgence.control.jobs.surroundings import Surroundings
+from resurgence.control.jobs.job_environment import JobEnvironment
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.webhooks import Webhooks
 from resurgence.control.workers.scheduler import ProcessScheduler
-from resurgence.control.workers.workforce import Workforce
+from resurgence.control.workers.worker_pool import WorkerPool
 from resurgence.errors import ConfigError, StorageError
 from resurgence.secrets import open_options
 
@@ -37,7 +37,7 @@ async def open_service(
     """
     settings = settings_from(values)
     clock = SystemClock()
-    workforce = Workforce(
+    pool = WorkerPool(
         ProcessScheduler(),
         clock,
         patience=settings.controller.adopt_timeout,
@@ -45,11 +45,11 @@ async def open_service(
         standby_settings=settings,
         log_folder=folder / "logs",
     )
-    surroundings = Surroundings(state_url=state_url, folder=folder, settings=dict(values))
+    environment = JobEnvironment(state_url=state_url, folder=folder, settings=dict(values))
     controller = Controller(
         metadata,
-        workforce,
-        surroundings,
+        pool,
+        environment,
         clock,
         _webhooks(settings.controller.webhook_url, settings.controller.webhook_secret),
     )

@@ -28,8 +28,8 @@ from resurgence.api.long_polls import LONGEST_WAIT
 from resurgence.cli.commands.serve import BuildController
 from resurgence.clock import SystemClock
 from resurgence.control.controller import Controller
+from resurgence.control.jobs.job_environment import JobEnvironment
 from resurgence.control.jobs.job_record import StopMode
-from resurgence.control.jobs.surroundings import Surroundings
 from resurgence.control.store.metadata import MetadataStore, Role
 from resurgence.control.workers.scheduler import (
     Exited,
@@ -38,7 +38,7 @@ from resurgence.control.workers.scheduler import (
     WorkerProcess,
     WorkerStartFailed,
 )
-from resurgence.control.workers.workforce import Workforce
+from resurgence.control.workers.worker_pool import WorkerPool
 
 CHECKS = [
     not_a_server_error,
@@ -78,8 +78,8 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> BuildController:
     @asynccontextmanager
     async def opened() -> AsyncIterator[Controller]:
         metadata, clock = MetadataStore(folder / "service.db"), SystemClock()
-        surroundings = Surroundings(f"file://{folder}/state", folder)
-        controller = Controller(metadata, Workforce(NoWorkers(), clock), surroundings, clock)
+        environment = JobEnvironment(f"file://{folder}/state", folder)
+        controller = Controller(metadata, WorkerPool(NoWorkers(), clock), environment, clock)
         await controller.open()
         try:
             yield controller

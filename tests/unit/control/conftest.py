@@ -15,8 +15,8 @@ from tests.unit.control.service_harness import Service, staged
 from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.control.detection.running_job_model import RunningJobModel
-from resurgence.control.jobs.context import JobContext, JobDefinition
+from resurgence.control.jobs.context import JobContext
+from resurgence.control.jobs.job_definition import JobDefinition
 from resurgence.control.jobs.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
 from resurgence.control.jobs.states import State
 from resurgence.control.jobs.supervisor import Supervisor
@@ -29,7 +29,7 @@ from resurgence.control.workers.scheduler import (
     WorkerOrder,
     WorkerProcess,
 )
-from resurgence.control.workers.workforce import Workforce
+from resurgence.control.workers.worker_pool import WorkerPool
 from resurgence.errors import ErrorDomain, ResurgenceError, RetryHint, StorageError
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
@@ -330,21 +330,17 @@ class Supervised:
         events: list[Event] = []
         scheduler = PlayedScheduler(*scripts)
         scheduler.refusals = self.refusals
-        workforce = Workforce(scheduler, clock)
-        ctx = JobContext(
-            definition=JobDefinition(JOB, SQL, self.store.url, settings, self.compiler),
-            desired=DesiredConfig(parallelism=2),
-            backend=StateBackend(self.store, JOB),
-            workforce=workforce,
-            events=EventLog(clock, [events.append]),
-            clock=clock,
-            model=RunningJobModel(
-                heartbeat_timeout=settings.pipeline.heartbeat_timeout,
-                epoch_timeout=settings.pipeline.epoch_timeout,
-            ),
-            owner=owner_here(OwnerKind.RUN, "this run", clock.now()),
-            jitter=lambda: 0.5,
+        pool = WorkerPool(scheduler, clock)
+        ctx = JobContext.of(
+            JobDefinition(JOB, SQL, self.store.url, settings, self.compiler),
+            DesiredConfig(parallelism=2),
+            StateBackend(self.store, JOB),
+            pool,
+            EventLog(clock, [events.append]),
+            clock,
+            owner_here(OwnerKind.RUN, "this run", clock.now()),
         )
+        ctx.jitter = lambda: 0.5
 
         def act(event: Event) -> None:
             if event["event"] == "state":
@@ -359,7 +355,7 @@ class Supervised:
         began_at = clock.now()
         async with asyncio.timeout(10):
             state = await Supervisor(ctx, self.metadata).run()
-        await workforce.close()
+        await pool.close()
         took = clock.now() - began_at
         await asyncio.gather(*scheduler._watchers)
         for each in events:

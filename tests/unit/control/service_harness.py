@@ -28,16 +28,16 @@ from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.control import controller
 from resurgence.control.controller import Controller, NewJob
-from resurgence.control.jobs import context, job_keeper, states, supervisor
+from resurgence.control.jobs import job_keeper, states, supervisor, wake_up
+from resurgence.control.jobs.job_environment import JobEnvironment
 from resurgence.control.jobs.job_record import JobRecord, JobStatus
-from resurgence.control.jobs.surroundings import Surroundings
 from resurgence.control.jobs.transitions import EDGES, TERMINAL, StateName
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry import event_recorder
 from resurgence.control.telemetry.events import Event
 from resurgence.control.telemetry.webhooks import Webhooks
-from resurgence.control.workers import workforce
-from resurgence.control.workers.workforce import Workforce
+from resurgence.control.workers import worker_pool
+from resurgence.control.workers.worker_pool import WorkerPool
 from resurgence.ids import JobName
 
 JOB = JobName("rides")
@@ -93,7 +93,7 @@ class Service:
         self._metadata: HeldMetadata | None = None
         self._controller: Controller | None = None
         self._scheduler: LivingScheduler | None = None
-        self._workforce: Workforce | None = None
+        self._pool: WorkerPool | None = None
 
     @property
     def metadata(self) -> HeldMetadata:
@@ -132,7 +132,7 @@ class Service:
         settings = settings_from(self.settings)
         self._metadata = HeldMetadata(self.folder / "metadata.db", self.database, self.holds)
         self._scheduler = LivingScheduler(self.world)
-        self._workforce = Workforce(
+        self._pool = WorkerPool(
             self._scheduler,
             SystemClock(),
             patience=settings.controller.adopt_timeout,
@@ -142,8 +142,8 @@ class Service:
         )
         self._controller = Controller(
             self._metadata,
-            self._workforce,
-            Surroundings(str(self.folder / "state"), self.folder, self.settings),
+            self._pool,
+            JobEnvironment(str(self.folder / "state"), self.folder, self.settings),
             SystemClock(),
             Onlooker(self._note),
         )
@@ -155,7 +155,7 @@ class Service:
         its connections are closed. Its tasks are swept up, which can do no harm then.
         """
         assert self._scheduler is not None
-        assert self._workforce is not None
+        assert self._pool is not None
         self.database.severed = self._scheduler.severed = True
         self._controller = None
         self.metadata.may_take_events.set()
@@ -170,7 +170,7 @@ class Service:
         if swept:
             _, pending = await asyncio.wait(swept, timeout=5)
             assert not pending
-        await self._workforce.channel.close()
+        await self._pool.channel.close()
         self.metadata.close()
 
     async def close(self) -> None:
@@ -302,16 +302,16 @@ def quicken(patch: pytest.MonkeyPatch) -> None:
         (event_recorder, "_PAUSE", 20),
         (job_keeper, "_PAUSE", 50),
         (controller, "_SPREAD", 50),
-        (workforce, "_STANDBY_PAUSE", 50),
-        (workforce, "_BENCH_LOOK", 20),
+        (worker_pool, "_STANDBY_PAUSE", 50),
+        (worker_pool, "_BENCH_LOOK", 20),
         (states, "_STEP", 1000),
-        (context, "PROGRESS_TICK", 50),
+        (wake_up, "PROGRESS_TICK", 50),
     ):
         patch.setattr(module, name, timedelta(milliseconds=milliseconds))
 
 
 def staged(folder: Path, patch: pytest.MonkeyPatch) -> Service:
-    """A service whose storage is in the test's hands."""
+    """A service whose storage is in the test's handles."""
     service = Service(folder)
     quicken(patch)
     patch.setattr(job_keeper, "ObjectStore", functools.partial(TroubledStore, service.storage))

@@ -13,8 +13,8 @@ from pydantic import JsonValue, TypeAdapter
 
 from resurgence.clock import Clock
 from resurgence.control.background import in_thread
-from resurgence.control.detection.running_job_model import RunningJobModel
 from resurgence.control.jobs.context import JobContext
+from resurgence.control.jobs.job_environment import JobEnvironment
 from resurgence.control.jobs.job_record import (
     JobRecord,
     JobStatus,
@@ -24,13 +24,12 @@ from resurgence.control.jobs.job_record import (
 )
 from resurgence.control.jobs.restart_policy import RestartHistory
 from resurgence.control.jobs.supervisor import Supervisor
-from resurgence.control.jobs.surroundings import Surroundings
 from resurgence.control.jobs.transitions import TERMINAL, StateName
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.events import Event, EventLog
 from resurgence.control.telemetry.job_metrics import IfItDiesNow, JobMetrics
 from resurgence.control.telemetry.prometheus import JobSample
-from resurgence.control.workers.workforce import Hand, Workforce
+from resurgence.control.workers.worker_pool import WorkerHandle, WorkerPool
 from resurgence.errors import ResurgenceError
 from resurgence.ids import JobName
 from resurgence.state.backend import StateBackend
@@ -53,8 +52,8 @@ class JobKeeper:
         self,
         record: JobRecord,
         metadata: MetadataStore,
-        workforce: Workforce,
-        surroundings: Surroundings,
+        pool: WorkerPool,
+        environment: JobEnvironment,
         clock: Clock,
         note: Callable[[JobName, Event], None],
         service: str,
@@ -70,8 +69,8 @@ class JobKeeper:
         self.forget_events: Callable[[JobName], Awaitable[None]] | None = None
         self._last_status = record.status
         self._metadata = metadata
-        self._workforce = workforce
-        self._surroundings = surroundings
+        self._pool = pool
+        self._environment = environment
         self._clock = clock
         self._service = service
         self._metrics = JobMetrics(state=record.status.state)
@@ -97,7 +96,7 @@ class JobKeeper:
             return False
         self._ctx.parallelism = status.parallelism or self._ctx.parallelism
         self._ctx.history = _history(status)
-        self._ctx.adopt(status.worker)
+        self._ctx.adopt_worker(status.worker)
         return True
 
     def begin(self) -> None:
@@ -108,14 +107,14 @@ class JobKeeper:
         """What is wanted has changed, and is stored."""
         self.record = record
         if self._ctx is not None:
-            self._ctx.want(record.desired)
+            self._ctx.requests.want(record.desired)
         self._changed.set()
 
     async def close(self, mode: StopMode) -> None:
         """The controller ends: stop the worker, and forget nothing."""
         self._closing = mode
         if self._ctx is not None:
-            self._ctx.close(mode)
+            self._ctx.requests.close(mode)
         self._changed.set()
         if self._task is not None:
             if self._ctx is None:
@@ -126,7 +125,7 @@ class JobKeeper:
     def hurry(self) -> None:
         """Do not wait for a checkpoint any longer."""
         if self._closing is not None and self._ctx is not None:
-            self._ctx.close(StopMode.FORCE)
+            self._ctx.requests.close(StopMode.FORCE)
 
     async def _keep(self) -> None:
         await self._remember()
@@ -171,7 +170,7 @@ class JobKeeper:
     async def _run(self) -> None:
         """One run, to its end."""
         before = self.status
-        await in_thread(self._surroundings.tidy_logs, self.name)
+        await in_thread(self._environment.tidy_logs, self.name)
         left_in = before.state if before.state not in TERMINAL and before.run else None
         if left_in is StateName.FAILING and before.run >= self.record.desired.run:
             await self._end_given_up(before)
@@ -181,7 +180,7 @@ class JobKeeper:
                 self._ctx = self._context(run=self.record.desired.run)
                 self._ctx.history = _history(before) if left_in else RestartHistory()
             if self._closing is not None:
-                self._ctx.close(self._closing)
+                self._ctx.requests.close(self._closing)
             await self._retire_previous()
             self._supervisor = Supervisor(self._ctx, self._metadata, left_in=left_in)
             await self._supervisor.run()
@@ -236,29 +235,24 @@ class JobKeeper:
 
     def _context(self, run: int) -> JobContext:
         record = self.record
-        definition = self._surroundings.define(self.name, record.pipeline)
-        pipeline = definition.settings.pipeline
-        ctx = JobContext(
-            definition=definition,
-            desired=record.desired,
-            backend=self.open_state(),
-            workforce=self._workforce,
-            events=self._events,
-            clock=self._clock,
-            model=RunningJobModel(
-                heartbeat_timeout=pipeline.heartbeat_timeout, epoch_timeout=pipeline.epoch_timeout
-            ),
-            owner=owner_here(OwnerKind.SERVICE, self._service, self._clock.now()),
-            run=run,
-            reset_run=self._last_status.reset_run,
+        definition = self._environment.define(self.name, record.pipeline)
+        ctx = JobContext.of(
+            definition,
+            record.desired,
+            self.open_state(),
+            self._pool,
+            self._events,
+            self._clock,
+            owner_here(OwnerKind.SERVICE, self._service, self._clock.now()),
         )
+        ctx.run, ctx.reset_run = run, self._last_status.reset_run
         used = record.pipeline
 
         def redefine() -> None:
             nonlocal used
             if self.record.pipeline != used:
                 used = self.record.pipeline
-                ctx.define(self._surroundings.define(self.name, used))
+                ctx.define(self._environment.define(self.name, used))
 
         ctx.take_up_edits = redefine
         return ctx
@@ -273,7 +267,7 @@ class JobKeeper:
         try:
             if self.record.desired.delete_state:
                 await in_thread(_delete_state, self.record)
-            await in_thread(self._surroundings.forget, self.name)
+            await in_thread(self._environment.forget, self.name)
             if self.forget_events is not None:
                 await self.forget_events(self.name)
             await in_thread(self._metadata.delete_job, self.name)
@@ -295,8 +289,8 @@ class JobKeeper:
         return not should_start(self.record.desired, self.status)
 
     @property
-    def hand(self) -> Hand | None:
-        return self._ctx.hand if self._ctx else None
+    def handle(self) -> WorkerHandle | None:
+        return self._ctx.worker.handle if self._ctx else None
 
     @property
     def worker_state(self) -> str:
@@ -315,14 +309,14 @@ class JobKeeper:
     @property
     def if_it_dies_now(self) -> IfItDiesNow | None:
         """What the death of the worker would cost; None without one."""
-        if self._ctx is None or self._ctx.hand is None:
+        if self._ctx is None or self._ctx.worker.handle is None:
             return None
         return self._metrics.if_it_dies_now(self._ctx.model.started_rows.values())
 
     def progress(self) -> dict[str, JsonValue]:
         """What is known at this moment."""
         dies = self.if_it_dies_now
-        incident = self._ctx.incident if self._ctx else None
+        incident = self._ctx.incidents.open if self._ctx else None
         return {
             **self._metrics.progress(self._clock.now()),
             "restarts_left": self.restarts_left,

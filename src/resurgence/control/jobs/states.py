@@ -21,7 +21,7 @@ from resurgence.control.jobs.context import JobContext
 from resurgence.control.jobs.job_record import StopMode
 from resurgence.control.jobs.restart_policy import GiveUp, decide
 from resurgence.control.jobs.transitions import StateName
-from resurgence.control.workers.workforce import Origin
+from resurgence.control.workers.worker_pool import Origin
 from resurgence.errors import ErrorDomain, RetryHint, StorageError
 from resurgence.state.inspection.edits import require_kept, restore_fates
 from resurgence.worker.messages import StopAfterEpoch
@@ -70,13 +70,13 @@ class Created(State):
         return _STEP + ctx.definition.settings.controller.adopt_timeout
 
     async def next(self, ctx: JobContext) -> Transition:
-        if ctx.hand is not None and await _taken_over(ctx):
-            cause = f"took over the worker of generation {ctx.hand.generation}"
+        if ctx.worker.handle is not None and await _taken_over(ctx):
+            cause = f"took over the worker of generation {ctx.worker.handle.generation}"
             return Transition(Running(), cause)
-        if self.left_in is not None and ctx.incident is None:
+        if self.left_in is not None and ctx.incidents.open is None:
             ctx.note_failure(controller_failure(self.left_in))
-        if ctx.stop is not None:
-            if not ctx.is_closing:
+        if ctx.stop_requested:
+            if not ctx.requests.is_closing:
                 await ctx.roll_back()
             return Transition(Stopping(), "a stop was requested")
         await ctx.plan_restore()
@@ -89,10 +89,10 @@ async def _taken_over(ctx: JobContext) -> bool:
     """Wait for the worker of before to connect and say where it stands. False: it is gone, silent,
     or not of the newest generation, and has been ended.
     """
-    assert ctx.hand is not None
+    assert ctx.worker.handle is not None
     give_up_at = ctx.clock.now() + ctx.definition.settings.controller.adopt_timeout
     claim = None
-    while claim is None and ctx.stop not in _HARD and ctx.clock.now() < give_up_at:
+    while claim is None and ctx.requests.stop not in _HARD and ctx.clock.now() < give_up_at:
         try:
             claim = await in_thread(ctx.backend.newest_claim)
         except StorageError:
@@ -100,18 +100,18 @@ async def _taken_over(ctx: JobContext) -> bool:
             await ctx.tick()
         else:
             break
-    if claim is not None and claim.generation == ctx.hand.generation:
+    if claim is not None and claim.generation == ctx.worker.handle.generation:
         while (
             ctx.clock.now() < give_up_at
             and ctx.model.worker_exited() is None
-            and ctx.stop not in _HARD
+            and ctx.requests.stop not in _HARD
         ):
             if ctx.model.restored is not None or ctx.model.task_failed() is not None:
-                ctx.claim = claim
+                ctx.claim.record = claim
                 ctx.running_since = ctx.clock.now()
                 with contextlib.suppress(StorageError):
-                    await ctx.renew_lease()
-                ctx.note_worker(Origin.ADOPTED)
+                    await ctx.claim.renew_lease()
+                ctx.worker.report_start(Origin.ADOPTED)
                 return True
             await ctx.tick()
     await ctx.tear_down()
@@ -134,7 +134,7 @@ class Compiling(State):
         accept_loss = definition.settings.checkpoint.accept_state_loss
         judged = restore_fates(ctx.graph, ctx.plan)
         require_kept(judged, ctx.plan.epoch, accept_loss=accept_loss)
-        if ctx.stop is not None:
+        if ctx.stop_requested:
             return Transition(Stopping(), "a stop was requested")
         if _nothing_left(ctx):
             return Transition(Finishing(), "all input had been read and committed before")
@@ -164,17 +164,17 @@ class Scheduling(State):
         await ctx.start_worker()
         ordered = False
         while True:
-            if ctx.stop is not None:
+            if ctx.stop_requested:
                 return Transition(Stopping(), "a stop was requested")
             failure = ctx.detect() or _silent_start(ctx)
             if failure is not None:
                 return Transition(Recovering(failure), failure.reason)
-            if not ordered and ctx.is_connected:
-                await ctx.hand_over()
-                ctx.phase_done("schedule")
+            if not ordered and ctx.worker.is_connected:
+                await ctx.start_execution()
+                ctx.incidents.phase_done("schedule")
                 ordered = True
             if ctx.model.restored is not None:
-                ctx.phase_done("restore")
+                ctx.incidents.phase_done("restore")
                 ctx.running_since = ctx.clock.now()
                 return Transition(
                     Running(), f"state of epoch {ctx.model.restored.epoch} is restored"
@@ -187,7 +187,7 @@ def _silent_start(ctx: JobContext) -> Failure | None:
     restore.
     """
     pipeline = ctx.definition.settings.pipeline
-    now = ctx.listened
+    now = ctx.detector_time()
     for status in ctx.model.workers:
         if status.state is not WorkerState.STARTING or status.phase_began_at is None:
             continue
@@ -219,16 +219,17 @@ class Running(State):
             failure = ctx.detect()
             if failure is not None:
                 return Transition(Recovering(failure), failure.reason)
-            stop = ctx.stop
+            stop = ctx.requests.stop
             if stop in (StopMode.CHECKPOINT, StopMode.GRACEFUL):
                 return Transition(CheckpointStopping(), f"a stop was requested ({stop})")
             if stop is not None:
                 return Transition(Stopping(), f"a stop was requested ({stop})")
-            if ctx.desired.parallelism != ctx.parallelism:
+            if ctx.requests.desired.parallelism != ctx.parallelism:
                 return Transition(
-                    Rescaling(), f"parallelism {ctx.parallelism} to {ctx.desired.parallelism}"
+                    Rescaling(),
+                    f"parallelism {ctx.parallelism} to {ctx.requests.desired.parallelism}",
                 )
-            if ctx.restart_asked:
+            if ctx.restart_requested:
                 return Transition(Restarting(), "a restart was requested")
             if ctx.model.all_stopped():
                 # By the order of a controller of before, which did not live to see it.
@@ -238,14 +239,14 @@ class Running(State):
 
 async def _finish_epoch(ctx: JobContext) -> Failure | None:
     """Tell the worker to stop after its epoch and wait until it has; None if it did."""
-    await ctx.send(StopAfterEpoch())
+    await ctx.worker.send(StopAfterEpoch())
     while not ctx.model.all_stopped():
         failure = ctx.detect()
         if failure is not None:
             return failure
-        if ctx.stop in _HARD:
+        if ctx.requests.stop in _HARD:
             return None
-        if ctx.restart_asked and ctx.desired.force:
+        if ctx.restart_requested and ctx.requests.desired.force:
             return None
         await ctx.tick()
     return None
@@ -291,7 +292,7 @@ class Stopping(State):
 
     async def next(self, ctx: JobContext) -> Transition:
         await ctx.tear_down()
-        ctx.close_incident(None)
+        ctx.incidents.close(None)
         return Transition(Stopped(), "no worker is left")
 
 
@@ -306,7 +307,7 @@ class Finishing(State):
 
     async def next(self, ctx: JobContext) -> Transition:
         await ctx.tear_down()
-        ctx.close_incident(ctx.clock.now())
+        ctx.incidents.close(ctx.clock.now())
         return Transition(Finished(), "all input is read and committed")
 
 
@@ -337,25 +338,29 @@ class Recovering(State):
             maximal_backoff=pipeline.maximal_backoff,
             jitter=ctx.jitter(),
         )
-        ctx.phase_done("detect")
+        ctx.incidents.phase_done("detect")
         if isinstance(decision, GiveUp):
             return Transition(Failing(decision), decision.reason)
         ctx.history = decision.history
         ctx.running_since = None
         if not decision.in_place:
             await ctx.tear_down()
-        ctx.phase_done("tear_down")
+        ctx.incidents.phase_done("tear_down")
         # The wait comes before the plan: should the plan fail because storage is away, then the
         # next try waits, too. Whoever asks for a restart need not wait.
-        while ctx.stop is None and not ctx.restart_asked and (now := ctx.clock.now()) < decision.at:
+        while (
+            not ctx.stop_requested
+            and not ctx.restart_requested
+            and (now := ctx.clock.now()) < decision.at
+        ):
             await ctx.tick(decision.at - now)
-        if ctx.stop is not None:
+        if ctx.stop_requested:
             return Transition(Stopping(), "a stop was requested")
-        if ctx.restart_asked:
+        if ctx.restart_requested:
             ctx.begin_run()
-        ctx.phase_done("backoff")
+        ctx.incidents.phase_done("backoff")
         await ctx.plan_restore()
-        ctx.phase_done("plan")
+        ctx.incidents.phase_done("plan")
         assert ctx.plan is not None
         return Transition(Compiling(), f"restore epoch {ctx.plan.epoch}")
 
@@ -388,15 +393,17 @@ class Restarting(State):
 
 async def _restart(ctx: JobContext) -> Transition:
     # A forced restart does not ask the worker for anything: it may be past answering.
-    failure = None if ctx.restart_asked and ctx.desired.force else await _finish_epoch(ctx)
+    failure = (
+        None if ctx.restart_requested and ctx.requests.desired.force else await _finish_epoch(ctx)
+    )
     if failure is not None:
         return Transition(Recovering(failure), failure.reason)
-    if ctx.stop is not None:
+    if ctx.stop_requested:
         return Transition(Stopping(), "a stop was requested")
     if ctx.model.finished:
         return Transition(Finishing(), "no more rows are to come")
     await ctx.tear_down()
-    if ctx.restart_asked:
+    if ctx.restart_requested:
         ctx.begin_run()
     await ctx.plan_restore()
     assert ctx.plan is not None
@@ -417,7 +424,7 @@ class Failing(State):
 
     async def next(self, ctx: JobContext) -> Transition:
         await ctx.tear_down()
-        ctx.close_incident(None)
+        ctx.incidents.close(None)
         return Transition(Failed(self.given_up), self.given_up.reason)
 
 

@@ -44,8 +44,8 @@ class LeaseKeeper:
             # A renewal and the release take turns: one that came late would hold the job for ever.
             try:
                 if self._releasing.is_set():
-                    await self._ctx.release_lease()
+                    await self._ctx.claim.release_lease()
                 else:
-                    await self._ctx.renew_lease()
+                    await self._ctx.claim.renew_lease()
             except StorageError as error:
                 log.warning("the lease of %s: %s", self._ctx.definition.name, error.message)

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from resurgence.clock import instant_text, seconds
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.telemetry.events import Event
-from resurgence.control.workers.workforce import Origin
+from resurgence.control.workers.worker_pool import Origin
 from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.ids import NO_EPOCH, Epoch
 

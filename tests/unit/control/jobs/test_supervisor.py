@@ -325,15 +325,15 @@ def test_a_broken_database_neither_stops_the_job_nor_holds_it_up(job: Supervised
 
 
 def stop(mode: StopMode) -> Callable[[JobContext], None]:
-    return lambda ctx: ctx.request_stop(mode)
+    return lambda ctx: ctx.requests.request_stop(mode)
 
 
 def rescale(ctx: JobContext) -> None:
-    ctx.want(rescaled(ctx.desired, 3))
+    ctx.requests.want(rescaled(ctx.requests.desired, 3))
 
 
 def restart(ctx: JobContext) -> None:
-    ctx.want(restarted(ctx.desired, force=False, without_state=False))
+    ctx.requests.want(restarted(ctx.requests.desired, force=False, without_state=False))
 
 
 @pytest.mark.parametrize("mode", list(StopMode))

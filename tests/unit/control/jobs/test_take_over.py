@@ -73,7 +73,7 @@ def test_take_over_fences_the_live_process_out(job: Supervised) -> None:
     claim_for(job, owner_here(OwnerKind.SERVICE, "a service", SystemClock().now()))
 
     def take_over(ctx: JobContext) -> None:
-        ctx.take_over = True
+        ctx.claim.take_over = True
 
     run = job.run(finishes, before=take_over)
     assert run.visited[-1] == "Finished"
@@ -84,7 +84,7 @@ def test_a_recovery_does_not_take_back_a_job_that_was_taken_over(job: Supervised
     """Otherwise two controllers would fence each other out for ever."""
 
     def lose(ctx: JobContext) -> None:
-        if ctx.incident is None:
+        if ctx.incidents.open is None:
             claim_for(job, owner_here(OwnerKind.RUN, "other", SystemClock().now()))
 
     job.on_entering[StateName.RECOVERING] = lose
@@ -99,7 +99,7 @@ def test_the_lease_is_given_back_when_the_job_ends(job: Supervised) -> None:
 
     def look_and_stop(ctx: JobContext) -> None:
         held.append(leases(job))
-        ctx.request_stop(StopMode.CHECKPOINT)
+        ctx.requests.request_stop(StopMode.CHECKPOINT)
 
     job.on_entering[StateName.RUNNING] = look_and_stop
     run = job.run(stops_when_told)

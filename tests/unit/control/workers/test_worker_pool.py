@@ -14,7 +14,7 @@ from tests.unit.control.troubled_stores import until
 
 from resurgence.control.controller import NewJob
 from resurgence.control.jobs.transitions import StateName
-from resurgence.control.workers import workforce as subject
+from resurgence.control.workers import worker_pool as subject
 from resurgence.control.workers.scheduler import WorkerStartFailed
 from resurgence.ids import JobName
 

@@ -9,8 +9,8 @@ from datetime import timedelta
 import pytest
 
 from resurgence.clock import SystemClock
-from resurgence.control.detection import listening_clock
-from resurgence.control.detection.listening_clock import ListeningClock
+from resurgence.control.detection import pause_aware_clock
+from resurgence.control.detection.pause_aware_clock import PauseAwareClock
 
 PAUSE = timedelta(seconds=0.5)
 LOOK = timedelta(seconds=0.02)
@@ -18,12 +18,12 @@ LOOK = timedelta(seconds=0.02)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(listening_clock, "_LOOK_SECONDS", LOOK.total_seconds())
+    monkeypatch.setattr(pause_aware_clock, "_LOOK_SECONDS", LOOK.total_seconds())
 
 
 def test_it_goes_on_while_others_run_and_stands_still_while_nobody_does() -> None:
     async def scene() -> tuple[timedelta, timedelta, timedelta]:
-        clock = ListeningClock(SystemClock())
+        clock = PauseAwareClock(SystemClock())
         clock.start()
         began = clock.now()
         await asyncio.sleep(PAUSE.total_seconds())
@@ -41,7 +41,7 @@ def test_it_goes_on_while_others_run_and_stands_still_while_nobody_does() -> Non
 
 
 def test_a_clock_that_is_not_started_or_is_closed_is_the_one_it_is_made_from() -> None:
-    clock = ListeningClock(SystemClock())
+    clock = PauseAwareClock(SystemClock())
 
     async def open_and_close() -> None:
         clock.start()

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from resurgence.clock import Clock
 from resurgence.config import Settings
-from resurgence.control.detection.listening_clock import ListeningClock
+from resurgence.control.detection.pause_aware_clock import PauseAwareClock
 from resurgence.control.jobs.job_record import WorkerRecord
 from resurgence.control.workers.channel import ControlChannel, Receive, token_digest
 from resurgence.control.workers.scheduler import (
@@ -38,7 +38,7 @@ _BENCH_LOOK = timedelta(milliseconds=200)
 _STANDBY_DEADLINE = timedelta(minutes=3)
 """A standby that is not ready by then is ended, and another one started."""
 _STANDBY_PAUSE = timedelta(seconds=5)
-"""From the last hire to the start of a standby, and between two starts: a job that just got a worker
+"""From the last acquire to the start of a standby, and between two starts: a job that just got a worker
 needs the machine more.
 """
 
@@ -59,7 +59,7 @@ class Origin(StrEnum):
 
 
 @dataclass
-class Hand:
+class WorkerHandle:
     """A worker, and who owns it."""
 
     worker: WorkerId
@@ -91,7 +91,7 @@ class Hand:
 
 
 @dataclass
-class Workforce:
+class WorkerPool:
     """Gives workers to the jobs of one controller."""
 
     scheduler: ProcessScheduler
@@ -103,26 +103,26 @@ class Workforce:
     standby_settings: Settings = field(default_factory=Settings)
     log_folder: Path = Path()
     port: int = 0
-    standby_ready: Callable[[Hand, dict[str, float]], None] = lambda _hand, _seconds: None
+    standby_ready: Callable[[WorkerHandle, dict[str, float]], None] = lambda _hand, _seconds: None
     """Called when a standby is started and warm, with what that took."""
 
     def __post_init__(self) -> None:
         self.address: tuple[str, int] | None = None
-        self._hands: dict[WorkerId, Hand] = {}
-        self._bench: list[Hand] = []
-        self._hired_at = datetime.min.replace(tzinfo=UTC)
+        self._handles: dict[WorkerId, WorkerHandle] = {}
+        self._bench: list[WorkerHandle] = []
+        self._acquired_at = datetime.min.replace(tzinfo=UTC)
         self._bench_task: asyncio.Task[None] | None = None
-        self.listening = ListeningClock(self.clock)
+        self.detector_clock = PauseAwareClock(self.clock)
 
     @property
-    def hands(self) -> tuple[Hand, ...]:
-        return tuple(self._hands.values())
+    def handles(self) -> tuple[WorkerHandle, ...]:
+        return tuple(self._handles.values())
 
     async def open(self) -> None:
         """Begin to listen for workers, and to keep standbys."""
         if self.address is None:
             self.address = await self.channel.open(self.port)
-            self.listening.start()
+            self.detector_clock.start()
             if self.standby:
                 self._bench_task = asyncio.create_task(self._keep_bench())
 
@@ -131,40 +131,42 @@ class Workforce:
         if self._bench_task is not None:
             self._bench_task.cancel()
             await asyncio.gather(self._bench_task, return_exceptions=True)
-        for hand in list(self._bench):
-            await self.end(hand)
+        for handle in list(self._bench):
+            await self.end(handle)
         await self.channel.close()
         await self.scheduler.close()
-        self.listening.close()
+        self.detector_clock.close()
 
     # ---------------------------------------------------------------- for a job
 
-    async def hire(
+    async def acquire(
         self,
         generation: Generation,
         spark: dict[str, str],
         log_file: LogFile,
         receive: Receive,
         exited: Exited,
-    ) -> tuple[Hand, Origin]:
+    ) -> tuple[WorkerHandle, Origin]:
         """A worker for a generation: a standby if there is one that fits, else a new process."""
-        self._hired_at = self.clock.now()
+        self._acquired_at = self.clock.now()
         fits = [each for each in self._bench if self._is_well(each) and each.spark == spark]
         if fits:
-            hand = fits[0]
-            self._bench.remove(hand)
-            self.retask(hand, generation, receive, exited)
-            _show_log(hand, log_file(hand.worker))
-            return hand, Origin.STANDBY
+            handle = fits[0]
+            self._bench.remove(handle)
+            self.retask(handle, generation, receive, exited)
+            _show_log(handle, log_file(handle.worker))
+            return handle, Origin.STANDBY
         worker = WorkerId(f"worker-{uuid.uuid4().hex[:8]}")
-        hand = await self._start(worker, generation, spark, log_file, receive, exited)
-        return hand, Origin.STARTED
+        handle = await self._start(worker, generation, spark, log_file, receive, exited)
+        return handle, Origin.STARTED
 
-    def retask(self, hand: Hand, generation: Generation, receive: Receive, exited: Exited) -> None:
+    def retask(
+        self, handle: WorkerHandle, generation: Generation, receive: Receive, exited: Exited
+    ) -> None:
         """Let a worker be of another generation, and perhaps of another owner."""
-        hand.receive, hand.exited, hand.generation = receive, exited, generation
-        hand.token = self.channel.expect(hand.worker, generation, self._hears(hand.worker))
-        hand.digest = token_digest(hand.token)
+        handle.receive, handle.exited, handle.generation = receive, exited, generation
+        handle.token = self.channel.expect(handle.worker, generation, self._hears(handle.worker))
+        handle.digest = token_digest(handle.token)
 
     def adopt(
         self,
@@ -173,30 +175,30 @@ class Workforce:
         log_file: LogFile,
         receive: Receive,
         exited: Exited,
-    ) -> Hand:
+    ) -> WorkerHandle:
         """Expect a worker that another controller started; before this one listens, for whoever
         is not expected is dismissed. Whether it comes is the caller's to wait for.
         """
         worker, digest = record.worker, record.token_digest
-        hand = self._register(worker, record.generation, digest, spark, log_file, receive, exited)
-        hand.process = self.scheduler.adopt(worker, record.pid, self._exited)
+        handle = self._register(worker, record.generation, digest, spark, log_file, receive, exited)
+        handle.process = self.scheduler.adopt(worker, record.pid, self._exited)
         self.channel.expect_again(worker, record.generation, digest, self._hears(worker))
-        return hand
+        return handle
 
-    async def end(self, hand: Hand) -> None:
+    async def end(self, handle: WorkerHandle) -> None:
         """Make sure that its process is gone. Its owner knows, and is not told."""
-        hand.exited = _not_told
-        if hand.process is not None:
-            await hand.process.tear_down()
-        self._forget(hand)
+        handle.exited = _not_told
+        if handle.process is not None:
+            await handle.process.tear_down()
+        self._forget(handle)
 
-    def _forget(self, hand: Hand) -> None:
-        self.channel.forget(hand.worker)
-        self._hands.pop(hand.worker, None)
-        if hand in self._bench:
-            self._bench.remove(hand)
+    def _forget(self, handle: WorkerHandle) -> None:
+        self.channel.forget(handle.worker)
+        self._handles.pop(handle.worker, None)
+        if handle in self._bench:
+            self._bench.remove(handle)
             # It never had a job that its log could be asked for.
-            hand.log_file.unlink(missing_ok=True)
+            handle.log_file.unlink(missing_ok=True)
 
     async def _start(
         self,
@@ -206,20 +208,20 @@ class Workforce:
         log_file: LogFile,
         receive: Receive,
         exited: Exited,
-    ) -> Hand:
+    ) -> WorkerHandle:
         await self.open()
         assert self.address is not None
         token = self.channel.expect(worker, generation, self._hears(worker))
         digest = token_digest(token)
-        hand = self._register(worker, generation, digest, spark, log_file, receive, exited)
-        hand.token = token
-        order = WorkerOrder(worker, generation, self.address, token, hand.log_file, spark)
+        handle = self._register(worker, generation, digest, spark, log_file, receive, exited)
+        handle.token = token
+        order = WorkerOrder(worker, generation, self.address, token, handle.log_file, spark)
         try:
-            hand.process = await self.scheduler.start(order, self._exited)
+            handle.process = await self.scheduler.start(order, self._exited)
         except BaseException:
-            self._forget(hand)
+            self._forget(handle)
             raise
-        return hand
+        return handle
 
     def _register(
         self,
@@ -230,9 +232,9 @@ class Workforce:
         log_file: LogFile,
         receive: Receive,
         exited: Exited,
-    ) -> Hand:
+    ) -> WorkerHandle:
         now = self.clock.now()
-        hand = Hand(
+        handle = WorkerHandle(
             worker=worker,
             generation=generation,
             digest=digest,
@@ -240,22 +242,22 @@ class Workforce:
             spark=spark,
             started_at=now,
             last_heard_at=now,
-            last_heard=self.listening.now(),
+            last_heard=self.detector_clock.now(),
             receive=receive,
             exited=exited,
         )
-        self._hands[worker] = hand
-        return hand
+        self._handles[worker] = handle
+        return handle
 
     def _hears(self, worker: WorkerId) -> Receive:
         def receive(message: FromWorker) -> None:
-            hand = self._hands.get(worker)
-            if hand is None:
+            handle = self._handles.get(worker)
+            if handle is None:
                 return
-            hand.last_heard_at, hand.last_heard = self.clock.now(), self.listening.now()
+            handle.last_heard_at, handle.last_heard = self.clock.now(), self.detector_clock.now()
             if isinstance(message, Heartbeat):
-                hand.phase = message.phase
-            hand.receive(message)
+                handle.phase = message.phase
+            handle.receive(message)
 
         return receive
 
@@ -264,18 +266,18 @@ class Workforce:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LAST_WORDS.total_seconds()):
                 await self.channel.drained(worker)
-        hand = self._hands.get(worker)
-        if hand is None:
+        handle = self._handles.get(worker)
+        if handle is None:
             return
-        hand.ended = True
-        await hand.exited(worker, status)
-        self._forget(hand)
+        handle.ended = True
+        await handle.exited(worker, status)
+        self._forget(handle)
 
     # ---------------------------------------------------------------- the bench
 
-    def _is_well(self, hand: Hand) -> bool:
-        silent_for = self.listening.now() - hand.last_heard
-        return hand.ready and silent_for < self.standby_settings.pipeline.heartbeat_timeout
+    def _is_well(self, handle: WorkerHandle) -> bool:
+        silent_for = self.detector_clock.now() - handle.last_heard
+        return handle.ready and silent_for < self.standby_settings.pipeline.heartbeat_timeout
 
     async def _keep_bench(self) -> None:
         """Keep as many standbys as are wanted; one that dies, falls silent or does not get ready is
@@ -285,11 +287,11 @@ class Workforce:
         while True:
             if any(each.ready for each in self._bench):
                 pause = _STANDBY_PAUSE
-            for hand in [each for each in self._bench if not self._is_well(each)]:
-                if hand.ready or self.clock.now() - hand.started_at > _STANDBY_DEADLINE:
-                    log.warning("the standby %s is not well; it is replaced", hand.worker)
-                    await self.end(hand)
-            rested = self.clock.now() - self._hired_at >= _STANDBY_PAUSE
+            for handle in [each for each in self._bench if not self._is_well(each)]:
+                if handle.ready or self.clock.now() - handle.started_at > _STANDBY_DEADLINE:
+                    log.warning("the standby %s is not well; it is replaced", handle.worker)
+                    await self.end(handle)
+            rested = self.clock.now() - self._acquired_at >= _STANDBY_PAUSE
             if rested and len(self._bench) < self.standby:
                 try:
                     await self._bench_one()
@@ -305,13 +307,13 @@ class Workforce:
 
         def receive(message: FromWorker) -> None:
             if isinstance(message, StandbyReady):
-                hand.ready = True
-                self.standby_ready(hand, message.seconds)
+                handle.ready = True
+                self.standby_ready(handle, message.seconds)
 
         async def exited(_worker: WorkerId, _status: int | None) -> None:
             log.warning("the standby %s ended", worker)
 
-        hand = await self._start(
+        handle = await self._start(
             worker,
             NO_GENERATION,
             dict(self.standby_settings.spark),
@@ -319,10 +321,10 @@ class Workforce:
             receive,
             exited,
         )
-        self._bench.append(hand)
+        self._bench.append(handle)
         give_up_at = self.clock.now() + _STANDBY_DEADLINE
         while not self.channel.is_connected(worker) and self.clock.now() < give_up_at:
-            if hand.ended:
+            if handle.ended:
                 return
             await asyncio.sleep(_BENCH_LOOK.total_seconds() / 4)
         await self.channel.send(worker, StandBy(settings=self.standby_settings))
@@ -332,8 +334,8 @@ async def _not_told(_worker: WorkerId, _status: int | None) -> None:
     return
 
 
-def _show_log(hand: Hand, place: Path) -> None:
+def _show_log(handle: WorkerHandle, place: Path) -> None:
     """Let a standby's log be found among those of the job that took it."""
     with contextlib.suppress(OSError):
         make_private_folder(place.parent)
-        place.symlink_to(hand.log_file.absolute())
+        place.symlink_to(handle.log_file.absolute())

@@ -11,7 +11,7 @@ from resurgence.clock import Clock
 _LOOK_SECONDS = 0.1
 
 
-class ListeningClock:
+class PauseAwareClock:
     """A clock that stands still while this process does: stopped, starved, or on a machine that
     sleeps. Nobody is heard then, and so nobody is silent.
 

@@ -1,0 +1,114 @@
+"""The claim of a process on a job: the newest generation record, and the lease that shows others who
+holds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from resurgence.clock import Clock
+from resurgence.control.background import in_thread
+from resurgence.control.jobs.requests import JobRequests
+from resurgence.control.jobs.wake_up import WakeUp
+from resurgence.control.telemetry.events import EventLog
+from resurgence.errors import JobHeld
+from resurgence.ids import NO_GENERATION, Generation
+from resurgence.state.backend import StateBackend
+from resurgence.state.protocol.ownership import LEASE, Sighting
+from resurgence.state.records import GenerationRecord, Owner
+
+_T = TypeVar("_T")
+
+
+class JobClaim:
+    """Claims generations of a job, and keeps the lease of the newest."""
+
+    def __init__(
+        self,
+        backend: StateBackend,
+        owner: Owner,
+        clock: Clock,
+        events: EventLog,
+        requests: JobRequests,
+        wake_up: WakeUp,
+    ) -> None:
+        """`owner` is who runs the job, as others see it."""
+        self._backend = backend
+        self._owner = owner
+        self._clock = clock
+        self._events = events
+        self._requests = requests
+        self._wake_up = wake_up
+        self._sighting: Sighting | None = None
+        self.record: GenerationRecord | None = None
+        self.take_over = False
+        """Claim the job although a live process elsewhere runs it."""
+
+    @property
+    def generation(self) -> Generation:
+        return self.record.generation if self.record else NO_GENERATION
+
+    async def claim(self) -> GenerationRecord:
+        """Claim the next generation: from then on every older one is fenced out."""
+        abandoned, now = threading.Event(), self._clock.now()
+
+        def claim() -> GenerationRecord:
+            return self._backend.claim_generation(
+                now,
+                abandoned.is_set,
+                owner=self._owner,
+                permit=self._permit,
+                directory=str(Path.cwd()),
+            )
+
+        try:
+            self.record = await self._once_free(claim)
+        except asyncio.CancelledError:
+            # The call may hang in its thread, and would claim when storage answers again.
+            abandoned.set()
+            raise
+        # Whoever takes the job away from here is not fenced out in return.
+        self.take_over = False
+        return self.record
+
+    async def require_free(self) -> None:
+        """Raise JobHeld if a live process elsewhere runs the job."""
+        await self._once_free(lambda: self._permit(self._backend.newest_generation()))
+
+    async def renew_lease(self) -> None:
+        """Show that this process still holds the job."""
+        if self.record is not None:
+            job, generation = self.record.job, self.record.generation
+            await in_thread(
+                self._backend.leases.renew, job, generation, self._owner, self._clock.now()
+            )
+
+    async def release_lease(self) -> None:
+        """Show that nobody holds the job any more."""
+        if self.record is not None:
+            await in_thread(self._backend.leases.release, self.record.generation)
+
+    def _permit(self, newest: Generation) -> None:
+        if not self.take_over and newest != self.generation:
+            self._backend.leases.require_free(
+                newest, self._owner, self._clock.now(), before=self._sighting
+            )
+
+    async def _once_free(self, call: Callable[[], _T]) -> _T:
+        """What the call returns. An owner elsewhere that may be dead is watched until it renews its
+        lease, or that has expired.
+        """
+        while True:
+            try:
+                return await in_thread(call)
+            except JobHeld as held:
+                if held.proven or self._requests.stop is not None:
+                    raise
+                if self._sighting is None:
+                    self._sighting = Sighting(held.renewed_at, self._clock.now())
+                    self._events.emit("owner_watched", owner=held.message, at_most=LEASE.seconds)
+                await self._wake_up.tick()

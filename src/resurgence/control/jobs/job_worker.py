@@ -1,0 +1,115 @@
+"""The worker of a job: acquired, given its orders, torn down."""
+
+from __future__ import annotations
+
+from resurgence.control.detection.running_job_model import RunningJobModel
+from resurgence.control.jobs.job_definition import JobDefinition
+from resurgence.control.jobs.job_record import WorkerRecord
+from resurgence.control.jobs.wake_up import WakeUp
+from resurgence.control.telemetry.events import EventLog
+from resurgence.control.workers.channel import Receive
+from resurgence.control.workers.worker_pool import Origin, WorkerHandle, WorkerPool
+from resurgence.graph.model import Graph
+from resurgence.ids import Generation, WorkerId
+from resurgence.state.load_plan import LoadPlan
+from resurgence.worker.messages import Message, StartExecution
+
+
+class JobWorker:
+    """At most one worker at a time. The failure detector is told of its end."""
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        model: RunningJobModel,
+        events: EventLog,
+        wake_up: WakeUp,
+    ) -> None:
+        self._pool = pool
+        self._model = model
+        self._events = events
+        self._wake_up = wake_up
+        self.handle: WorkerHandle | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        return self.handle is not None and self._pool.channel.is_connected(self.handle.worker)
+
+    async def acquire(
+        self, definition: JobDefinition, generation: Generation, receive: Receive
+    ) -> Origin:
+        """Get a worker for a generation: the one that was kept, a standby, or a new process. What
+        it reports goes to `receive`.
+        """
+        spark = definition.settings.spark
+        if self.handle is not None and (self.handle.ended or self.handle.spark != spark):
+            await self.tear_down()
+        if self.handle is not None:
+            origin = Origin.IN_PLACE
+            self._pool.retask(self.handle, generation, receive, self._exited)
+        else:
+            self.handle, origin = await self._pool.acquire(
+                generation, dict(spark), definition.log_file, receive, self._exited
+            )
+        self._expect(self.handle.record)
+        return origin
+
+    def adopt(self, definition: JobDefinition, record: WorkerRecord, receive: Receive) -> None:
+        """Expect the worker of an earlier controller to connect. It will report its own state."""
+        self.handle = self._pool.adopt(
+            record,
+            dict(definition.settings.spark),
+            definition.log_file,
+            receive,
+            self._exited,
+        )
+        self._expect(record)
+
+    def report_start(self, origin: Origin) -> None:
+        """Report that a worker works for the job now."""
+        assert self.handle is not None
+        self._events.emit(
+            "worker_started",
+            pid=self.handle.pid,
+            generation=self.handle.generation,
+            worker=self.handle.worker,
+            origin=origin,
+        )
+
+    async def send(self, message: Message) -> None:
+        """Give the worker an order."""
+        if self.handle is not None:
+            await self._pool.channel.send(self.handle.worker, message)
+
+    async def start_execution(
+        self, definition: JobDefinition, graph: Graph, plan: LoadPlan
+    ) -> None:
+        """Order the connected worker to restore and run."""
+        assert self.handle is not None
+        functions = definition.functions_file
+        await self.send(
+            StartExecution(
+                job=definition.name,
+                state_url=definition.state_url,
+                graph=graph,
+                plan=plan,
+                settings=definition.settings,
+                functions_file=str(functions) if functions else None,
+                token=self.handle.token,
+                patience=self._pool.patience,
+            ),
+        )
+
+    async def tear_down(self) -> None:
+        """Make sure that no process of this job is left."""
+        if self.handle is not None:
+            await self._pool.end(self.handle)
+        self.handle = None
+
+    def _expect(self, record: WorkerRecord) -> None:
+        now = self._pool.detector_clock.now()
+        self._model.expect(record.worker, record.generation, record.pid, now)
+
+    async def _exited(self, worker: WorkerId, status: int | None) -> None:
+        self._model.note_exit(worker, status, self._pool.detector_clock.now())
+        self._wake_up.notify()

@@ -1,0 +1,26 @@
+"""Wakes the state of a job when something happened: a request, a message, the end of a worker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from datetime import timedelta
+
+PROGRESS_TICK = timedelta(milliseconds=200)
+
+
+class WakeUp:
+    """One waits, many notify."""
+
+    def __init__(self) -> None:
+        self._happened = asyncio.Event()
+
+    def notify(self) -> None:
+        self._happened.set()
+
+    async def tick(self, at_most: timedelta = PROGRESS_TICK) -> None:
+        """Wait until something happens, or for one progress tick, or for less."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(at_most, PROGRESS_TICK).total_seconds()):
+                await self._happened.wait()
+        self._happened.clear()
