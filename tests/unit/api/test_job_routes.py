@@ -174,7 +174,7 @@ def test_stopping_harder_wins(http: httpx.Client, rides: str) -> None:
     assert (
         http.post(f"{rides}/stop", json={"mode": "force"}).json()["desired"]["stop_mode"] == "force"
     )
-    again = http.post(f"{rides}/stop", json={"mode": "graceful"})
+    again = http.post(f"{rides}/stop", json={"mode": "checkpoint"})
     assert (again.status_code, again.json()["desired"]["stop_mode"]) == (202, "force")
     assert http.post(f"{rides}/stop", json={"mode": "gently"}).status_code == 422
 

@@ -127,7 +127,8 @@ def edit_command(
 def stop_command(
     name: JobArgument,
     mode: Annotated[
-        StopMode, typer.Option(help="From the most careful to the most brutal.")
+        StopMode,
+        typer.Option(help="checkpoint: finish the epoch first. force: end the worker at once."),
     ] = StopMode.CHECKPOINT,
     wait: Annotated[bool, typer.Option("--wait", help="Until the job has stopped.")] = False,
     timeout: Annotated[

@@ -19,15 +19,12 @@ from resurgence.ids import NO_EPOCH, NO_GENERATION, Epoch, Generation, JobName, 
 
 
 class StopMode(StrEnum):
-    """How a job is stopped: from the most careful to the most brutal."""
+    """How a job is stopped."""
 
     CHECKPOINT = "checkpoint"
-    GRACEFUL = "graceful"
-    IMMEDIATE = "immediate"
+    """The worker finishes its epoch, which is sealed and committed."""
     FORCE = "force"
-
-
-_HARDNESS = list(StopMode)
+    """The worker is ended at once."""
 
 
 class Wanted(StrEnum):
@@ -122,10 +119,10 @@ class JobRecord:
 
 
 def stopped(desired: DesiredConfig, mode: StopMode) -> DesiredConfig:
-    """Stop it. A harder mode than the one asked for before wins, a softer one does not."""
+    """Stop it. Once it is forced, it stays so."""
     _require_kept(desired)
-    if desired.wanted is Wanted.STOPPED:
-        mode = max(mode, desired.stop_mode, key=_HARDNESS.index)
+    if desired.stop is StopMode.FORCE:
+        mode = StopMode.FORCE
     return replace(desired, wanted=Wanted.STOPPED, stop_mode=mode)
 
 

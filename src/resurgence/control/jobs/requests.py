@@ -20,7 +20,7 @@ class JobRequests:
         self._wake_up.notify()
 
     def request_stop(self, mode: StopMode) -> None:
-        """Ask for a stop; a harder mode than the one asked for before wins."""
+        """Ask for a stop. Once it is forced, it stays so."""
         self.want(stopped(self.desired, mode))
 
     def close(self, mode: StopMode) -> None:

@@ -28,8 +28,6 @@ from resurgence.worker.messages import StopAfterEpoch
 
 _STEP = timedelta(seconds=60)
 _TEAR_DOWN = timedelta(seconds=15)
-_HARD = (StopMode.IMMEDIATE, StopMode.FORCE)
-"""These do not wait for a worker."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,9 @@ async def _taken_over(ctx: JobContext) -> bool:
     assert ctx.worker.handle is not None
     give_up_at = ctx.clock.now() + ctx.definition.settings.controller.adopt_timeout
     claim = None
-    while claim is None and ctx.requests.stop not in _HARD and ctx.clock.now() < give_up_at:
+    while (
+        claim is None and ctx.requests.stop is not StopMode.FORCE and ctx.clock.now() < give_up_at
+    ):
         try:
             claim = await in_thread(ctx.backend.newest_claim)
         except StorageError:
@@ -104,7 +104,7 @@ async def _taken_over(ctx: JobContext) -> bool:
         while (
             ctx.clock.now() < give_up_at
             and ctx.model.worker_exited() is None
-            and ctx.requests.stop not in _HARD
+            and ctx.requests.stop is not StopMode.FORCE
         ):
             if ctx.model.restored is not None or ctx.model.task_failed() is not None:
                 ctx.claim.record = claim
@@ -220,7 +220,7 @@ class Running(State):
             if failure is not None:
                 return Transition(Recovering(failure), failure.reason)
             stop = ctx.requests.stop
-            if stop in (StopMode.CHECKPOINT, StopMode.GRACEFUL):
+            if stop is StopMode.CHECKPOINT:
                 return Transition(CheckpointStopping(), f"a stop was requested ({stop})")
             if stop is not None:
                 return Transition(Stopping(), f"a stop was requested ({stop})")
@@ -244,7 +244,7 @@ async def _finish_epoch(ctx: JobContext) -> Failure | None:
         failure = ctx.detect()
         if failure is not None:
             return failure
-        if ctx.requests.stop in _HARD:
+        if ctx.requests.stop is StopMode.FORCE:
             return None
         if ctx.restart_requested and ctx.requests.desired.force:
             return None

@@ -194,8 +194,8 @@ def test_rollback_with_duplicates_has_to_be_accepted(
 
 
 def test_stop_waits_until_the_job_has_stopped(run: Run, rides: str) -> None:
-    done = run("stop", "rides", "--mode", "graceful", "--wait")
-    assert (done.status, done.out) == (0, "rides: stop (graceful); it is Stopped, wanted stopped\n")
+    done = run("stop", "rides", "--mode", "force", "--wait")
+    assert (done.status, done.out) == (0, "rides: stop (force); it is Stopped, wanted stopped\n")
 
 
 def test_stop_does_not_wait_forever(run: Run, controller: PlayedController, rides: str) -> None:

@@ -64,7 +64,7 @@ async def enter(service: Service, state: StateName) -> Hold:
             case StateName.CHECKPOINT_STOPPING:
                 await service.controller.stop(JOB, StopMode.CHECKPOINT)
             case StateName.STOPPING:
-                await service.controller.stop(JOB, StopMode.IMMEDIATE)
+                await service.controller.stop(JOB, StopMode.FORCE)
             case StateName.RECOVERING:
                 service.world.workers[0].kill()
             case StateName.RESCALING:

@@ -25,7 +25,7 @@ from resurgence.control.jobs.transitions import TERMINAL, StateName
 
 RUNNING = DesiredConfig(parallelism=2)
 OVER = [*TERMINAL, StateName.FAILING]
-HARDNESS = [StopMode.CHECKPOINT, StopMode.GRACEFUL, StopMode.IMMEDIATE, StopMode.FORCE]
+HARDNESS = [StopMode.CHECKPOINT, StopMode.FORCE]
 
 
 # ---------------------------------------------------------------- requests

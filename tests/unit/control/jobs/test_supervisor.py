@@ -348,7 +348,7 @@ def restart(ctx: JobContext) -> None:
         (StateName.RESCALING, stops_when_told, rescale),
         (StateName.RESTARTING, stops_when_told, restart),
         (StateName.CHECKPOINT_STOPPING, stops_when_told, stop(StopMode.CHECKPOINT)),
-        (StateName.STOPPING, stops_when_told, stop(StopMode.IMMEDIATE)),
+        (StateName.STOPPING, stops_when_told, stop(StopMode.FORCE)),
     ],
 )
 def test_a_stop_request_in_any_state_ends_in_stopped(
@@ -370,23 +370,21 @@ def test_a_stop_request_in_any_state_ends_in_stopped(
     assert len(run.workers) <= 1
 
 
-@pytest.mark.parametrize("mode", [StopMode.CHECKPOINT, StopMode.GRACEFUL])
-def test_a_careful_stop_lets_the_worker_finish_its_epoch(job: Supervised, mode: StopMode) -> None:
-    job.on_entering[StateName.RUNNING] = stop(mode)
+def test_a_stop_with_a_checkpoint_lets_the_worker_finish_its_epoch(job: Supervised) -> None:
+    job.on_entering[StateName.RUNNING] = stop(StopMode.CHECKPOINT)
     run = job.run(stops_when_told)
     assert run.visited == [*START_UP, "CheckpointStopping", "Stopping", "Stopped"]
     assert run.workers[0].stop_asked.is_set()
 
 
-@pytest.mark.parametrize("mode", [StopMode.IMMEDIATE, StopMode.FORCE])
-def test_a_hard_stop_does_not_wait_for_the_worker(job: Supervised, mode: StopMode) -> None:
-    job.on_entering[StateName.RUNNING] = stop(mode)
+def test_a_forced_stop_does_not_wait_for_the_worker(job: Supervised) -> None:
+    job.on_entering[StateName.RUNNING] = stop(StopMode.FORCE)
     run = job.run(is_deaf)
     assert run.visited == [*START_UP, "Stopping", "Stopped"]
     assert run.took < timedelta(seconds=1)
 
 
-def test_a_harder_stop_overrides_the_careful_one(job: Supervised) -> None:
+def test_a_forced_stop_overrides_one_with_a_checkpoint(job: Supervised) -> None:
     job.on_entering[StateName.RUNNING] = stop(StopMode.CHECKPOINT)
     job.on_entering[StateName.CHECKPOINT_STOPPING] = stop(StopMode.FORCE)
     run = job.run(is_deaf)

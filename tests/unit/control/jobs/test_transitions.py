@@ -70,8 +70,11 @@ def test_a_terminal_state_is_reachable_from_every_state(state: StateName) -> Non
 
 
 @pytest.mark.parametrize("state", NON_TERMINAL)
-def test_every_state_that_is_not_failing_leads_to_recovering_in_one_step(state: StateName) -> None:
-    assert (StateName.RECOVERING in EDGES[state]) == (state is not StateName.FAILING)
+def test_every_state_of_a_job_that_is_to_run_leads_to_recovering_in_one_step(
+    state: StateName,
+) -> None:
+    ending = {StateName.CHECKPOINT_STOPPING, StateName.STOPPING, StateName.FAILING}
+    assert (StateName.RECOVERING in EDGES[state]) == (state not in ending)
 
 
 @pytest.mark.parametrize("state", NON_TERMINAL)
