@@ -81,7 +81,7 @@ def _parse_fault(text: str) -> Fault:
     if not epoch.isdecimal():
         raise ConfigError(
             f"'{text}' is not a fault",
-            hint="write <point>@<epoch>=<action>, as in state.written@3=kill",
+            hint="Write <point>@<epoch>=<action>, as in state.written@3=kill.",
         )
     if point not in set(FaultPoint):
         raise ConfigError(f"unknown fault point '{point}'", hint=did_you_mean(point, FaultPoint))

@@ -31,7 +31,7 @@ def job_name(text: str) -> JobName:
     if not _JOB_NAME.fullmatch(text):
         raise ConfigError(
             f"'{text}' cannot be a job name",
-            hint="use letters, digits, '_', '-' and '.', beginning with a letter or digit; --name sets it",
+            hint="Use letters, digits, '_', '-' and '.', beginning with a letter or digit; --name sets it.",
         )
     return JobName(text)
 

@@ -51,10 +51,10 @@ def test_several_faults_are_separated_by_commas() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("state.written", "is not a fault", "write <point>@<epoch>=<action>"),
-        ("state.written@x=kill", "is not a fault", "write <point>@<epoch>=<action>"),
-        ("state.written@-1=kill", "is not a fault", "write <point>@<epoch>=<action>"),
-        ("state.written@²=kill", "is not a fault", "write <point>@<epoch>=<action>"),
+        ("state.written", "is not a fault", "Write <point>@<epoch>=<action>"),
+        ("state.written@x=kill", "is not a fault", "Write <point>@<epoch>=<action>"),
+        ("state.written@-1=kill", "is not a fault", "Write <point>@<epoch>=<action>"),
+        ("state.written@²=kill", "is not a fault", "Write <point>@<epoch>=<action>"),
         ("state.writen@3=kill", "unknown fault point", "did you mean 'state.written'?"),
         ("state.written@3=kil", "unknown fault action", "did you mean 'kill'?"),
         ("state.written@3", "unknown fault action ''", "known: freeze, hang, kill, raise"),

@@ -147,7 +147,7 @@ def explain(
                 sql_file(file), state_dir, name, parallelism, udfs, settings, config
             )
         raise UserError(
-            "explain takes one file", hint="as in explain FILE.sql or explain restore FILE.sql"
+            "explain requires one file", hint="Write explain FILE.sql or explain restore FILE.sql."
         )
 
     _guarded(file, debug, command)

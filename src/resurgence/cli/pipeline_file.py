@@ -29,7 +29,7 @@ def read_sql(file: Path) -> str:
             f"the file is not UTF-8: byte 0x{data[error.start]:02x} at offset {error.start}",
             line=before.count("\n") + 1,
             column=len(before) - (before.rfind("\n") + 1) + 1,
-            hint="save the file as UTF-8",
+            hint="Save the file as UTF-8.",
         ) from error
 
 

@@ -99,7 +99,7 @@ class ServiceClient:
             if url.scheme not in ("http", "https") or not url.host:
                 raise ConfigError(
                     f"'{server}' is not the address of a service",
-                    hint=f"write --server as {DEFAULT_SERVER}",
+                    hint=f"Write --server as {DEFAULT_SERVER}.",
                 )
             # A proxy cannot reach what listens on this machine only.
             is_here = url.host in ("localhost", "127.0.0.1", "::1")
@@ -250,14 +250,14 @@ class ServiceClient:
         except httpx.ConnectError as error:
             raise NoService(
                 f"no service answers at {self._server}",
-                hint="start one with `resurgence serve`, or say where it is with --server",
+                hint="Start one with `resurgence serve`, or name its address with --server.",
             ) from error
         except httpx.TimeoutException as error:
             raise ServiceFailed(f"the service at {self._server} does not answer in time") from error
         except httpx.HTTPError as error:
             raise ServiceFailed(
                 f"the connection to {self._server} failed: {error}",
-                hint="if the service was restarted, ask again",
+                hint="Try again if the service was restarted.",
             ) from error
 
     def _error_in(self, answer: httpx.Response) -> ResurgenceError:
@@ -273,6 +273,6 @@ class ServiceClient:
 
     def _not_understood(self) -> ServiceFailed:
         return ServiceFailed(
-            f"what answers at {self._server} is not a service of this release",
-            hint="say where the service is with --server",
+            f"the server at {self._server} is not a service of this release",
+            hint="Name the address of the service with --server.",
         )

@@ -32,7 +32,9 @@ def open_job(state_dir: str, name: str | None) -> StateBackend:
     url = storage_url(state_dir)
     scheme, path = split_url(url)
     if scheme == "file" and not Path(path).is_dir():
-        raise ConfigError(f"there is no state dir {path}", hint="--state-dir says where it is")
+        raise ConfigError(
+            f"state directory {path} does not exist", hint="Name it with --state-dir."
+        )
     store = ObjectStore(url)
     if name is not None:
         backend = StateBackend(store, job_name(name))
@@ -44,10 +46,13 @@ def open_job(state_dir: str, name: str | None) -> StateBackend:
         return backend
     jobs = _jobs(store)
     if not jobs:
-        raise ConfigError(f"there is no job in {state_dir}", hint="--state-dir says where it is")
+        raise ConfigError(
+            f"state directory {state_dir} holds no job", hint="Name another with --state-dir."
+        )
     if len(jobs) > 1:
         raise ConfigError(
-            f"there are several jobs in {state_dir}", hint=f"choose with --name: {', '.join(jobs)}"
+            f"state directory {state_dir} holds several jobs",
+            hint=f"Choose with --name: {', '.join(jobs)}.",
         )
     return StateBackend(store, jobs[0])
 

@@ -384,7 +384,7 @@ class Controller:
         keeper = self._keepers.get(name)
         if keeper is None:
             known = ", ".join(sorted(self._keepers)[:12])
-            raise NoSuchJob(f"there is no job '{name}'", hint=f"known: {known}" if known else "")
+            raise NoSuchJob(f"job '{name}' does not exist", hint=f"known: {known}" if known else "")
         return keeper
 
     # ---------------------------------------------------------------- views

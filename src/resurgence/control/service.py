@@ -71,8 +71,8 @@ async def _hold(metadata: MetadataStore) -> None:
     while not await in_thread(metadata.hold):
         if asyncio.get_running_loop().time() > give_up_at:
             raise ConfigError(
-                "another service runs with this metadata database",
-                hint="stop it, or give this one another --state-dir or --database",
+                "another service uses this metadata database",
+                hint="Stop it, or give this one another --state-dir or --database.",
             )
         await asyncio.sleep(0.1)
 

@@ -158,11 +158,11 @@ def require_writable(store: ObjectStore) -> None:
         make_private_folder(Path(path))
     except OSError as error:
         raise ConfigError(
-            f"cannot make the folder {path}: {error.strerror}", hint="choose another --state-dir"
+            f"cannot create the folder {path}: {error.strerror}", hint="Choose another --state-dir."
         ) from error
     if not os.access(path, os.W_OK | os.X_OK) or _is_read_only(path):
         raise ConfigError(
-            f"cannot write to {path}", hint="make it writable, or choose another --state-dir"
+            f"cannot write to {path}", hint="Make it writable, or choose another --state-dir."
         )
 
 
@@ -172,7 +172,7 @@ def _is_read_only(path: str) -> bool:
     return not Path(path).stat().st_mode & 0o222 or bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 
-_HINT = "check that the place exists and that this user may read and write it"
+_HINT = "Check that the location exists and that this user may read and write it."
 
 
 @contextmanager

@@ -151,5 +151,5 @@ def test_a_read_only_folder_is_a_config_error(store: ObjectStore, tmp_path: Path
 def test_a_folder_that_cannot_be_made_is_a_config_error(store: ObjectStore, tmp_path: Path) -> None:
     (tmp_path / "store").rmdir()
     (tmp_path / "store").write_bytes(b"a file is in the way")
-    with pytest.raises(ConfigError, match="cannot make the folder"):
+    with pytest.raises(ConfigError, match="cannot create the folder"):
         require_writable(store)

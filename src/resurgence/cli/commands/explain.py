@@ -44,7 +44,7 @@ def explain_restore(
     graph = compile_file(read_sql(file), udfs)
     view = newest_checkpoint(open_job(state_dir, name))
     if view is None:
-        raise ConfigError("there are no checkpoints yet", hint="run the job first")
+        raise ConfigError("there are no checkpoints yet", hint="Run the job first.")
     judged = fates(
         graph,
         view.operators,

@@ -243,7 +243,7 @@ def _confirm(job: JobDetail, with_state: bool) -> None:
     what = "its checkpoints go, too" if with_state else "its checkpoints stay"
     if not sys.stdin.isatty():
         raise UserError(
-            f"deleting '{job.name}' takes a confirmation", hint="say --yes where no one can answer"
+            f"deleting '{job.name}' requires a confirmation", hint="Confirm with --yes."
         )
     if not typer.confirm(f"Delete {job.name} ({job.status.state}; {what})?", err=True):
         raise UserError("nothing was deleted")
@@ -255,7 +255,7 @@ def _wait_until_ended(client: ServiceClient, job: Job, longest: timedelta) -> Jo
         if time.monotonic() >= deadline:
             raise ServiceFailed(
                 f"'{job.name}' is {job.status.state} after {longest.total_seconds():.0f} s",
-                hint="it goes on stopping; a harder --mode is faster",
+                hint="Wait until it has stopped, or stop it with --mode force.",
             )
         time.sleep(_LOOK_SECONDS)
         job = client.job(job.name)
@@ -275,7 +275,7 @@ def _settings(assignments: list[str] | None, parallelism: int | None) -> dict[st
     for assignment in assignments or ():
         key, separator, value = assignment.partition("=")
         if not separator:
-            raise ConfigError(f"'{assignment}' is not a setting", hint="write --set key=value")
+            raise ConfigError(f"'{assignment}' is not a setting", hint="Write --set key=value.")
         values[key.strip()] = value.strip()
     if parallelism is not None:
         values["pipeline.parallelism"] = str(parallelism)

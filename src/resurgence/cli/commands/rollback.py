@@ -223,7 +223,7 @@ def _graph(backend: StateBackend, sql: Path | None, udfs: Path | None) -> Graph:
     text = stored_sql(local_folder(backend.store.url, job) / "resurgence.db", job)
     if text is None:
         raise UserError(
-            f"the pipeline of '{job}' is not on record here", hint="give its file with --sql"
+            f"the pipeline of '{job}' is not on record here", hint="Name its file with --sql."
         )
     graph = compile_file(text, udfs)
     for sink in graph.sinks():
@@ -232,6 +232,6 @@ def _graph(backend: StateBackend, sql: Path | None, udfs: Path | None) -> Graph:
             raise UserError(
                 f"the pipeline of '{job}' is on record without the secrets of its sink "
                 f"'{sink.table}': {', '.join(masked)}",
-                hint="give its file with --sql",
+                hint="Name its file with --sql.",
             )
     return graph

@@ -99,8 +99,8 @@ def _open(url: str) -> ObjectStore:
             make_private_folder(Path(path))
         except OSError as error:
             raise ConfigError(
-                f"cannot make the folder {path}: {error.strerror}",
-                hint="choose another --state-dir",
+                f"cannot create the folder {path}: {error.strerror}",
+                hint="Choose another --state-dir.",
             ) from error
     store = ObjectStore(url)
     require_writable(store)

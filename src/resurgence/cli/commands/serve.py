@@ -133,9 +133,9 @@ def serve(host: str, port: int, service: Service) -> int:
         guard = Guard(listener.getsockname()[0])
         if guard.key_is_required and not service.metadata.keys():
             raise ConfigError(
-                f"listening on {host} takes an API key, and there is none",
-                hint="make one: `resurgence keys create NAME --role write`, with the same "
-                "--state-dir or --database",
+                f"listening on {host} requires an API key",
+                hint="Create one with `resurgence keys create NAME --role write`, with the same "
+                "--state-dir or --database.",
             )
         with collapsing_log():
             asyncio.run(_serve_until_signalled(listener, guard, service))
@@ -237,11 +237,11 @@ def _listening(host: str, port: int) -> socket.socket:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(
-                f"port {port} of {host} is in use", hint="choose another with --port"
+                f"port {port} of {host} is in use", hint="Choose another with --port."
             ) from error
         raise ConfigError(
             f"cannot listen on port {port} of {host}: {error.strerror}",
-            hint="--host and --port say where to listen",
+            hint="Choose another address with --host and --port.",
         ) from error
 
 

@@ -111,10 +111,10 @@ def timeout_failure(status: WorkerStatus, epoch: Epoch) -> Failure:
 
 
 _WORKER_HINTS = {
-    FailureKind.WORKER_EXITED: "look at the end of the worker's log, and at the kernel's for an "
-    "out-of-memory kill: then lower spark.driver.memory or pipeline.epoch_rows",
-    FailureKind.WORKER_TIMEDOUT: "the machine may be overloaded: give it room, or raise "
-    "pipeline.heartbeat_timeout",
+    FailureKind.WORKER_EXITED: "Check the end of the worker's log, and the kernel's log for an "
+    "out-of-memory kill: then lower spark.driver.memory or pipeline.epoch_rows.",
+    FailureKind.WORKER_TIMEDOUT: "Check the load of the machine, or raise "
+    "pipeline.heartbeat_timeout.",
 }
 
 
@@ -132,8 +132,8 @@ def _worker_failure(kind: FailureKind, reason: str, status: WorkerStatus, epoch:
 
 
 def stall_failure(stalled: StalledProgress) -> Failure:
-    """Heartbeats come, but the epoch stands still."""
-    reason = f"epoch {stalled.epoch} stood still in '{stalled.phase}' for {stalled.standing_for.total_seconds():.0f} s"
+    """Heartbeats continue, but the epoch makes no progress."""
+    reason = f"epoch {stalled.epoch} made no progress in '{stalled.phase}' for {stalled.standing_for.total_seconds():.0f} s"
     return Failure(
         FailureKind.PROGRESS_STALLED,
         reason,
@@ -142,8 +142,8 @@ def stall_failure(stalled: StalledProgress) -> Failure:
         stalled.epoch,
         operator=stalled.operator,
         phase=stalled.phase,
-        hint="if epochs are that long, raise pipeline.epoch_timeout or lower pipeline.epoch_rows; "
-        "if not, the worker's log says what it waited for",
+        hint="If epochs are that long, raise pipeline.epoch_timeout or lower pipeline.epoch_rows; "
+        "if not, the worker's log says what it waited for.",
     )
 
 

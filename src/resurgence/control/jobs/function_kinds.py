@@ -45,7 +45,7 @@ def function_kinds(module: Path, answer_file: Path) -> dict[str, FunctionKind]:
     except subprocess.TimeoutExpired as error:
         raise ConfigError(
             f"the Python functions did not load within {_DEADLINE.total_seconds():.0f} s",
-            hint="a module is loaded wherever its functions run: it must not wait for anything",
+            hint="Remove whatever the module waits for: it is loaded wherever its functions run.",
         ) from error
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -57,7 +57,7 @@ def function_kinds(module: Path, answer_file: Path) -> dict[str, FunctionKind]:
         how = f"signal {-status}" if status < 0 else f"status {status}"
         raise ConfigError(
             f"the Python functions ended the process that loaded them ({how})",
-            hint="a module must only define functions",
+            hint="Let the module define functions and do nothing else.",
         ) from error
     finally:
         answer_file.unlink(missing_ok=True)

@@ -170,7 +170,7 @@ def deleted(desired: DesiredConfig, *, with_state: bool) -> DesiredConfig:
 def _require_kept(desired: DesiredConfig) -> None:
     if desired.wanted is Wanted.DELETED:
         raise JobBeingDeleted(
-            "the job is being deleted", hint="wait until it is gone, then create it anew"
+            "the job is being deleted", hint="Wait until it is deleted, then create it again."
         )
 
 

@@ -69,8 +69,8 @@ class RollbackPreview:
         stuck = [each.table for each in self.sinks if not each.retracts]
         if stuck:
             raise RollbackRefused(
-                f"{', '.join(stuck)} cannot take back what was written, or is not in the pipeline",
-                hint="Accept that its rows come a second time with --accept-duplicates "
+                f"{', '.join(stuck)} cannot retract committed output, or is not in the pipeline",
+                hint="Accept duplicate rows with --accept-duplicates "
                 "(accept_duplicates in a request).",
             )
 

@@ -194,7 +194,7 @@ def _silent_start(ctx: JobContext) -> Failure | None:
         if now - status.last_heard_at >= pipeline.heartbeat_timeout:
             reason = f"no heartbeat from the starting worker (pid {status.pid}) within the timeout"
         elif status.phase == "restore" and now - status.phase_began_at >= pipeline.epoch_timeout:
-            reason = f"the restore of the starting worker (pid {status.pid}) stands still"
+            reason = f"the restore of the starting worker (pid {status.pid}) makes no progress"
         else:
             continue
         return Failure(

@@ -42,7 +42,7 @@ UPGRADE_LOCK = 7_263_001
 EVENTS_LOCK = 7_263_002
 SERVICE_LOCK = 7_263_003
 _POSTGRES = ("postgres", "postgresql", "postgresql+psycopg")
-_FORMS = "use sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE"
+_FORMS = "Write sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE."
 
 
 class DatabaseFileGone(StorageError):
@@ -186,8 +186,8 @@ class Database:
             raise StorageError(f"{trouble}: {self._told(error)}", hint=hint) from error
         except (pydantic.ValidationError, json.JSONDecodeError) as error:
             raise StorageError(
-                f"{trouble}: a record of it cannot be read",
-                hint="someone else has written to it: bring it back from a copy",
+                f"{trouble}: a record cannot be read",
+                hint="Restore the database from a backup: another program has written to it.",
             ) from error
 
     def _told(self, error: Exception) -> str:
@@ -209,13 +209,11 @@ def _url(location: Path | str) -> sa.URL:
         if "@" in (url.host or ""):
             raise ConfigError(
                 "the URL of the metadata database has more than one '@'",
-                hint="in a password, '@' is written %40",
+                hint="Write '@' in a password as %40.",
             )
         return url.set(drivername="postgresql+psycopg")
     if url.drivername != "sqlite":
-        raise ConfigError(
-            f"'{url.drivername}' is no kind of metadata database that is known", hint=_FORMS
-        )
+        raise ConfigError(f"'{url.drivername}' is not a supported metadata database", hint=_FORMS)
     if url.query or url.database in (None, "", ":memory:"):
         raise ConfigError("a SQLite metadata database is a file, without options", hint=_FORMS)
     return url
@@ -288,7 +286,7 @@ def _postgres_engine(url: sa.URL) -> sa.Engine:
     except ImportError as error:
         raise ConfigError(
             "a metadata database in Postgres needs the package psycopg",
-            hint="pip install 'resurgence[postgres]'",
+            hint="Install it with pip install 'resurgence[postgres]'.",
         ) from error
 
     class Connection(psycopg.Connection[Any]):

@@ -117,7 +117,7 @@ class MetadataStore:
                 connection.execute(JOBS.insert().values(_job_values(record)))
             except sa.exc.IntegrityError as error:
                 raise JobExists(
-                    f"there is a job '{record.name}' already", hint="choose another name"
+                    f"job '{record.name}' already exists", hint="Choose another name."
                 ) from error
             # What a job of that name may have left behind while it was deleted.
             for table in (STATUSES, EVENTS, INCIDENTS):
@@ -162,7 +162,7 @@ class MetadataStore:
                 _BOTH.where(JOBS.c.name == name).with_for_update(of=JOBS)
             ).first()
             if row is None:
-                raise NoSuchJob(f"there is no job '{name}'")
+                raise NoSuchJob(f"job '{name}' does not exist")
             before = _record(row)
             after = replace(before, desired=change(before), pipeline=pipeline or before.pipeline)
             values = {**_job_values(after), "changed_at": _instant(now)}
@@ -253,8 +253,8 @@ class MetadataStore:
                 connection.execute(API_KEYS.insert().values(_KEY.dump_python(key, mode="json")))
             except sa.exc.IntegrityError as error:
                 raise KeyExists(
-                    f"there is a key '{key.name}' already",
-                    hint="choose another name, or remove that one first",
+                    f"key '{key.name}' already exists",
+                    hint="Choose another name, or remove that one first.",
                 ) from error
 
     def keys(self) -> list[ApiKey]:

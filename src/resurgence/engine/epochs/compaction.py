@@ -87,7 +87,7 @@ class Compactor:
             if left > 0 and not wait:
                 return None
             raise TaskFailed(
-                f"the compaction of {running.operator} stands still: not done in {self._deadline}",
+                f"the compaction of {running.operator} is not done after {self._deadline}",
                 hint="the job is recovered; a longer pipeline.epoch_timeout gives it more time",
             ) from error
         return running

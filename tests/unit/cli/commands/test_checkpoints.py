@@ -215,7 +215,7 @@ def test_the_job_need_not_be_named_if_there_is_one(
     RealJob.at(str(state_dir), "another").run(1)
     done = cli("checkpoints", "list")
     assert done.status == 2
-    assert "choose with --name: another, rides" in done.err
+    assert "Choose with --name: another, rides" in done.err
     assert len(cli("checkpoints", "list", "--name", "another").out.splitlines()) == 2
 
 
@@ -239,10 +239,10 @@ def test_a_state_dir_that_is_not_there_is_bad_usage_and_is_not_made(
 ) -> None:
     done = cli("checkpoints", "list")
     assert done.status == 2
-    assert "there is no state dir" in done.err
+    assert "does not exist" in done.err
     assert not state_dir.exists()
     state_dir.mkdir()
-    assert "there is no job in" in cli("checkpoints", "list").err
+    assert "holds no job" in cli("checkpoints", "list").err
 
 
 def test_a_job_without_checkpoints_says_so(cli: Cli, state_dir: Path) -> None:

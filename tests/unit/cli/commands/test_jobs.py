@@ -110,7 +110,7 @@ def test_no_service_is_one_clear_message(run: Run) -> None:
     assert done.status == 2
     assert done.err.splitlines() == [
         "error: no service answers at http://127.0.0.1:9",
-        "hint: start one with `resurgence serve`, or say where it is with --server",
+        "hint: Start one with `resurgence serve`, or name its address with --server.",
     ]
 
 
@@ -188,7 +188,7 @@ def test_rollback_with_duplicates_has_to_be_accepted(
     controller.sinks_retract = False
     refused = run("rollback", "rides", "--to-epoch", "3")
     assert refused.status == 2
-    assert "hourly cannot take back what was written" in refused.err
+    assert "hourly cannot retract committed output" in refused.err
     assert run("rollback", "rides", "--to-epoch", "3", "--accept-duplicates").status == 0
     assert run("rollback", "rides", "--to-epoch", "3", "--name", "rides").status == 2
 

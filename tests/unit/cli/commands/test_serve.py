@@ -75,7 +75,7 @@ def test_beyond_this_machine_it_does_not_start_without_a_key(cli: Cli, host: str
     if "cannot listen" in done.err:
         pytest.skip(f"this machine has no {host}")
     assert done.status == 2
-    assert "takes an API key" in done.err
+    assert "requires an API key" in done.err
     assert "resurgence keys create" in done.err
 
 

@@ -206,7 +206,7 @@ async def test_a_sink_that_cannot_retract_needs_the_duplicates_to_be_accepted(
     await service.controller.edit(JOB, sql, None, {"checkpoint.accept_state_loss": "true"})
     await service.run()
     seal_epochs(service, 1, 2)
-    with pytest.raises(RollbackRefused, match="nowhere cannot take back"):
+    with pytest.raises(RollbackRefused, match="nowhere cannot retract"):
         await roll_back(service, 1)
     await roll_back(service, 1, accept_duplicates=True)
     await service.run()

@@ -112,7 +112,7 @@ def test_a_job_comes_back_as_it_was_stored(metadata: MetadataStore) -> None:
 
 def test_a_name_is_taken_once(metadata: MetadataStore) -> None:
     metadata.create_job(job())
-    with pytest.raises(JobExists, match="a job 'rides' already") as caught:
+    with pytest.raises(JobExists, match="job 'rides' already exists") as caught:
         metadata.create_job(job(sql="SELECT 2"))
     assert caught.value.code == "job.exists"
     assert metadata.jobs() == [job()]
@@ -242,7 +242,7 @@ def test_a_change_that_is_refused_changes_nothing(metadata: MetadataStore) -> No
 
 
 def test_a_job_that_is_unknown_cannot_be_changed(metadata: MetadataStore) -> None:
-    with pytest.raises(NoSuchJob, match="no job 'rides'") as caught:
+    with pytest.raises(NoSuchJob, match="job 'rides' does not exist") as caught:
         metadata.change_desired(JOB, lambda record: record.desired, NOW)
     assert caught.value.code == "job.unknown"
 
@@ -400,7 +400,7 @@ def test_keys_are_added_listed_and_removed(metadata: MetadataStore) -> None:
     metadata.add_key(watch)
     metadata.add_key(operate)
     assert metadata.keys() == [operate, watch]
-    with pytest.raises(KeyExists, match="a key 'watch' already"):
+    with pytest.raises(KeyExists, match="key 'watch' already exists"):
         metadata.add_key(replace(watch, role=Role.WRITE))
     assert metadata.remove_key("watch")
     assert not metadata.remove_key("watch")
@@ -566,7 +566,7 @@ def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ConfigError, match="psycopg") as caught:
         MetadataStore("postgresql://localhost/db")
-    assert caught.value.hint == "pip install 'resurgence[postgres]'"
+    assert caught.value.hint == "Install it with pip install 'resurgence[postgres]'."
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])

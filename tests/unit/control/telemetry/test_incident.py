@@ -98,7 +98,7 @@ def test_a_stall_says_where_and_for_how_long() -> None:
         WorkerId("w"), Epoch(4), "execute", OperatorId("window-1"), timedelta(seconds=600.4)
     )
     failure = stall_failure(stalled)
-    assert failure.reason == "epoch 4 stood still in 'execute' for 600 s"
+    assert failure.reason == "epoch 4 made no progress in 'execute' for 600 s"
     assert (failure.operator, failure.epoch) == ("window-1", 4)
 
 
