@@ -1,4 +1,4 @@
-"""Values that the parts of a graph share: expressions, columns, aggregate calls.
+"""Values that the parts of a graph share: expressions and columns.
 
 Expressions are Spark SQL text, already bound: every column in them is a column of the operator's
 input, every function exists. A `Position` points back into the user's SQL so that a later error can
@@ -64,15 +64,3 @@ class Column(Value):
     """Set if the column is not read but computed, over the columns that are."""
     metadata: str | None = None
     """Set if it is not in the record but beside it: what the connector calls it."""
-
-
-class AggregateCall(Value):
-    """One aggregate of a window: `function(arguments) FILTER (WHERE condition)`. No arguments:
-    count(*).
-    """
-
-    name: str
-    function: str
-    arguments: tuple[str, ...]
-    condition: str | None = None
-    position: Position | None = None

@@ -16,8 +16,8 @@ from pyspark.sql import Row, SparkSession
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.errors import SqlError
 from resurgence.sql import compile_pipeline
-from resurgence.sql.functions.registry import REFUSED_AGGREGATES
-from resurgence.sql.functions.spark_functions import AGGREGATES
+from resurgence.sql.functions import spark_functions
+from resurgence.sql.functions.aggregates import AGGREGATES
 from tests.engine.harness import (
     Job,
     Leg,
@@ -283,9 +283,9 @@ def plan(call: str) -> None:
     compile_pipeline(f"{table} SELECT {call} AS x FROM events GROUP BY {window};", CONNECTORS)
 
 
-@pytest.mark.parametrize("name", sorted(AGGREGATES))
+@pytest.mark.parametrize("name", sorted(spark_functions.AGGREGATES))
 def test_every_aggregate_of_spark_is_planned_or_refused_at_its_place(name: str) -> None:
-    if name not in REFUSED_AGGREGATES:
+    if AGGREGATES[name].refusal is None:
         plan(f"{name}(small)")
         return
     with pytest.raises(SqlError) as caught:

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame
 
 from resurgence.engine.functions.clock_free import TIME_ONLY, guarded
 from resurgence.errors import SqlError
-from resurgence.graph.values import AggregateCall, Column, Expression, Position
-from resurgence.sql.functions.call_parts import parts_of
+from resurgence.graph.aggregate_call import AggregateCall
+from resurgence.graph.values import Column, Expression, Position
 
 _COLUMN = re.compile(r"`[^`]+`")
 _GENERATORS = ("explode(", "explode_outer(")
@@ -74,17 +74,10 @@ def _computed(column: Column, rows: DataFrame) -> Column:
 
 def free_call(call: AggregateCall, rows: DataFrame) -> AggregateCall:
     """An aggregate that never reads the clock; raises SqlError where it would."""
-    texts = [*parts_of(call).values, *(each.sql for each in parts_of(call).orders)]
-    texts += [call.condition] if call.condition else []
-    parts = tuple(Expression(name="value", sql=each, position=call.position) for each in texts)
-    if free_expressions(parts, rows) == parts:
-        return call
-    return call.model_copy(
-        update={
-            "arguments": tuple(map(guarded, call.arguments)),
-            "condition": call.condition and guarded(call.condition),
-        }
+    parts = tuple(
+        Expression(name="value", sql=each, position=call.position) for each in call.expressions
     )
+    return call if free_expressions(parts, rows) == parts else call.over(guarded)
 
 
 def free_expressions(parts: tuple[Expression, ...], rows: DataFrame) -> tuple[Expression, ...]:

@@ -19,12 +19,9 @@ from resurgence.engine.operators.aggregates import plan_aggregate
 from resurgence.engine.tables.exact_rows import quoted
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.graph.values import EVENT_TIME, Expression
+from resurgence.sql.functions.aggregates import Trait, aggregate_function
 
 _ROWS = "__rows"
-_EXACT = frozenset(
-    {"count", "count_if", "sum", "avg", "mean", "min", "max"}
-    | {"bool_and", "bool_or", "every", "any", "some", "bit_and", "bit_or", "bit_xor"}
-)
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ def added_up(operator: UpdatingQuerySpec, rows: DataFrame) -> AddedUp | None:
     given = operator.inputs[0]
     if operator.aggregates is None or given.is_updating:
         return None
-    if not {each.function.lower() for each in operator.aggregates} <= _EXACT:
+    if not all(aggregate_function(each.function).has(Trait.EXACT) for each in operator.aggregates):
         return None
     columns = tuple(f"{each.sql} AS {quoted(each.name)}" for each in given.columns)
     named = rows.selectExpr(*columns)

@@ -42,12 +42,6 @@ class AggregatePlan:
     """
 
 
-def filtered(*conditions: str | None) -> str:
-    """A FILTER clause, or nothing."""
-    chosen = [each for each in conditions if each]
-    return f" FILTER (WHERE {' AND '.join(f'({each})' for each in chosen)})" if chosen else ""
-
-
 def type_of(rows: DataFrame, expression: str) -> DataType:
     """The type of an expression, aggregate or not."""
     return rows.selectExpr(f"{expression} AS value").schema[0].dataType

@@ -8,7 +8,8 @@ in the order of event time. What cannot be merged is kept row by row (`kept_valu
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DecimalType, NumericType, StringType
@@ -16,7 +17,6 @@ from pyspark.sql.types import DecimalType, NumericType, StringType
 from resurgence.engine.operators.aggregate_plan import (
     AggregatePlan,
     Partial,
-    filtered,
     is_ordered,
     type_of,
 )
@@ -29,37 +29,18 @@ from resurgence.engine.operators.moments import (
     variance_make,
     variance_merge,
 )
-from resurgence.graph.values import EVENT_TIME, AggregateCall
-from resurgence.sql.functions.call_parts import CallParts, Order, batch_sql, parts_of
-from resurgence.udf import registered_name
+from resurgence.graph.aggregate_call import AggregateCall, SortOrder
+from resurgence.graph.values import EVENT_TIME
+from resurgence.sql.functions.aggregate_sql import filter_clause, null_filter, spark_sql
+from resurgence.sql.functions.aggregates import Partials, Trait, aggregate_function
 
 _GUARD_DIGITS = 12
 """Digits that a quotient needs beyond those of the result to be rounded right, and the digits of
 the highest count.
 """
 
-_SAME_AS = {
-    "any": "bool_or",
-    "any_value": "first",
-    "approx_percentile": "percentile_approx",
-    "array_agg": "collect_list",
-    "every": "bool_and",
-    "first_value": "first",
-    "last_value": "last",
-    "mean": "avg",
-    "some": "bool_or",
-    "std": "stddev_samp",
-    "stddev": "stddev_samp",
-    "string_agg": "listagg",
-    "variance": "var_samp",
-}
-"""Functions with two names."""
-
-_OWN_MERGE = frozenset({"min", "max", "bool_and", "bool_or", "bit_and", "bit_or", "bit_xor"})
-"""Functions that merge their own results."""
-
-_DISTINCT_OR_NOT = _OWN_MERGE - {"bit_xor"} | {"max_by", "min_by", "collect_set"}
-"""Functions to which DISTINCT makes no difference."""
+Kept = tuple[tuple[Partial, ...], str]
+"""Partials, and the result over them."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +56,7 @@ class _Columns:
 
     def chosen(self, *conditions: str) -> str:
         """The FILTER clause of the call."""
-        return filtered(*conditions, self.condition)
+        return filter_clause(*conditions, self.condition)
 
     def present(self) -> str:
         """The FILTER clause that also leaves out rows in which a value is null."""
@@ -86,20 +67,17 @@ def plan_aggregate(call: AggregateCall, name: str, rows: DataFrame) -> Aggregate
     """How one aggregate call is kept, in columns that begin with `name`. `rows` is only asked
     for types.
     """
-    parts = parts_of(call)
-    is_own = call.function.startswith(registered_name(""))
-    if not is_own:
-        function = call.function.lower()
-        parts = replace(parts, function=_SAME_AS.get(function, function))
-        if parts.function in _DISTINCT_OR_NOT:
-            parts = replace(parts, is_distinct=False)
+    known = aggregate_function(call.function)
+    if not call.is_user_defined:
         # Spark sees the call itself once: what it refuses there is the user's mistake.
-        rows.selectExpr(f"{parts_of(call).sql(call.condition)} AS value")
-        if not _can_merge(parts, rows):
-            return keep_values(parts, call.condition, name, rows)
-    columns = tuple(f"{name}_in{index}" for index in range(len(parts.values)))
-    inputs = [f"{sql} AS {column}" for sql, column in zip(parts.values, columns, strict=True)]
-    if parts.function in ("first", "last"):
+        rows.selectExpr(f"{spark_sql(call)} AS value")
+        is_distinct = call.is_distinct and not known.has(Trait.IGNORES_DUPLICATES)
+        call = call.model_copy(update={"function": known.name, "is_distinct": is_distinct})
+        if not _can_merge(call, known.partials, rows):
+            return keep_values(call, name, rows)
+    columns = tuple(f"{name}_in{index}" for index in range(len(call.arguments)))
+    inputs = [f"{sql} AS {column}" for sql, column in zip(call.arguments, columns, strict=True)]
+    if known.partials is Partials.BY_EVENT_TIME:
         inputs.append(f"unix_micros(`{EVENT_TIME}`) AS {name}_at")
     if call.condition is not None:
         inputs.append(f"{call.condition} AS {name}_if")
@@ -109,7 +87,8 @@ def plan_aggregate(call: AggregateCall, name: str, rows: DataFrame) -> Aggregate
         condition=f"{name}_if" if call.condition is not None else None,
         rows=rows.selectExpr(*inputs, "1 AS one"),
     )
-    partials, finish = _own(call.function, taken) if is_own else _merged(parts, taken)
+    keep = _values if known.partials is None else _PARTIALS[known.partials]
+    partials, finish = keep(call, taken)
     return AggregatePlan(tuple(inputs), partials, finish)
 
 
@@ -117,111 +96,105 @@ def settled_sql(call: AggregateCall, rows: DataFrame) -> str:
     """The call in Spark's batch SQL, with one answer in whatever order Spark takes the rows: of
     values that are as good the same one as over a window. `rows` is only asked for types.
     """
-    parts = parts_of(call)
-    function = _SAME_AS.get(parts.function.lower(), parts.function.lower())
-    if parts.function.startswith(registered_name("")) or not parts.values:
-        return batch_sql(call)
-    value = parts.values[0]
-    if function in ("max_by", "min_by") and len(parts.values) == 2:
-        pair = f"named_struct('by', {parts.values[1]}, 'value', {value})"
-        chosen = filtered(call.condition, f"{parts.values[1]} IS NOT NULL")
+    known = aggregate_function(call.function)
+    if call.is_user_defined or not call.arguments:
+        return spark_sql(call)
+    value, *rest = call.arguments
+    if known.partials is Partials.EXTREME and len(rest) == 1:
+        pair = f"named_struct('by', {rest[0]}, 'value', {value})"
+        chosen = filter_clause(call.condition, f"{rest[0]} IS NOT NULL")
         if is_ordered(type_of(rows, pair)):
-            return f"{function.removesuffix('_by')}({pair}){chosen}.value"
+            return f"{known.name.removesuffix('_by')}({pair}){chosen}.value"
     if not is_ordered(type_of(rows, value)):
-        return batch_sql(call)
-    is_list = function in ("collect_list", "first", "last", "listagg")
-    if function == "collect_set" or (function == "collect_list" and parts.is_distinct):
-        return batch_sql(call) if parts.orders else f"sort_array({batch_sql(call)})"
-    if function == "listagg" and parts.is_distinct:
-        return _distinct_text(parts, call.condition) or batch_sql(call)
-    if function == "mode" and len(parts.values) == 1 and not parts.orders:
-        parts = replace(parts, values=(value, "true"))
-    elif is_list and (not parts.is_distinct or not parts.orders):
-        parts = replace(parts, orders=(*parts.orders, Order(value)))
-    return parts.sql(call.condition)
+        return spark_sql(call)
+    if known.name == "collect_set" or (known.name == "collect_list" and call.is_distinct):
+        return spark_sql(call) if call.order_by else f"sort_array({spark_sql(call)})"
+    if known.name == "listagg" and call.is_distinct:
+        return _distinct_text(call) or spark_sql(call)
+    if known.name == "mode" and not rest and not call.order_by:
+        call = call.model_copy(update={"arguments": (value, "true")})
+    elif known.has(Trait.ORDER_BY) and (not call.is_distinct or not call.order_by):
+        call = call.model_copy(update={"order_by": (*call.order_by, SortOrder(sql=value))})
+    return spark_sql(call)
 
 
-def _distinct_text(parts: CallParts, condition: str | None) -> str | None:
+def _distinct_text(call: AggregateCall) -> str | None:
     """listagg(DISTINCT x) by a set: Spark cannot call it beside others with DISTINCT. None: it is
     ordered by something else.
     """
-    value, *separator = parts.values
-    order = parts.orders[0] if parts.orders else Order(value)
-    if len(parts.orders) > 1 or order.sql != value:
+    value, *separator = call.arguments
+    order = call.order_by[0] if call.order_by else SortOrder(sql=value)
+    if len(call.order_by) > 1 or order.sql != value:
         return None
-    values = f"collect_set({value}){filtered(condition)}"
+    values = f"collect_set({value}){filter_clause(call.condition)}"
     text = f"array_join(sort_array({values}, {not order.descending}), {(*separator, repr(''))[0]})"
     return f"IF(size({values}) > 0, {text}, NULL)"
 
 
-def _can_merge(parts: CallParts, rows: DataFrame) -> bool:
+def _can_merge(call: AggregateCall, partials: Partials | None, rows: DataFrame) -> bool:
     """Whether the call can be kept as partials."""
-    if parts.orders or parts.is_distinct:
+    if partials is None or call.order_by or call.is_distinct:
         return False
-    function, values = parts.function, parts.values
-    if function in ("first", "last", "count"):
-        return True
-    if function == "avg":
+    if call.function == "avg":
         # Spark adds intervals as intervals, and divides them by rules of their own.
-        return isinstance(type_of(rows, values[0]), NumericType | StringType)
-    if function in COVARIANCES or function in ("regr_count", "regr_avgx", "regr_avgy"):
-        return True
-    if function in ("max_by", "min_by"):
-        return len(values) == 2
-    return len(values) == 1 and function in {*_OWN_MERGE, *VARIANCES, "sum", "count_if"}
+        return isinstance(type_of(rows, call.arguments[0]), NumericType | StringType)
+    # With a third argument, max_by() and min_by() give several values.
+    return partials is not Partials.EXTREME or len(call.arguments) == 2
 
 
-def _merged(parts: CallParts, columns: _Columns) -> tuple[tuple[Partial, ...], str]:
-    """The partials of one of Spark's aggregates, and the result over them."""
-    function, name, chosen = parts.function, columns.name, columns.chosen()
-    arguments = ", ".join(columns.values)
-    if function in ("count", "regr_count"):
-        return (Partial(name, f"count({arguments or '1'}){chosen}", f"sum({name})"),), name
-    if function == "count_if":
-        return (Partial(name, f"count_if({arguments}){chosen}", f"sum({name})"),), name
-    if function in _OWN_MERGE:
-        return (Partial(name, f"{function}({arguments}){chosen}", f"{function}({name})"),), name
-    if function == "sum":
-        # The sum of sums would widen a decimal again; the state keeps the type of the first sum.
-        kind = _type_text(columns.rows, f"sum({arguments})")
-        return (Partial(name, f"sum({arguments}){chosen}", f"CAST(sum({name}) AS {kind})"),), name
-    if function == "avg":
-        return _average(name, arguments, chosen, columns.rows)
-    if function in ("regr_avgx", "regr_avgy"):
-        value = columns.values[1 if function == "regr_avgx" else 0]
-        return _average(name, f"CAST({value} AS DOUBLE)", columns.present(), columns.rows)
-    if function in VARIANCES:
-        make = variance_make(f"CAST({arguments} AS DOUBLE)", chosen)
-        return (Partial(name, make, variance_merge(name)),), VARIANCES[function].format(p=name)
-    if function in COVARIANCES:
-        y, x = (f"CAST({each} AS DOUBLE)" for each in columns.values)
-        make = covariance_make(y, x, columns.present())
-        return (Partial(name, make, covariance_merge(name)),), COVARIANCES[function].format(p=name)
-    if function in ("first", "last"):
-        chosen = columns.chosen(
-            *([f"{columns.values[0]} IS NOT NULL"] if parts.left_out_nulls else [])
-        )
-        pick = "min" if function == "first" else "max"
-        return _at_extreme(pick, f"{name}_at", columns, chosen)
-    value, by = columns.values
+def _count(call: AggregateCall, columns: _Columns) -> Kept:
+    function = "count_if" if call.function == "count_if" else "count"
+    make = f"{function}({', '.join(columns.values) or '1'}){columns.chosen()}"
+    return (Partial(columns.name, make, f"sum({columns.name})"),), columns.name
+
+
+def _sum(_call: AggregateCall, columns: _Columns) -> Kept:
+    # The sum of sums would widen a decimal again; the state keeps the type of the first sum.
+    name, make = columns.name, f"sum({columns.values[0]})"
+    merge = f"CAST(sum({name}) AS {_type_text(columns.rows, make)})"
+    return (Partial(name, f"{make}{columns.chosen()}", merge),), name
+
+
+def _result(call: AggregateCall, columns: _Columns) -> Kept:
+    function, name = call.function, columns.name
+    make = f"{function}({columns.values[0]}){columns.chosen()}"
+    return (Partial(name, make, f"{function}({name})"),), name
+
+
+def _average(call: AggregateCall, columns: _Columns) -> Kept:
+    if call.function == "avg":
+        return _mean(columns.name, columns.values[0], columns.chosen(), columns.rows)
+    value = columns.values[1 if call.function == "regr_avgx" else 0]
+    return _mean(columns.name, f"CAST({value} AS DOUBLE)", columns.present(), columns.rows)
+
+
+def _variance(call: AggregateCall, columns: _Columns) -> Kept:
+    name = columns.name
+    make = variance_make(f"CAST({columns.values[0]} AS DOUBLE)", columns.chosen())
+    return (Partial(name, make, variance_merge(name)),), VARIANCES[call.function].format(p=name)
+
+
+def _covariance(call: AggregateCall, columns: _Columns) -> Kept:
+    name = columns.name
+    y, x = (f"CAST({each} AS DOUBLE)" for each in columns.values)
+    make = covariance_make(y, x, columns.present())
+    return (Partial(name, make, covariance_merge(name)),), COVARIANCES[call.function].format(p=name)
+
+
+def _extreme(call: AggregateCall, columns: _Columns) -> Kept:
+    by = columns.values[1]
     chosen = columns.chosen(f"{by} IS NOT NULL")
-    return _at_extreme(function.removesuffix("_by"), by, columns, chosen)
+    return _at_extreme(call.function.removesuffix("_by"), by, columns, chosen)
 
 
-def _at_extreme(
-    pick: str, by: str, columns: _Columns, chosen: str
-) -> tuple[tuple[Partial, ...], str]:
-    """The value where another is least or greatest; of several, the least or greatest value."""
-    name, value = columns.name, columns.values[0]
-    pair = f"named_struct('by', {by}, 'value', {value})"
-    if is_ordered(type_of(columns.rows, pair)):
-        partial = Partial(name, f"{pick}({pair}){chosen}", f"{pick}({name})")
-    else:
-        partial = Partial(name, f"{pick}_by({pair}, {by}){chosen}", f"{pick}_by({name}, {name}.by)")
-    return (partial,), f"{name}.value"
+def _by_event_time(call: AggregateCall, columns: _Columns) -> Kept:
+    skips_nulls = null_filter(call) is not None
+    chosen = columns.chosen(*([f"{columns.values[0]} IS NOT NULL"] if skips_nulls else []))
+    pick = "min" if call.function == "first" else "max"
+    return _at_extreme(pick, f"{columns.name}_at", columns, chosen)
 
 
-def _own(function: str, columns: _Columns) -> tuple[tuple[Partial, ...], str]:
+def _values(call: AggregateCall, columns: _Columns) -> Kept:
     """A user's aggregate cannot be merged: it keeps its values, and is computed when the window
     closes. Like Spark's aggregates of several arguments it leaves out rows where one of them is
     null.
@@ -234,12 +207,33 @@ def _own(function: str, columns: _Columns) -> tuple[tuple[Partial, ...], str]:
         )
         for index, column in enumerate(columns.values)
     )
-    return kept, f"{function}({', '.join(each.name for each in kept)})"
+    return kept, f"{call.function}({', '.join(each.name for each in kept)})"
 
 
-def _average(
-    name: str, value: str, condition: str, rows: DataFrame
-) -> tuple[tuple[Partial, ...], str]:
+_PARTIALS: dict[Partials, Callable[[AggregateCall, _Columns], Kept]] = {
+    Partials.COUNT: _count,
+    Partials.SUM: _sum,
+    Partials.AVERAGE: _average,
+    Partials.RESULT: _result,
+    Partials.VARIANCE: _variance,
+    Partials.COVARIANCE: _covariance,
+    Partials.EXTREME: _extreme,
+    Partials.BY_EVENT_TIME: _by_event_time,
+}
+
+
+def _at_extreme(pick: str, by: str, columns: _Columns, chosen: str) -> Kept:
+    """The value where another is least or greatest; of several, the least or greatest value."""
+    name, value = columns.name, columns.values[0]
+    pair = f"named_struct('by', {by}, 'value', {value})"
+    if is_ordered(type_of(columns.rows, pair)):
+        partial = Partial(name, f"{pick}({pair}){chosen}", f"{pick}({name})")
+    else:
+        partial = Partial(name, f"{pick}_by({pair}, {by}){chosen}", f"{pick}_by({name}, {name}.by)")
+    return (partial,), f"{name}.value"
+
+
+def _mean(name: str, value: str, condition: str, rows: DataFrame) -> Kept:
     # Spark adds decimals as decimals and everything else as doubles.
     exact = isinstance(rows.selectExpr(value).schema[0].dataType, DecimalType)
     addend = value if exact else f"CAST({value} AS DOUBLE)"

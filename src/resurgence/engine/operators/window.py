@@ -30,7 +30,7 @@ from resurgence.engine.tables.time_table import SubtaskRows, TimeTable
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.values import EVENT_TIME
 from resurgence.graph.watermarks import END_OF_TIME
-from resurgence.sql.functions.call_parts import batch_sql
+from resurgence.sql.functions.aggregate_sql import spark_sql
 from resurgence.state.key_groups import shuffle_partitions
 from resurgence.state.load_plan import OperatorLoad
 
@@ -80,7 +80,7 @@ class WindowOperator(Operator):
         for key in self.spec.keys:
             yield Part(rows, key.sql, key.position)
         for call in self.spec.aggregates:
-            yield Part(rows, batch_sql(call), call.position)
+            yield Part(rows, spark_sql(call), call.position)
 
     def timed(self, rows: DataFrame, time: int) -> DataFrame:
         if self._by_processing_time:

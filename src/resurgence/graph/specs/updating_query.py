@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+from resurgence.graph.aggregate_call import AggregateCall
 from resurgence.graph.specs.base import Definition, Spec, duration_text, subtasks_in_words
-from resurgence.graph.values import AggregateCall, Expression, Position, Value
+from resurgence.graph.values import Expression, Position, Value
 from resurgence.ids import OperatorId
 
 

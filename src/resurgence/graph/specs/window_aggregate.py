@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from resurgence.graph.aggregate_call import AggregateCall
 from resurgence.graph.specs.base import Definition, Spec, duration_text, subtasks_in_words
-from resurgence.graph.values import AggregateCall, Expression, Value
+from resurgence.graph.values import Expression, Value
 from resurgence.ids import OperatorId
 
 WindowKind = Literal["tumble", "hop", "cumulate", "session", "asof"]
@@ -94,7 +95,7 @@ class WindowAggregateSpec(Spec):
                 self.width_micros,
                 *([each.name, each.sql] for each in self.keys),
                 *(
-                    [each.name, each.function, each.condition, *each.arguments]
+                    [each.name, each.function, each.condition, *each.identity]
                     for each in self.aggregates
                 ),
             ]
@@ -127,7 +128,7 @@ class WindowAggregateSpec(Spec):
 
 
 def _call_in_words(call: AggregateCall) -> str:
-    text = f"{call.function}({', '.join(call.arguments) or '*'})"
+    text = f"{call.function}({', '.join(call.identity) or '*'})"
     return f"{text} where {call.condition}" if call.condition else text
 
 

@@ -9,42 +9,14 @@ from typing import get_args
 from resurgence.errors import did_you_mean
 from resurgence.graph.specs.window_aggregate import WindowKind
 from resurgence.sql.functions import spark_functions
+from resurgence.sql.functions.aggregates import (
+    AGGREGATES,
+    AggregateFunction,
+    aggregate_function,
+    spark_name,
+)
 from resurgence.udf import FunctionKind, registered_name
 
-OTHER_NAMES = {
-    "approx_distinct": "approx_count_distinct",
-    "approx_median": "percentile_approx",
-    "approx_percentile_cont": "percentile_approx",
-    "approx_percentile_cont_with_weight": "percentile",
-    "covar": "covar_samp",
-    "var": "var_samp",
-    "var_population": "var_pop",
-    "var_sample": "var_samp",
-}
-"""Aggregates that other systems have under another name, with Spark's name for them."""
-
-REFUSED_AGGREGATES = {
-    **{
-        name: (
-            f"{name}() tells which columns a grouping set leaves out, and there are none here",
-            "group by the columns themselves",
-        )
-        for name in ("grouping", "grouping_id")
-    },
-    **{
-        name: (
-            f"{name}() keeps a random part of its values: a replayed epoch would give other rows",
-            "use percentile(column, 0.5) or percentile_approx(column, 0.5)",
-        )
-        for name in spark_functions.AGGREGATES
-        if name.startswith("kll_")
-    },
-}
-"""Spark's aggregates that are not supported: why, and what to do instead."""
-
-SUPPORTED_AGGREGATES = tuple(
-    sorted({*spark_functions.AGGREGATES, *OTHER_NAMES} - REFUSED_AGGREGATES.keys())
-)
 WINDOWS = get_args(WindowKind)
 EXPLODES = frozenset({"explode", "explode_outer", "unnest"})
 """A row for every element of an array."""
@@ -60,12 +32,21 @@ class Call(Enum):
 
     SCALAR = auto()
     AGGREGATE = auto()
-    UNSUPPORTED_AGGREGATE = auto()
     WINDOW = auto()
     WINDOW_FUNCTION = auto()
     EXPLODE = auto()
     TABLE_GENERATOR = auto()
     UNKNOWN = auto()
+
+
+_KINDS: dict[str, Call] = {
+    **dict.fromkeys(spark_functions.SCALARS | _SYNTAX_FUNCTIONS, Call.SCALAR),
+    **dict.fromkeys(spark_functions.TABLE_GENERATORS, Call.TABLE_GENERATOR),
+    **dict.fromkeys(EXPLODES | GENERATORS, Call.EXPLODE),
+    **dict.fromkeys(spark_functions.WINDOW_FUNCTIONS, Call.WINDOW_FUNCTION),
+    **dict.fromkeys(AGGREGATES, Call.AGGREGATE),
+    **dict.fromkeys(WINDOWS, Call.WINDOW),
+}
 
 
 class FunctionCatalog:
@@ -80,20 +61,7 @@ class FunctionCatalog:
         lower = name.lower()
         if lower in self._user:
             return Call.AGGREGATE if self._user[lower][1] is FunctionKind.AGGREGATE else Call.SCALAR
-        if lower in WINDOWS:
-            return Call.WINDOW
-        if lower in SUPPORTED_AGGREGATES:
-            return Call.AGGREGATE
-        if lower in spark_functions.AGGREGATES:
-            return Call.UNSUPPORTED_AGGREGATE
-        if lower in spark_functions.WINDOW_FUNCTIONS:
-            return Call.WINDOW_FUNCTION
-        if lower in EXPLODES | GENERATORS:
-            return Call.EXPLODE
-        if lower in spark_functions.TABLE_GENERATORS:
-            return Call.TABLE_GENERATOR
-        known = lower in spark_functions.SCALARS or lower in _SYNTAX_FUNCTIONS
-        return Call.SCALAR if known else Call.UNKNOWN
+        return _KINDS.get(lower, Call.UNKNOWN)
 
     def is_user_defined(self, name: str) -> bool:
         return name.lower() in self._user
@@ -107,9 +75,14 @@ class FunctionCatalog:
         """The name that Spark knows a function by."""
         if self.is_user_defined(name):
             return registered_name(self.spelling(name))
-        return OTHER_NAMES.get(name.lower(), name.lower())
+        return spark_name(name.lower())
+
+    def aggregate(self, name: str) -> AggregateFunction:
+        """What is known about an aggregate function."""
+        return aggregate_function(self.called(name) if self.is_user_defined(name) else name.lower())
 
     def suggestion(self, name: str) -> str:
         """A hint for a name that is no function."""
         own = [spelling for spelling, _ in self._user.values()]
-        return did_you_mean(name, [*own, *spark_functions.SCALARS, *SUPPORTED_AGGREGATES, *WINDOWS])
+        aggregates = sorted(each for each, known in AGGREGATES.items() if not known.refusal)
+        return did_you_mean(name, [*own, *spark_functions.SCALARS, *aggregates, *WINDOWS])

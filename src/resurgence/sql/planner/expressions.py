@@ -13,7 +13,7 @@ from sqlglot import exp
 from resurgence.errors import SqlError
 from resurgence.graph.values import EVENT_TIME, PLANNED_AT
 from resurgence.sql.catalog.relation import Relation, RowKind, reference
-from resurgence.sql.functions.registry import REFUSED_AGGREGATES, Call, FunctionCatalog
+from resurgence.sql.functions.registry import Call, FunctionCatalog
 from resurgence.sql.syntax.dialect import PlanningTime, to_spark
 from resurgence.sql.syntax.intervals import spark_interval
 from resurgence.sql.syntax.parse import Script
@@ -221,11 +221,11 @@ class Expressions:
             case Call.TABLE_GENERATOR:
                 message = f"'{name}' makes rows or columns, and is not supported"
                 hint = "use UNNEST, or array functions such as transform() or element_at()"
-            case Call.UNSUPPORTED_AGGREGATE:
-                message, hint = REFUSED_AGGREGATES[name]
             case _:
-                message = f"the aggregate function '{name}' cannot stand here"
-                hint = "aggregates may stand in the select list and in HAVING, and not inside each other"
+                message, hint = self.functions.aggregate(name).refusal or (
+                    f"the aggregate function '{name}' cannot stand here",
+                    "aggregates may stand in the select list and in HAVING, and not inside each other",
+                )
         return self.script.error(node, message, hint)
 
 

@@ -14,6 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from resurgence.errors import SqlError
+from resurgence.graph.aggregate_call import AggregateCall
 from resurgence.graph.model import Graph
 from resurgence.graph.specs import OperatorSpec
 from resurgence.graph.specs.base import slug
@@ -27,7 +28,7 @@ from resurgence.graph.specs.source import SourceSpec, WatermarkSpec
 from resurgence.graph.specs.union import UnionSpec
 from resurgence.graph.specs.updating_query import UpdatingInput, UpdatingQuerySpec
 from resurgence.graph.specs.window_aggregate import AsofSpec, WindowAggregateSpec
-from resurgence.graph.values import PLANNED_AT, AggregateCall, Column, Expression, Position
+from resurgence.graph.values import PLANNED_AT, Column, Expression, Position
 from resurgence.ids import OperatorId
 
 if TYPE_CHECKING:

@@ -35,6 +35,27 @@ def test_ids_are_a_kind_and_eight_digits_of_a_digest(compiled: Compile) -> None:
     )
 
 
+CALLS = """count(DISTINCT driver, kind), first(kind) IGNORE NULLS, array_agg(driver ORDER BY at DESC),
+ string_agg(kind, ',' ORDER BY upper(kind)) FILTER (WHERE driver > 1),
+ percentile_cont(0.5) WITHIN GROUP (ORDER BY driver), var(driver)"""
+
+
+@pytest.mark.parametrize(
+    ("group", "operator_id"),
+    [
+        ("tumble(INTERVAL '1 hour')", "window-605867b6"),
+        ("session(INTERVAL '1 hour'), kind", "window-a9c213ea"),
+        ("hop(INTERVAL '1 minute', INTERVAL '1 hour'), kind", "window-561b01ad"),
+        ("kind", "updating-31ae15d7"),
+    ],
+)
+def test_ids_of_aggregates_stay_as_they_are_in_stored_checkpoints(
+    compiled: Compile, group: str, operator_id: str
+) -> None:
+    graph = compiled(f"SELECT {CALLS} FROM rides GROUP BY {group}")
+    assert operator_id in [each.id for each in graph.operators]
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from sqlglot import exp
 
+from resurgence.graph.aggregate_call import AggregateCall
 from resurgence.graph.specs.updating_query import UpdatingInput
-from resurgence.graph.values import EVENT_TIME, AggregateCall, Expression, Position
+from resurgence.graph.values import EVENT_TIME, Expression, Position
 from resurgence.ids import OperatorId
 from resurgence.sql.catalog.relation import (
     WINDOW_TYPE,
@@ -23,7 +24,7 @@ from resurgence.sql.catalog.relation import (
     WindowPart,
     reference,
 )
-from resurgence.sql.functions.call_parts import batch_sql, by_event_time, over_columns
+from resurgence.sql.functions.aggregate_sql import in_event_time_order, spark_sql
 from resurgence.sql.functions.registry import Call
 from resurgence.sql.planner.expressions import Expressions, belongs_to_over
 from resurgence.sql.planner.grouping.aggregate_reader import AggregateReader, unwrapped
@@ -55,9 +56,8 @@ class Aggregation:
     source: Relation
     expressions: Expressions
     operators: Operators
-    _calls: dict[tuple[str, tuple[str, ...], str | None], AggregateCall] = field(
-        default_factory=dict
-    )
+    _calls: dict[AggregateCall, AggregateCall] = field(default_factory=dict)
+    """By what each is, whatever its name and its place."""
     _given: Relation = field(init=False)
     """The input as it was before grouping sets."""
 
@@ -143,9 +143,7 @@ class Aggregation:
 
     def _kept_calls(self, grouping: Grouping) -> tuple[AggregateCall, ...]:
         """What a window keeps of its groups: a count, if nothing else is asked for."""
-        count = AggregateCall(
-            name=self._unused_name("count", grouping), function="count", arguments=()
-        )
+        count = AggregateCall(name=self._unused_name("count", grouping), function="count")
         return tuple(self._calls.values()) or (count,)
 
     def _closed_sql(self, grouping: Grouping) -> str:
@@ -153,7 +151,7 @@ class Aggregation:
         results = [
             *(f"{each.sql} AS `{each.name}`" for each in grouping.keys),
             *(
-                f"{batch_sql(each, f'`{EVENT_TIME}`')} AS `{each.name}`"
+                f"{spark_sql(in_event_time_order(each))} AS `{each.name}`"
                 for each in self._calls.values()
             ),
             f"max(`{EVENT_TIME}`) AS `{EVENT_TIME}`",
@@ -166,8 +164,8 @@ class Aggregation:
         columns = list(grouping.keys)
         calls_over: list[AggregateCall] = []
         for each in self._calls.values():
-            call = by_event_time(each, f"`{EVENT_TIME}`") if self.source.has_event_time else each
-            kept_columns, over = over_columns(call)
+            call = in_event_time_order(each) if self.source.has_event_time else each
+            kept_columns, over = _over_columns(call)
             columns += kept_columns
             calls_over.append(over)
         keys = [f"`{each.name}`" for each in grouping.keys]
@@ -178,7 +176,7 @@ class Aggregation:
             keys=tuple(each.name for each in grouping.keys),
             is_updating=self.source.kind is RowKind.UPDATING,
         )
-        results = [f"{batch_sql(each)} AS `{each.name}`" for each in calls_over]
+        results = [f"{spark_sql(each)} AS `{each.name}`" for each in calls_over]
         sql = f"SELECT {', '.join([*keys, *results])} FROM {{input_0}}{group}"
         return self.operators.updating_query(
             (kept,), sql, self._position(), aggregates=tuple(calls_over)
@@ -265,22 +263,19 @@ class Aggregation:
         )
 
     def _is_aggregate(self, node: exp.Expr) -> bool:
-        kinds = (Call.AGGREGATE, Call.UNSUPPORTED_AGGREGATE)
-        return self.expressions.call_kind(unwrapped(node)) in kinds
+        return self.expressions.call_kind(unwrapped(node)) is Call.AGGREGATE
 
     def _call(self, node: exp.Expr, grouping: Grouping) -> AggregateCall:
         """The aggregate call, one for each that is written differently."""
         read = AggregateReader(self.expressions, self.source).read(node)
-        key = (read.spelling, read.parts.arguments, read.condition)
-        if key not in self._calls:
-            self._calls[key] = AggregateCall(
-                name=self._unused_name(read.spelling, grouping),
-                function=read.parts.function,
-                arguments=read.parts.arguments,
-                condition=read.condition,
-                position=self.expressions.script.position(node),
+        if read not in self._calls:
+            self._calls[read] = read.model_copy(
+                update={
+                    "name": self._unused_name(read.name, grouping),
+                    "position": self.expressions.script.position(node),
+                }
             )
-        return self._calls[key]
+        return self._calls[read]
 
     def _unused_name(self, function: str, grouping: Grouping) -> str:
         name = f"{function}_{len(self._calls) + 1}"
@@ -331,6 +326,25 @@ class Aggregation:
             if isinstance(call, exp.Anonymous)
             else None
         )
+
+
+def _over_columns(call: AggregateCall) -> tuple[tuple[Expression, ...], AggregateCall]:
+    """The columns that a call reads, and the call over them. What names no column stays in the
+    call: some arguments must be constants.
+    """
+    columns: dict[str, Expression] = {}
+
+    def column(sql: str) -> str:
+        if "`" not in sql:
+            return sql
+        # One column for what is written twice: with DISTINCT, Spark must see that it is the same.
+        if sql not in columns:
+            name = f"{call.name}_{len(columns)}"
+            columns[sql] = Expression(name=name, sql=sql, position=call.position)
+        return f"`{columns[sql].name}`"
+
+    over = call.over(column)
+    return tuple(columns.values()), over
 
 
 def _column(name: str, replaced: exp.Expr) -> exp.Expr:

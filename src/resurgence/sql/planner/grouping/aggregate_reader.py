@@ -9,23 +9,12 @@ from dataclasses import dataclass
 from sqlglot import exp
 
 from resurgence.errors import SqlError
+from resurgence.graph.aggregate_call import AggregateCall, NullTreatment, SortOrder
 from resurgence.sql.catalog.relation import Relation
-from resurgence.sql.functions.call_parts import ORDERED_LISTS, WITHIN_GROUP, CallParts, Order
-from resurgence.sql.functions.registry import REFUSED_AGGREGATES
+from resurgence.sql.functions.aggregates import AggregateFunction, Trait
 from resurgence.sql.planner.expressions import Expressions
 
 _AROUND_CALL = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
-_WITHIN_GROUP = frozenset({"approx_percentile_cont", "approx_percentile_cont_with_weight"})
-_OF_ONE_VALUE = frozenset({"avg", "count_if", "max", "mean", "median", "min", "sum"})
-
-
-@dataclass(frozen=True)
-class ReadCall:
-    """An aggregate call, bound to the columns of its input."""
-
-    spelling: str
-    parts: CallParts
-    condition: str | None
 
 
 @dataclass(frozen=True)
@@ -35,12 +24,14 @@ class AggregateReader:
     expressions: Expressions
     source: Relation
 
-    def read(self, node: exp.Expr) -> ReadCall:
-        """The parts of a call; raises SqlError if they do not go together."""
+    def read(self, node: exp.Expr) -> AggregateCall:
+        """A call under the name of its function, without its place; raises SqlError if its parts do
+        not go together.
+        """
         call = unwrapped(node)
-        functions = self.expressions.functions
-        if call.name.lower() in REFUSED_AGGREGATES and not functions.is_user_defined(call.name):
-            raise self.expressions.script.error(call, *REFUSED_AGGREGATES[call.name.lower()])
+        known = self.expressions.functions.aggregate(call.name)
+        if known.refusal is not None:
+            raise self._error(call, *known.refusal)
         condition, within, nulls = None, list[exp.Expr](), None
         around = node
         while isinstance(around, _AROUND_CALL):
@@ -49,17 +40,22 @@ class AggregateReader:
             elif isinstance(around, exp.WithinGroup):
                 within = around.expression.expressions
             else:
-                nulls = _nulls(around)
+                nulls = _null_treatment(around)
             around = around.this
-        parts = self._parts(call, within, nulls)
-        if functions.is_user_defined(call.name) and (
-            parts.is_distinct or parts.orders or parts.nulls
-        ):
+        read = self._call(call, known, within, nulls)
+        if read.is_user_defined and (read.is_distinct or read.order_by or read.null_treatment):
             message = f"{call.name}() is yours: it takes neither DISTINCT nor ORDER BY"
-            raise self.expressions.script.error(call, message, "do that in the function itself")
-        return ReadCall(functions.spelling(call.name), parts, condition)
+            raise self._error(call, message, "do that in the function itself")
+        return read.model_copy(update={"condition": condition})
 
-    def _parts(self, call: exp.Expr, within: list[exp.Expr], nulls: str | None) -> CallParts:
+    def _call(
+        self,
+        call: exp.Expr,
+        known: AggregateFunction,
+        within: list[exp.Expr],
+        nulls: NullTreatment | None,
+    ) -> AggregateCall:
+        spelling = self.expressions.functions.spelling(call.name)
         function = self.expressions.functions.called(call.name)
         values: list[exp.Expr] = []
         inside: list[exp.Expr] = []
@@ -73,36 +69,50 @@ class AggregateReader:
                 values += value.expressions
                 continue
             if isinstance(value, exp.IgnoreNulls | exp.RespectNulls):
-                nulls, value = _nulls(value), value.this
+                nulls, value = _null_treatment(value), value.this
             values.append(value)
-        self._check_order(call, function, within, inside)
+        self._check_order(call, known, within, inside)
         if function == "count" and len(values) == 1 and isinstance(values[0], exp.Star):
-            return CallParts(function, ())
-        if function in _OF_ONE_VALUE and len(values) != 1:
+            return AggregateCall(name=spelling, function=function)
+        if known.has(Trait.UNARY) and len(values) != 1:
             raise self._error(call, f"{function}() takes one argument, not {len(values)}")
         if function == "count" and not values:
             raise self._error(call, "count() takes an argument, or *")
+        orders: tuple[SortOrder, ...] = ()
         if call.name.lower() == "approx_percentile_cont_with_weight":
-            return CallParts(function, tuple(self._weighted(call, values, within)), is_distinct)
-        if function == "percentile_approx" and call.name.lower() != function:
-            return CallParts(function, tuple(self._percentile(call, values, within)), is_distinct)
-        texts = [self._sql(each) for each in values]
-        orders = tuple(self._order(each) for each in within or inside)
+            texts, nulls = self._weighted(call, values, within), None
+        elif function == "percentile_approx" and call.name.lower() != function:
+            texts, nulls = self._percentile(call, values, within), None
+        else:
+            texts = [self._sql(each) for each in values]
+            orders = tuple(self._order(each) for each in within or inside)
         if is_distinct and inside and any(each.sql not in texts for each in orders):
             message = "with DISTINCT, ORDER BY takes only what is collected"
             raise self._error(inside[0], message, "order by the argument itself")
-        return CallParts(function, tuple(texts), is_distinct, orders, nulls)
+        return AggregateCall(
+            name=spelling,
+            function=function,
+            arguments=tuple(texts),
+            is_distinct=is_distinct,
+            order_by=orders,
+            null_treatment=nulls,
+        )
 
     def _check_order(
-        self, call: exp.Expr, function: str, within: list[exp.Expr], inside: list[exp.Expr]
+        self,
+        call: exp.Expr,
+        known: AggregateFunction,
+        within: list[exp.Expr],
+        inside: list[exp.Expr],
     ) -> None:
-        takes_within = function in WITHIN_GROUP or call.name.lower() in _WITHIN_GROUP
+        function = self.expressions.functions.called(call.name)
+        takes_within = known.has(Trait.WITHIN_GROUP)
         if within and not takes_within:
             message = f"{function}() takes no WITHIN GROUP"
-            listed = function in ORDERED_LISTS
+            listed = known.has(Trait.ORDER_BY)
             hint = f"write {function}(x ORDER BY y)" if listed else "leave it out"
             raise self._error(call, message, hint)
-        if inside and function not in ORDERED_LISTS | {"listagg", "string_agg"}:
+        if inside and not known.has(Trait.ORDER_BY):
             hint = "use WITHIN GROUP (ORDER BY ...)" if takes_within else "leave it out"
             raise self._error(inside[0], f"{function}() takes no ORDER BY", hint)
 
@@ -143,9 +153,11 @@ class AggregateReader:
         value, weight, fraction = (self._sql(each) for each in values[:3])
         return [value, fraction, weight]
 
-    def _order(self, node: exp.Expr) -> Order:
-        return Order(
-            self._sql(node.this), bool(node.args.get("desc")), bool(node.args.get("nulls_first"))
+    def _order(self, node: exp.Expr) -> SortOrder:
+        return SortOrder(
+            sql=self._sql(node.this),
+            descending=bool(node.args.get("desc")),
+            nulls_first=bool(node.args.get("nulls_first")),
         )
 
     def _sql(self, node: exp.Expr) -> str:
@@ -162,5 +174,5 @@ def unwrapped(node: exp.Expr) -> exp.Expr:
     return node
 
 
-def _nulls(node: exp.Expr) -> str:
-    return "IGNORE NULLS" if isinstance(node, exp.IgnoreNulls) else "RESPECT NULLS"
+def _null_treatment(node: exp.Expr) -> NullTreatment:
+    return NullTreatment.IGNORE if isinstance(node, exp.IgnoreNulls) else NullTreatment.RESPECT

@@ -140,14 +140,13 @@ def is_aggregated(select: exp.Select, expressions: Expressions) -> bool:
 
 def calls(node: exp.Expr, expressions: Expressions) -> list[exp.Expr]:
     """The calls in the expression that make its query an aggregated one."""
-    kinds = {Call.AGGREGATE, Call.UNSUPPORTED_AGGREGATE}
     # What stands in a subquery is its own.
     found = node.walk(prune=lambda each: isinstance(each, exp.Query))
     return [
         each
         for each in found
         if isinstance(each, exp.Anonymous)
-        and (expressions.call_kind(each) in kinds or is_window_call(each, expressions))
+        and (expressions.call_kind(each) is Call.AGGREGATE or is_window_call(each, expressions))
         and not _is_over(each)
     ]
 

@@ -15,6 +15,7 @@ from sqlglot import exp
 from resurgence.errors import SqlError
 from resurgence.graph.values import EVENT_TIME
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, column_sql
+from resurgence.sql.functions.aggregates import Trait
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.grouping.grouping import calls, is_aggregated
 from resurgence.sql.planner.joins.correlation import Correlated, Correlation, Rows
@@ -25,11 +26,6 @@ from resurgence.sql.syntax.clauses import refuse_unread
 from resurgence.sql.syntax.dialect import PlanningTime, to_spark
 
 _READ = frozenset({"expressions", "distinct", "from_", "joins", "laterals", "where"})
-_AGGREGATES = frozenset(
-    {"any", "avg", "bool_and", "bool_or", "count", "count_if", "every", "max", "mean", "min"}
-    | {"some", "stddev", "stddev_pop", "stddev_samp", "sum", "var_pop", "var_samp", "variance"}
-)
-"""Aggregates whose answer does not depend on the order of rows."""
 _VALUE = "__scalar_"
 _ABOUT = "a scalar subquery must be over rows of the same window, or over a lookup table"
 
@@ -110,9 +106,9 @@ class ScalarSubqueries:
         """What the subquery selects, with the aggregates in it marked as being in their place."""
         (value,) = parts.values
         for call in calls(value, self.expressions):
-            name = call.name.lower()
-            if name not in _AGGREGATES or self.expressions.functions.is_user_defined(name):
-                message = f"{name}() cannot stand in a scalar subquery"
+            known = self.expressions.functions.aggregate(call.name)
+            if not known.has(Trait.ORDER_INDEPENDENT):
+                message = f"{call.name.lower()}() cannot stand in a scalar subquery"
                 raise self._error(call, message, "compute it in a subquery of FROM, and join that")
         return self.expressions.with_aggregates(value)
 

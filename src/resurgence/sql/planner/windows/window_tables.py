@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.values import EVENT_TIME, AggregateCall, Expression
+from resurgence.graph.aggregate_call import AggregateCall
+from resurgence.graph.values import EVENT_TIME, Expression
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, WindowPart, column_sql
 from resurgence.sql.functions.registry import Call
 from resurgence.sql.functions.spark_template import call, placed
 from resurgence.sql.planner.expressions import Expressions
+from resurgence.sql.planner.grouping.grouping import is_grouping_call
 from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import carried
 from resurgence.sql.planner.windows.foreign_windows import window_part
@@ -162,7 +164,8 @@ class WindowTables:
             while node.parent is not None and node.parent is not select:
                 node = node.parent
                 is_over = isinstance(node.parent, exp.Window)
-                if self.expressions.call_kind(node) is Call.AGGREGATE and not is_over:
+                is_call = self.expressions.call_kind(node) is Call.AGGREGATE and not is_over
+                if is_call and not is_grouping_call(node, self.expressions):
                     return False
             direct = node.arg_key == "group" and column.parent is node
             if not direct and node.arg_key not in ("expressions", "having", "qualify"):
