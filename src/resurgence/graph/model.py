@@ -14,7 +14,7 @@ from resurgence.graph.specs.base import Spec
 from resurgence.graph.specs.lookup_join import LookupJoinSpec, LookupSpec
 from resurgence.graph.specs.sink import SinkSpec
 from resurgence.graph.specs.source import SourceSpec
-from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
+from resurgence.graph.specs.window_aggregate import WINDOW_KINDS, WindowAggregateSpec
 from resurgence.graph.values import Value
 from resurgence.ids import OperatorId
 
@@ -121,14 +121,15 @@ class Graph(Value):
             each for each in self.window_aggregates() if each.id in self._follows(operator_id)
         ]
         own = {each.id for each in windows} | {operator_id}
-        sessions = max(
+        closing = max(
             sum(
-                isinstance(fed, WindowAggregateSpec) and fed.window == "session"
+                WINDOW_KINDS[fed.window].closing_lag_micros
                 for fed in self.upstream(each)
+                if isinstance(fed, WindowAggregateSpec)
             )
             for each in own
         )
-        return sessions + max((each.lateness_micros for each in windows), default=0)
+        return closing + max((each.lateness_micros for each in windows), default=0)
 
     def _brings_together(self, operator: OperatorSpec) -> bool:
         """Whether rows of several operators meet here, or in what is stateless before it."""

@@ -79,7 +79,7 @@ class WindowAggregateSpec(Spec):
 
     def definition(self, needed: set[str] | None) -> Definition:
         shape: list[Any] = []
-        if self.window != "tumble":
+        if WINDOW_KINDS[self.window].is_part_of_identity:
             shape = [self.window, self.slide_micros]
         if self.offset_micros:
             shape.append(f"offset {self.offset_micros}")
@@ -133,14 +133,24 @@ def _call_in_words(call: AggregateCall) -> str:
 
 
 @dataclass(frozen=True)
-class WindowKindText:
-    """How a kind of window is explained."""
+class WindowTraits:
+    """What is known about a kind of window, and how it is explained."""
 
     in_words: Callable[[WindowAggregateSpec], str]
     state: str
     dropped: str
     is_hashed_by_keys: bool = True
     """Rows are dealt to subtasks by their keys alone, not by window and keys."""
+    has_function: bool = True
+    """A function of its name makes it; the other kinds have a syntax of their own."""
+    has_fixed_width: bool = False
+    """All its windows are equally wide."""
+    is_made_by_rows: bool = False
+    """Where its windows are depends on the rows of each group."""
+    closing_lag_micros: int = 0
+    """How far the watermark must be beyond the end of a window that closes."""
+    is_part_of_identity: bool = True
+    """Its name is part of what the ids of operators are made from."""
 
 
 def _width(spec: WindowAggregateSpec) -> str:
@@ -151,31 +161,37 @@ def _slide(spec: WindowAggregateSpec) -> str:
     return duration_text(spec.slide_micros or 0)
 
 
-WINDOW_KINDS: dict[WindowKind, WindowKindText] = {
-    "tumble": WindowKindText(
+WINDOW_KINDS: dict[WindowKind, WindowTraits] = {
+    "tumble": WindowTraits(
         lambda spec: f"tumbling, {_width(spec)} of event time",
         "a row per window, group and epoch, in one bin per window",
         "a bin, when the watermark passes the end of its window and its rows have gone out",
         is_hashed_by_keys=False,
+        has_fixed_width=True,
+        is_part_of_identity=False,
     ),
-    "hop": WindowKindText(
+    "hop": WindowTraits(
         lambda spec: f"hopping, {_width(spec)} of event time every {_slide(spec)}",
         "a row per pane, group and epoch, in one bin per pane",
         "a pane, when the watermark passes the end of its last window",
+        has_fixed_width=True,
     ),
-    "cumulate": WindowKindText(
+    "cumulate": WindowTraits(
         lambda spec: f"cumulating, up to {_width(spec)} of event time in steps of {_slide(spec)}",
         "a row per step, group and epoch, in one bin per step",
         "a bin, when the watermark passes its end and a later one has its rows",
     ),
-    "session": WindowKindText(
+    "session": WindowTraits(
         lambda spec: f"session, ended by {_width(spec)} of event time without a row",
         "a row per open session, group and epoch",
         "a session, when the watermark passes its end and its row has gone out",
+        is_made_by_rows=True,
+        closing_lag_micros=1,
     ),
-    "asof": WindowKindText(
+    "asof": WindowTraits(
         lambda _spec: "asof join: a row goes out when the watermark passes it",
         "rows that wait for the watermark, the newest right row of each key",
         "a row, when the watermark passes it; a right row, when a newer one has been passed",
+        has_function=False,
     ),
 }

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import get_args
 
 from resurgence.errors import did_you_mean
-from resurgence.graph.specs.window_aggregate import WindowKind
+from resurgence.graph.specs.window_aggregate import WINDOW_KINDS
 from resurgence.sql.functions import spark_functions
 from resurgence.sql.functions.aggregates import (
     AGGREGATES,
@@ -17,7 +16,7 @@ from resurgence.sql.functions.aggregates import (
 )
 from resurgence.udf import FunctionKind, registered_name
 
-WINDOWS = get_args(WindowKind)
+WINDOWS = tuple(kind for kind, traits in WINDOW_KINDS.items() if traits.has_function)
 EXPLODES = frozenset({"explode", "explode_outer", "unnest"})
 """A row for every element of an array."""
 GENERATORS = frozenset({"posexplode", "posexplode_outer", "inline", "inline_outer"})

@@ -8,13 +8,13 @@ Rows without event time are windowed by processing time.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import get_args
 
 from sqlglot import exp
 
-from resurgence.graph.specs.window_aggregate import WindowKind
+from resurgence.graph.specs.window_aggregate import WINDOW_KINDS, WindowKind
 from resurgence.graph.values import PLANNED_AT
 from resurgence.sql.catalog.relation import Relation, RowKind, WindowPart, column_sql
+from resurgence.sql.functions.registry import Call
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.syntax.dialect import to_spark
 from resurgence.sql.syntax.intervals import any_interval_micros, interval_micros
@@ -28,13 +28,26 @@ NAMED = "window_name"
 than `window`.
 """
 
-_EXAMPLES: dict[str, str] = {
-    "tumble": "tumble(INTERVAL '1 hour'): the width",
-    "hop": "hop(INTERVAL '10 minutes', INTERVAL '1 hour'): the slide and the width",
-    "cumulate": "cumulate(INTERVAL '10 minutes', INTERVAL '1 hour'): the step and the width",
-    "session": "session(INTERVAL '30 minutes'): the gap",
+
+@dataclass(frozen=True)
+class _Syntax:
+    """What a call that makes a window takes, without the time."""
+
+    example: str
+    intervals: int = 1
+    takes_offset: bool = True
+
+
+_SYNTAX: dict[str, _Syntax] = {
+    "tumble": _Syntax("tumble(INTERVAL '1 hour'): the width"),
+    "hop": _Syntax(
+        "hop(INTERVAL '10 minutes', INTERVAL '1 hour'): the slide and the width", intervals=2
+    ),
+    "cumulate": _Syntax(
+        "cumulate(INTERVAL '10 minutes', INTERVAL '1 hour'): the step and the width", intervals=2
+    ),
+    "session": _Syntax("session(INTERVAL '30 minutes'): the gap", takes_offset=False),
 }
-_OF_TWO = frozenset({"hop", "cumulate"})
 
 
 @dataclass(frozen=True)
@@ -52,16 +65,18 @@ class WindowCall:
     @property
     def common_width_micros(self) -> int | None:
         """The width of all windows, if they are all as wide."""
-        return self.width_micros if self.kind in ("tumble", "hop") else None
+        return self.width_micros if WINDOW_KINDS[self.kind].has_fixed_width else None
 
 
 def is_window_call(node: exp.Expr, expressions: Expressions) -> bool:
     """Whether this is a call that makes a window."""
-    return (
-        isinstance(node, exp.Anonymous)
-        and node.name.lower() in get_args(WindowKind)
-        and not expressions.functions.is_user_defined(node.name)
-    )
+    return expressions.call_kind(node) is Call.WINDOW
+
+
+def window_kind(node: exp.Expr) -> WindowKind:
+    """The kind of window that a call makes."""
+    kind: WindowKind = node.name.lower()  # type: ignore[assignment]
+    return kind
 
 
 def window_name(node: exp.Expr) -> str:
@@ -82,13 +97,13 @@ def window_call(node: exp.Expr, source: Relation, expressions: Expressions) -> W
 
 def _window(node: exp.Expr, arguments: list[exp.Expr], script: Script) -> WindowCall:
     """The window that a call makes of its arguments without the time."""
-    kind: WindowKind = node.name.lower()  # type: ignore[assignment]
-    count = 2 if kind in _OF_TWO else 1
-    most = count if kind == "session" else count + 1
+    kind = window_kind(node)
+    syntax = _SYNTAX[kind]
+    count, most = syntax.intervals, syntax.intervals + syntax.takes_offset
     if not count <= len(arguments) <= most:
         takes = "two intervals" if count == 2 else "one interval"
         more = ", and an offset" if most > count else ""
-        raise script.error(node, f"{kind}() takes {takes}{more}", f"as in {_EXAMPLES[kind]}")
+        raise script.error(node, f"{kind}() takes {takes}{more}", f"as in {syntax.example}")
     spans = [interval_micros(each, script) for each in arguments[:count]]
     offset = any_interval_micros(arguments[count], script) if len(arguments) > count else 0
     if kind == "session":
@@ -98,14 +113,14 @@ def _window(node: exp.Expr, arguments: list[exp.Expr], script: Script) -> Window
         message, what = "a hop whose slide is longer than its width leaves rows out", "slide"
         if kind == "cumulate":
             message, what = "a step is no longer than the width of its windows", "step"
-        raise script.error(node, message, f"the {what} comes first: {_EXAMPLES[kind]}")
+        raise script.error(node, message, f"the {what} comes first: {syntax.example}")
     if slide == width:
         return WindowCall("tumble", width, offset_micros=offset % width)
     if kind == "hop":
         return WindowCall("hop", width, slide, offset % slide)
     if width % slide:
         message = "the width of a cumulate window is a multiple of its step"
-        raise script.error(node, message, f"as in {_EXAMPLES[kind]}")
+        raise script.error(node, message, f"as in {syntax.example}")
     return WindowCall("cumulate", width, slide, offset % width)
 
 

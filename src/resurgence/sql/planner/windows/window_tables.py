@@ -15,6 +15,7 @@ from sqlglot import exp
 
 from resurgence.errors import SqlError
 from resurgence.graph.aggregate_call import AggregateCall
+from resurgence.graph.specs.window_aggregate import WINDOW_KINDS
 from resurgence.graph.values import EVENT_TIME, Expression
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, WindowPart, column_sql
 from resurgence.sql.functions.registry import Call
@@ -24,7 +25,7 @@ from resurgence.sql.planner.grouping.grouping import is_grouping_call
 from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import carried
 from resurgence.sql.planner.windows.foreign_windows import window_part
-from resurgence.sql.planner.windows.window_call import NAMED, check_input, window_call
+from resurgence.sql.planner.windows.window_call import NAMED, check_input, window_call, window_kind
 from resurgence.sql.syntax.flink_syntax import WINDOW_PARAMETERS, PartitionedTable, WindowTable
 
 _PARTS = {
@@ -73,7 +74,7 @@ class WindowTables:
             Expression(name=f"key_{number}", sql=self.expressions.sql(each, source))
             for number, each in enumerate(arguments.partition_by)
         )
-        if window.kind != "session":
+        if not WINDOW_KINDS[window.kind].is_made_by_rows:
             keys = (Expression(name="slice", sql=f"pmod(hash(`{EVENT_TIME}`), {_SLICES})"),)
         kept = source.named(node.alias or None).only(read).attributes
         fields = ", ".join(f"{column_sql(each)} AS `{each.column}`" for each in kept)
@@ -218,7 +219,7 @@ def _is_part(node: exp.Expr, alias: str) -> bool:
 
 def _same_sessions(arguments: _Arguments, beside: list[exp.Expr]) -> bool:
     """Whether sessions by the groups of a query are those that the function makes."""
-    if arguments.window.name != "session":
+    if not WINDOW_KINDS[window_kind(arguments.window)].is_made_by_rows:
         return True
     keys = {each.name.lower() for each in arguments.partition_by}
     plain = all(isinstance(each, exp.Column) and len(each.parts) <= 2 for each in beside)
