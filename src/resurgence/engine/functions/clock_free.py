@@ -11,14 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from sqlglot import exp
+
+from resurgence.sql.functions.scalars import scalar_function
+
 TIME_ONLY = r"^\\s*(T|\\d+:)"
 """A text without a date, as a regular expression inside a text of Spark SQL."""
 _FAILURE = "raise_error('a text with a time and no date cannot be cast to TIMESTAMP')"
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|[A-Za-z_][A-Za-z_0-9]*\(|[(),]", re.DOTALL)
 _CONSTANT = re.compile(r"\s*(?:'(?:[^'\\]|\\.)*'|-?[\d.]+L?)\s*", re.DOTALL)
 _CASTS = frozenset({"cast", "try_cast"})
-_ONE_ARGUMENT = frozenset({"timestamp", "to_timestamp", "to_timestamp_ltz", "try_to_timestamp"})
-"""Functions that cast a text where they have no format."""
 _TIMESTAMP_AT = {
     **dict.fromkeys(("hour", "minute", "second", "date_format"), 0),
     **dict.fromkeys(("from_utc_timestamp", "to_utc_timestamp"), 0),
@@ -55,7 +57,7 @@ def _guarded_call(name: str, opening: str, arguments: list[str]) -> str:
     elif lower == "extract" and len(arguments) == 1:
         field, word, operand = arguments[0].partition(" FROM ")
         arguments = [f"{field}{word}{_guard(operand, is_try)}" if word else arguments[0]]
-    elif lower in _ONE_ARGUMENT and len(arguments) == 1:
+    elif _casts_to_timestamp(lower) and len(arguments) == 1:
         arguments = [_guard(arguments[0], is_try)]
     elif lower in _TIMESTAMP_AT and len(arguments) > _TIMESTAMP_AT[lower]:
         place = _TIMESTAMP_AT[lower]
@@ -82,7 +84,12 @@ def _is_timestamp(operand: str) -> bool:
     if outermost is None or (outermost[1], outermost[3]) != (0, len(operand) - 1):
         return False
     name = outermost[0].lower()
-    return name in _ONE_ARGUMENT or (name in _CASTS and operand.endswith(" AS TIMESTAMP)"))
+    return _casts_to_timestamp(name) or (name in _CASTS and operand.endswith(" AS TIMESTAMP)"))
+
+
+def _casts_to_timestamp(function: str) -> bool:
+    """Whether a function casts a text where it has no format."""
+    return scalar_function(function).casts_to is exp.DType.TIMESTAMP
 
 
 def _guard_nested(operand: str) -> str:
