@@ -1,7 +1,8 @@
 """The two contracts: what a source gives and what a sink promises.
 
 A source plans ranges of offsets and reads them as DataFrames. Reading a range again gives the same
-rows.
+rows. Only the source understands its offsets: it cuts a range in two, and it describes a range to
+people.
 
 A sink takes an epoch's rows in two steps. `stage` makes them durable and invisible, under names of
 their own. `commit` makes them visible and may be called again, by anyone, for the same (job,
@@ -59,6 +60,16 @@ class Source(Protocol):
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
         """The error for the bad record at a position, as a user would want to read it."""
+        ...
+
+    def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
+        """The range cut in two, each part with fewer rows; None if it cannot be cut. Raises
+        SourceRangeGone.
+        """
+        ...
+
+    def in_words(self, input_range: InputRange) -> str:
+        """The range for people, as in `after line 3, up to line 7`."""
         ...
 
 

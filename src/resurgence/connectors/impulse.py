@@ -95,6 +95,21 @@ class ImpulseSource:
             )
         )
 
+    def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
+        start, end = _whole(input_range.start, "counter"), _whole(input_range.end, "counter")
+        if end - start < 2:
+            return None
+        middle = (start + end) // 2
+        cut: Offset = {**input_range.start, "counter": middle}
+        return (
+            InputRange(start=input_range.start, end=cut, rows=middle - start),
+            InputRange(start=cut, end=input_range.end, rows=end - middle, final=input_range.final),
+        )
+
+    def in_words(self, input_range: InputRange) -> str:
+        start, end = _whole(input_range.start, "counter"), _whole(input_range.end, "counter")
+        return f"after counter {start}, up to counter {end}"
+
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
         return BadRecord(f"impulse made a bad record at {position} of {input_range.start}")
 

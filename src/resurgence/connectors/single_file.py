@@ -50,7 +50,7 @@ from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGo
 from resurgence.graph.values import Column
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.spark_tasks import ArrowFunction
-from resurgence.state.records import FINGERPRINT, InputRange, Offset
+from resurgence.state.records import InputRange, Offset
 from resurgence.storage.object_store import (
     ObjectStore,
     is_missing_folder,
@@ -62,6 +62,8 @@ METADATA = {"path": "STRING", "line": "BIGINT"}
 """What is known of a record beside what is in it: its file, and its line in it, from 1."""
 _BLOCK = 4 * 1024 * 1024
 """Bytes looked at in one go when lines are counted, and the least that one task reads."""
+_FINGERPRINT = "fingerprint"
+"""The member of an offset that tells whether the file before it is still the same."""
 _FINGERPRINT_BYTES = 64 * 1024
 """How much of the start of the file, and of what stands before an offset, its fingerprint covers."""
 _REPLACED_HINT = (
@@ -130,7 +132,7 @@ class SingleFileSource:
 
     def _offset(self, line: int, byte: int) -> Offset:
         offset: Offset = {"line": line, "byte": byte}
-        return {**offset, FINGERPRINT: self._fingerprint(byte)} if byte else offset
+        return {**offset, _FINGERPRINT: self._fingerprint(byte)} if byte else offset
 
     def _fingerprint(self, byte: int) -> str:
         """Of the file up to a byte: its first and its last bytes."""
@@ -151,7 +153,7 @@ class SingleFileSource:
             message = f"the source file {self._path} was truncated or replaced"
             detail = f"it has {size} bytes, and the job has read {byte} (up to line {line})"
             raise SourceRangeGone(f"{message}: {detail}", hint=_REPLACED_HINT)
-        if offset.get(FINGERPRINT, self._fingerprint(byte)) != self._fingerprint(byte):
+        if offset.get(_FINGERPRINT, self._fingerprint(byte)) != self._fingerprint(byte):
             message = f"the source file {self._path} was replaced or changed"
             detail = (
                 f"its first {byte} bytes (up to line {line}) are not those that the job has read"
@@ -172,6 +174,28 @@ class SingleFileSource:
         if self._is_unstructured:
             return json_lines.parse_unstructured(lines, self._columns, metadata)
         return self._json.parse(lines, metadata)
+
+    def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
+        start, end = input_range.start, input_range.end
+        self.check()
+        self._require_unchanged(end)
+        lines = input_range.rows // 2
+        byte, found = self._advance(_number(start, "byte"), lines)
+        if not 0 < found < input_range.rows or byte >= _number(end, "byte"):
+            return None
+        cut = self._offset(_number(start, "line") + found, byte)
+        rest = input_range.rows - found
+        return (
+            InputRange(start=start, end=cut, rows=found),
+            InputRange(start=cut, end=end, rows=rest, final=input_range.final),
+        )
+
+    def in_words(self, input_range: InputRange) -> str:
+        start, end = (
+            f"line {_number(each, 'line')}, byte {_number(each, 'byte')}"
+            for each in (input_range.start, input_range.end)
+        )
+        return f"after {start}, up to {end}"
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
         reason, column, hint = "cannot be read", 1, None

@@ -41,10 +41,8 @@ OFFSETS, STAGED = "offsets", "staged"
 """The global tables of sources and sinks."""
 
 Offset = dict[str, JsonValue]
-"""A source's position: plain JSON."""
-FINGERPRINT = "fingerprint"
-"""The member of an offset that tells whether the input before it is still the same. It says nothing
-of the place.
+"""A source's position: plain JSON, which only the source understands. Others store it, return it and
+compare it for equality.
 """
 
 

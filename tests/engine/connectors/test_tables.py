@@ -123,7 +123,7 @@ def test_a_value_that_cannot_be_computed_fails_the_job_and_its_record_is_found(
     planned = pipeline.sources[operator.id].plan({"line": 0, "byte": 0}, 10, NOW)
     assert planned is not None
     searched = FailingInput(pipeline, {operator.id: planned}, 0, failure)
-    assert "after line 1, " in searched.position(NOW, timedelta(seconds=60))
+    assert "after line 1, " in searched.position(timedelta(seconds=60))
 
 
 def test_a_computation_that_spark_refuses_is_an_error_at_its_place(

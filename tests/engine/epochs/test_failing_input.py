@@ -52,7 +52,7 @@ def position(engine: Engine, failure: ResurgenceError, patience: timedelta) -> s
     planned = pipeline.sources[source.id].plan({"line": 0, "byte": 0}, 10, NOW)
     assert planned is not None
     inputs: dict[OperatorId, InputRange] = {source.id: planned}
-    return FailingInput(pipeline, inputs, 0, failure).position(NOW, patience)
+    return FailingInput(pipeline, inputs, 0, failure).position(patience)
 
 
 @pytest.mark.parametrize(

@@ -282,7 +282,7 @@ class Engine:
         if not self._inputs:
             return ""
         looked = FailingInput(self._pipeline, self._inputs, self._time, failure)
-        return looked.position(self._clock.now(), patience)
+        return looked.position(patience)
 
     def _plan_inputs(self, epoch: Epoch, now: datetime) -> dict[OperatorId, InputRange] | None:
         """What each source reads in this epoch; None to wait. An epoch that is known already

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from pyspark.sql import DataFrame
 
@@ -23,7 +23,7 @@ from resurgence.engine.spark.errors import translate
 from resurgence.errors import ResurgenceError
 from resurgence.graph.specs.source import SourceSpec
 from resurgence.ids import OperatorId
-from resurgence.state.records import FINGERPRINT, InputRange, Offset
+from resurgence.state.records import InputRange
 
 _TAG = "resurgence-failing-input"
 
@@ -38,7 +38,7 @@ class FailingInput:
     """When the epoch was planned, in microseconds."""
     failure: ResurgenceError
 
-    def position(self, now: datetime, patience: timedelta) -> str:
+    def position(self, patience: timedelta) -> str:
         """The failing piece in words, as narrow as it is known when patience ends.
 
         Runs Spark jobs: whoever wants to ask Spark about the job that failed asks before.
@@ -50,30 +50,31 @@ class FailingInput:
         timer.start()
         try:
             for source in self.pipeline.graph.sources():
-                found = self._narrowed(source, now, lambda: time.monotonic() < deadline)
+                found = self._narrowed(source, lambda: time.monotonic() < deadline)
                 if found is not None:
-                    return in_words(source.table, found)
+                    return self._in_words(source, found)
         finally:
             timer.cancel()
             spark.removeTag(_TAG)
         return "; ".join(
-            in_words(source.table, self.inputs[source.id])
+            self._in_words(source, self.inputs[source.id])
             for source in self.pipeline.graph.sources()
             if self.inputs[source.id].rows
         )
 
-    def _narrowed(
-        self, source: SourceSpec, now: datetime, has_time: Callable[[], bool]
-    ) -> InputRange | None:
+    def _in_words(self, source: SourceSpec, piece: InputRange) -> str:
+        return f"table {source.table}, {self.pipeline.sources[source.id].in_words(piece)}"
+
+    def _narrowed(self, source: SourceSpec, has_time: Callable[[], bool]) -> InputRange | None:
         """The smallest piece that is known to fail by itself; None if not even the whole does."""
         failing = self.inputs[source.id]
         if not has_time() or not self._fails(source, failing):
             return None
         while failing.rows > 1 and has_time():
-            first = self._first_half(source, failing, now)
-            if first is None:
+            halves = self._halves(source, failing)
+            if halves is None:
                 break
-            second = InputRange(start=first.end, end=failing.end, rows=failing.rows - first.rows)
+            first, second = halves
             if self._fails(source, first):
                 failing = first
             elif has_time() and self._fails(source, second):
@@ -82,16 +83,16 @@ class FailingInput:
                 break
         return failing
 
-    def _first_half(
-        self, source: SourceSpec, whole: InputRange, now: datetime
-    ) -> InputRange | None:
-        """About half of a range; None if the source cannot cut it."""
+    def _halves(
+        self, source: SourceSpec, piece: InputRange
+    ) -> tuple[InputRange, InputRange] | None:
+        """None if the source cannot cut the piece, or has lost it meanwhile."""
         try:
-            half = self.pipeline.sources[source.id].plan(whole.start, whole.rows // 2, now)
+            halves = self.pipeline.sources[source.id].halved(piece)
         except ResurgenceError:
             return None
-        is_half = half is not None and 0 < half.rows < whole.rows and _is_part(half, whole)
-        return half if is_half else None
+        is_smaller = halves is not None and all(0 < each.rows < piece.rows for each in halves)
+        return halves if is_smaller else None
 
     def _fails(self, source: SourceSpec, piece: InputRange) -> bool:
         """Whether the piece gives the same kind of failure. Another one, such as being interrupted,
@@ -126,24 +127,3 @@ class _Probe:
         if operator_id not in self._found:
             self._found[operator_id] = self._pipeline.operators[operator_id].probe_output(self)
         return self._found[operator_id]
-
-
-def in_words(table: str, piece: InputRange) -> str:
-    """A range of offsets for people: only what moves in it."""
-    names = [name for name in piece.end if name != FINGERPRINT]
-    moving = [name for name in names if piece.end[name] != piece.start.get(name)]
-    start = ", ".join(f"{name} {piece.start.get(name)}" for name in moving)
-    end = ", ".join(f"{name} {piece.end[name]}" for name in moving)
-    return f"table {table}, after {start}, up to {end}"
-
-
-def _is_part(piece: InputRange, whole: InputRange) -> bool:
-    """Sure to lie inside. Offsets of other shapes than plain numbers are not looked into."""
-    return all(_is_between(name, piece.end, whole) for name in whole.end if name != FINGERPRINT)
-
-
-def _is_between(name: str, offset: Offset, whole: InputRange) -> bool:
-    low, value, high = whole.start.get(name), offset.get(name), whole.end[name]
-    if isinstance(low, int) and isinstance(value, int) and isinstance(high, int):
-        return low <= value <= high
-    return low == value == high
