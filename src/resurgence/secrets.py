@@ -83,6 +83,11 @@ def is_masked(name: str, value: str) -> bool:
     return any(value[start:stop] == MASK for start, stop in _secret_spans(name, value))
 
 
+def has_references(value: str) -> bool:
+    """Whether a value is another one when it is opened."""
+    return _REFERENCE.search(value) is not None
+
+
 def reference_fault(name: str, value: str) -> tuple[str, str] | None:
     """What is wrong with the references in a value, and what to do; None if nothing is."""
     for match in _REFERENCE.finditer(value):

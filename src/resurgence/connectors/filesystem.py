@@ -8,21 +8,27 @@ holds the job and the epoch. A file appears whole or not at all.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from pydantic import JsonValue
 from pyspark.sql import DataFrame
 
 from resurgence.connectors.commit_log import CommitLog
+from resurgence.connectors.connector import Connector, FormatChoice, LookupRole, SinkRole
 from resurgence.connectors.contract import (
     CoveredInput,
     SinkMemory,
     StagedOutput,
     require_same_input,
 )
-from resurgence.connectors.formats.json_lines import TIMESTAMP_FORMAT, TimestampFormat
-from resurgence.connectors.staging import FileFormat, stage_files
+from resurgence.connectors.formats.contract import Format, WriteSettings
+from resurgence.connectors.formats.options import LineSinkOptions
+from resurgence.connectors.formats.parquet_files import PARQUET
+from resurgence.connectors.lookups.files import FilesystemLookup, FilesystemLookupOptions
+from resurgence.connectors.staging import stage_files
 from resurgence.errors import ObjectMissing, SinkError
+from resurgence.graph.connector_spec import Guarantee
+from resurgence.graph.table_options import option
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.storage.object_store import (
     ObjectStore,
@@ -32,16 +38,26 @@ from resurgence.storage.object_store import (
 )
 
 
+class FilesystemSinkOptions(LineSinkOptions):
+    """The options of a `filesystem` sink."""
+
+    path: str = option("a folder or URL")
+
+
 class FilesystemSink:
     """A folder of files."""
 
     retracts = True
 
-    def __init__(self, options: Mapping[str, str], keys: Sequence[str] = ()) -> None:
-        self._url = storage_url(options["path"])
-        self._format = FileFormat(options["format"])
-        self._timestamps = TimestampFormat(options.get(TIMESTAMP_FORMAT, "rfc3339"))
-        self._keys = tuple(keys)
+    def __init__(
+        self,
+        options: FilesystemSinkOptions,
+        keys: Sequence[str] = (),
+        file_format: Format = PARQUET,
+    ) -> None:
+        self._url = storage_url(options.path)
+        self._format = file_format
+        self._settings = WriteSettings(tuple(keys), options.timestamps)
 
     @property
     def _store(self) -> ObjectStore:
@@ -59,7 +75,7 @@ class FilesystemSink:
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
         prefix = self._log.staged_prefix(job, epoch, generation)
-        return stage_files(rows, self._format, self._url, prefix, self._keys, self._timestamps)
+        return stage_files(rows, self._format, self._url, prefix, self._settings)
 
     def commit(
         self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
@@ -115,3 +131,19 @@ class FilesystemSink:
                     f"{self._url}/{staged} was staged for {final} and is gone",
                     hint="staged output was removed by hand; roll the job back to an earlier checkpoint",
                 ) from error
+
+
+FILESYSTEM = Connector(
+    "filesystem",
+    sink=SinkRole(
+        make=lambda options, table: FilesystemSink(options, table.keys, table.format),
+        options=FilesystemSinkOptions,
+        formats=FormatChoice(PARQUET, lambda each: each.writes_files),
+        guarantee=Guarantee.EXACTLY_ONCE,
+    ),
+    lookup=LookupRole(
+        make=lambda options, table: FilesystemLookup(table.table, options, table.columns),
+        options=FilesystemLookupOptions,
+        formats=FormatChoice(PARQUET, lambda each: False),
+    ),
+)

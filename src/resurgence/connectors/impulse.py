@@ -9,13 +9,17 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Annotated
 
+from pydantic import BeforeValidator
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.config import parse_duration
+from resurgence.connectors.connector import Connector, SourceRole
 from resurgence.errors import BadRecord, UserError
+from resurgence.graph.table_options import TableOptions, option
 from resurgence.graph.values import Column
 from resurgence.state.records import InputRange, Offset
 
@@ -29,26 +33,81 @@ _MICROSECOND = timedelta(microseconds=1)
 _WORDED = re.compile(r"(\d+(?:\.\d+)?)\s*(microsecond|millisecond|second|minute|hour|day)s?")
 
 
+def _positive(value: object) -> float:
+    number = float(str(value))
+    if not math.isfinite(number) or number <= 0:
+        raise ValueError(value)
+    return number
+
+
+def _count(value: object) -> int:
+    number = float(str(value))
+    if not math.isfinite(number) or number < 0:
+        raise ValueError(value)
+    return int(number)
+
+
+def _interval_micros(value: object) -> int:
+    """`5s`, `'1 second'`, or a bare number of nanoseconds."""
+    text = str(value).strip()
+    if text.isdigit():
+        return int(text) // 1000
+    worded = _WORDED.fullmatch(text.lower())
+    if worded:
+        return timedelta(**{f"{worded[2]}s": float(worded[1])}) // _MICROSECOND
+    span = parse_duration(text)
+    assert isinstance(span, timedelta)
+    return span // _MICROSECOND
+
+
+def _instant(value: object) -> datetime:
+    at = datetime.fromisoformat(str(value))
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+PositiveNumber = Annotated[float, BeforeValidator(_positive)]
+POSITIVE_HINT = "give a positive number"
+
+
+class ImpulseOptions(TableOptions):
+    """The options of an `impulse` source."""
+
+    event_rate: PositiveNumber | None = option(
+        "rows a second; without it, as fast as it can", default=None, hint=POSITIVE_HINT
+    )
+    message_count: Annotated[int, BeforeValidator(_count)] | None = option(
+        "so many rows, then the input ends; without it, unbounded",
+        default=None,
+        hint=POSITIVE_HINT,
+    )
+    event_time_interval: Annotated[int, BeforeValidator(_interval_micros)] | None = option(
+        "event time between two rows: `'1 second'`, `5ms`, or a bare number of nanoseconds; by"
+        " default that of the rate, else one millisecond",
+        default=None,
+        hint="write it as '1 second' or 5ms",
+    )
+    start_time: Annotated[datetime, BeforeValidator(_instant)] | None = option(
+        "the first timestamp, as in `'2024-01-01T00:00:00'`; by default the time of the job's first"
+        " start",
+        default=None,
+        hint="write it as 2024-01-01T00:00:00",
+    )
+
+
 class ImpulseSource:
     """Counts, at a rate of so many a second or as fast as it can."""
 
     drops_bad_records = False
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[Column]) -> None:
+    def __init__(self, options: ImpulseOptions, columns: Sequence[Column]) -> None:
         self._columns = tuple(columns)
-        rate = options.get("event_rate")
-        self._rate = None if rate is None else _positive("event_rate", rate)
-        count = options.get("message_count")
-        self._count = (
-            None if count is None else int(_positive("message_count", count, allow_zero=True))
-        )
-        interval = options.get("event_time_interval")
-        if interval is not None:
-            self._interval = max(1, _interval_micros(interval))
-        else:
-            self._interval = max(1, round(1_000_000 / self._rate)) if self._rate else 1000
-        start = options.get("start_time")
-        self._start = None if start is None else _instant(start)
+        self._rate = options.event_rate
+        self._count = options.message_count
+        by_rate = round(1_000_000 / self._rate) if self._rate else 1000
+        interval = options.event_time_interval
+        self._interval = max(1, by_rate if interval is None else interval)
+        """Event time between two rows, in microseconds."""
+        self._start = options.start_time
 
     def check(self) -> None:
         """A generator is always there."""
@@ -63,10 +122,10 @@ class ImpulseSource:
         }
 
     def plan(self, offset: Offset, most_rows: int, now: datetime) -> InputRange | None:
-        counter = _whole(offset, "counter")
+        counter = whole_number(offset, "counter")
         end = counter + most_rows
         if self._rate is not None:
-            elapsed = (now - _EPOCH) / _MICROSECOND - _whole(offset, "began_micros")
+            elapsed = (now - _EPOCH) / _MICROSECOND - whole_number(offset, "began_micros")
             end = min(end, int(elapsed / 1_000_000 * self._rate))
         if self._count is not None:
             end = min(end, self._count)
@@ -78,9 +137,12 @@ class ImpulseSource:
         )
 
     def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
-        start, end = _whole(input_range.start, "counter"), _whole(input_range.end, "counter")
-        first = _whole(input_range.start, "start_micros")
-        subtasks = _whole(input_range.start, "subtasks")
+        start, end = (
+            whole_number(input_range.start, "counter"),
+            whole_number(input_range.end, "counter"),
+        )
+        first = whole_number(input_range.start, "start_micros")
+        subtasks = whole_number(input_range.start, "subtasks")
         partitions = parallelism if end - start > 10_000 else 1
         made = {
             "counter": "id",
@@ -96,7 +158,10 @@ class ImpulseSource:
         )
 
     def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
-        start, end = _whole(input_range.start, "counter"), _whole(input_range.end, "counter")
+        start, end = (
+            whole_number(input_range.start, "counter"),
+            whole_number(input_range.end, "counter"),
+        )
         if end - start < 2:
             return None
         middle = (start + end) // 2
@@ -107,14 +172,18 @@ class ImpulseSource:
         )
 
     def in_words(self, input_range: InputRange) -> str:
-        start, end = _whole(input_range.start, "counter"), _whole(input_range.end, "counter")
+        start, end = (
+            whole_number(input_range.start, "counter"),
+            whole_number(input_range.end, "counter"),
+        )
         return f"after counter {start}, up to counter {end}"
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
         return BadRecord(f"impulse made a bad record at {position} of {input_range.start}")
 
 
-def _whole(offset: Offset, name: str) -> int:
+def whole_number(offset: Offset, name: str) -> int:
+    """A member of an offset."""
     value = offset.get(name)
     if not isinstance(value, int):
         raise UserError(
@@ -123,38 +192,12 @@ def _whole(offset: Offset, name: str) -> int:
     return value
 
 
-def _positive(name: str, text: str, *, allow_zero: bool = False) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not math.isfinite(value) or value < 0 or (value == 0 and not allow_zero):
-        raise UserError(f"option '{name}' is '{text}'", hint="give a positive number")
-    return value
-
-
-def _interval_micros(text: str) -> int:
-    """`5s`, `'1 second'`, or a bare number of nanoseconds."""
-    if text.strip().isdigit():
-        return int(text) // 1000
-    worded = _WORDED.fullmatch(text.strip().lower())
-    if worded:
-        return timedelta(**{f"{worded[2]}s": float(worded[1])}) // _MICROSECOND
-    try:
-        span = parse_duration(text)
-    except ValueError as error:
-        raise UserError(
-            f"option 'event_time_interval' is '{text}'", hint="write it as '1 second' or 5ms"
-        ) from error
-    assert isinstance(span, timedelta)
-    return span // _MICROSECOND
-
-
-def _instant(text: str) -> datetime:
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UserError(
-            f"option 'start_time' is '{text}'", hint="write it as 2024-01-01T00:00:00"
-        ) from error
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+IMPULSE = Connector(
+    "impulse",
+    source=SourceRole(
+        make=lambda options, table: ImpulseSource(options, table.columns),
+        options=ImpulseOptions,
+        fixed_columns=COLUMNS,
+        event_time="timestamp",
+    ),
+)

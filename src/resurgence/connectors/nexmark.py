@@ -12,11 +12,21 @@ for the default watermark.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
+from pydantic import model_validator
 from pyspark.sql import DataFrame, SparkSession
 
-from resurgence.connectors.impulse import ImpulseSource, _positive, _whole
+from resurgence.connectors.connector import Connector, SourceRole
+from resurgence.connectors.impulse import (
+    POSITIVE_HINT,
+    ImpulseOptions,
+    ImpulseSource,
+    PositiveNumber,
+    whole_number,
+)
 from resurgence.errors import BadRecord, UserError
+from resurgence.graph.table_options import option
 from resurgence.graph.values import Column
 from resurgence.state.records import InputRange
 
@@ -111,15 +121,49 @@ _HOT_CHANNELS = ["Google", "Facebook", "Baidu", "Apple"]
 _HOT_PATHS = ("abo/eoci/cidro", "eoax/oad/cidro", "abo/jack/cidro", "abo/micah/cidro")
 
 
+class NexmarkOptions(ImpulseOptions):
+    """The options of a `nexmark` source: those of `impulse`, and how long it runs."""
+
+    runtime: PositiveNumber | None = option(
+        "seconds, then the input ends: another way to give `message_count`, with `event_rate`",
+        default=None,
+        hint=POSITIVE_HINT,
+    )
+
+    @model_validator(mode="after")
+    def _has_one_end(self) -> Self:
+        if self.runtime is not None and self.event_rate is None:
+            raise UserError(
+                "option 'runtime' needs 'event_rate'",
+                hint="give the events a second, or 'message_count' in place of 'runtime'",
+            )
+        if self.runtime is not None and self.message_count is not None:
+            raise UserError(
+                "options 'runtime' and 'message_count' both say when to end",
+                hint="leave one of them out",
+            )
+        return self
+
+    @property
+    def as_impulse(self) -> ImpulseOptions:
+        """The options of `impulse`: a running time becomes a number of events."""
+        if self.runtime is None or self.event_rate is None:
+            return self
+        return self.model_copy(update={"message_count": int(self.runtime * self.event_rate)})
+
+
 class NexmarkSource(ImpulseSource):
     """People, auctions and bids, at a rate of so many a second or as fast as it can."""
 
-    def __init__(self, options: Mapping[str, str], columns: Sequence[Column]) -> None:
-        super().__init__(_with_count(options), columns)
+    def __init__(self, options: NexmarkOptions, columns: Sequence[Column]) -> None:
+        super().__init__(options.as_impulse, columns)
 
     def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
-        start, end = _whole(input_range.start, "counter"), _whole(input_range.end, "counter")
-        first = _whole(input_range.start, "start_micros")
+        start, end = (
+            whole_number(input_range.start, "counter"),
+            whole_number(input_range.end, "counter"),
+        )
+        first = whole_number(input_range.start, "start_micros")
         group = max(1, min(_GROUP, 1_000_000 // self._interval))
         partitions = parallelism if end - start > 10_000 else 1
         placed = (
@@ -155,24 +199,15 @@ class NexmarkSource(ImpulseSource):
         return BadRecord(f"nexmark made a bad record at {position} of {input_range.start}")
 
 
-def _with_count(options: Mapping[str, str]) -> dict[str, str]:
-    """The options of `impulse`: a running time becomes a number of events."""
-    given = dict(options)
-    runtime = given.pop("runtime", None)
-    if runtime is None:
-        return given
-    if "event_rate" not in given:
-        raise UserError(
-            "option 'runtime' needs 'event_rate'",
-            hint="give the events a second, or 'message_count' in place of 'runtime'",
-        )
-    if "message_count" in given:
-        raise UserError(
-            "options 'runtime' and 'message_count' both say when to end",
-            hint="leave one of them out",
-        )
-    events = _positive("runtime", runtime) * _positive("event_rate", given["event_rate"])
-    return {**given, "message_count": str(int(events))}
+NEXMARK = Connector(
+    "nexmark",
+    source=SourceRole(
+        make=lambda options, table: NexmarkSource(options, table.columns),
+        options=NexmarkOptions,
+        fixed_columns=COLUMNS,
+        event_time="timestamp",
+    ),
+)
 
 
 # ---------------------------------------------------------------- values drawn from `n`

@@ -1,190 +1,125 @@
-"""Every connector by name: what the planner must know of it, and how it is made."""
+"""Every connector by name: what the planner must know of it, and how it is made for a table."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
-from resurgence.connectors import impulse, nexmark
+from resurgence.connectors.connector import (
+    NO_FORMAT,
+    Connector,
+    FormatChoice,
+    LookupDeclaration,
+    SinkDeclaration,
+    SourceDeclaration,
+)
 from resurgence.connectors.contract import Sink, Source
-from resurgence.connectors.filesystem import FilesystemSink
-from resurgence.connectors.formats.json_lines import TIMESTAMP_FORMAT, TimestampFormat
-from resurgence.connectors.formats.json_values import TIMESTAMP_UNIT, UNITS
+from resurgence.connectors.filesystem import FILESYSTEM
+from resurgence.connectors.formats.contract import Format
+from resurgence.connectors.formats.registry import FORMATS
+from resurgence.connectors.impulse import IMPULSE
 from resurgence.connectors.lookups.contract import LookupTable
-from resurgence.connectors.lookups.delta import DeltaLookup
-from resurgence.connectors.lookups.files import FilesystemLookup
-from resurgence.connectors.lookups.postgres import PostgresLookup
+from resurgence.connectors.lookups.delta import DELTA
+from resurgence.connectors.lookups.postgres import POSTGRES
+from resurgence.connectors.nexmark import NEXMARK
 from resurgence.connectors.path_overlap import require_separate_paths
-from resurgence.connectors.single_file import METADATA as SINGLE_FILE_METADATA
-from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
-from resurgence.connectors.terminal import BlackholeSink, StdoutSink
-from resurgence.errors import ConfigError
-from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
+from resurgence.connectors.single_file import SINGLE_FILE
+from resurgence.connectors.terminal import BLACKHOLE, STDOUT
+from resurgence.errors import ConfigError, did_you_mean
+from resurgence.graph.connector_spec import ConnectorSpec
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.lookup_join import LookupSpec
 from resurgence.graph.specs.sink import SinkSpec
 from resurgence.graph.specs.source import SourceSpec
+from resurgence.graph.table_options import FORMAT
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName
 from resurgence.secrets import concealer_for, open_options
 
-_JSON = OptionSpec(choices=("json", "debezium_json"), default="json")
-_TIMESTAMPS = OptionSpec(choices=tuple(TimestampFormat))
+R = TypeVar("R")
 
-CONNECTORS: dict[str, ConnectorSpec] = {
-    "impulse": ConnectorSpec(
-        name="impulse",
-        roles={
-            Role.SOURCE: RoleSpec(
-                options={
-                    "event_rate": OptionSpec(),
-                    "message_count": OptionSpec(),
-                    "event_time_interval": OptionSpec(),
-                    "start_time": OptionSpec(),
-                },
-                fixed_columns=impulse.COLUMNS,
-                event_time="timestamp",
-                needs_columns=False,
-            )
-        },
-    ),
-    "nexmark": ConnectorSpec(
-        name="nexmark",
-        roles={
-            Role.SOURCE: RoleSpec(
-                options={
-                    "event_rate": OptionSpec(),
-                    "runtime": OptionSpec(),
-                    "message_count": OptionSpec(),
-                    "event_time_interval": OptionSpec(),
-                    "start_time": OptionSpec(),
-                },
-                fixed_columns=nexmark.COLUMNS,
-                event_time="timestamp",
-                needs_columns=False,
-            )
-        },
-    ),
-    "single_file": ConnectorSpec(
-        name="single_file",
-        roles={
-            Role.SOURCE: RoleSpec(
-                options={
-                    "path": OptionSpec(required=True),
-                    "format": _JSON,
-                    "bad_data": OptionSpec(choices=("fail", "drop"), default="fail"),
-                    "json.unstructured": OptionSpec(choices=("true", "false")),
-                    TIMESTAMP_UNIT: OptionSpec(choices=tuple(UNITS), per_column=True),
-                },
-                metadata=SINGLE_FILE_METADATA,
-            ),
-            Role.SINK: RoleSpec(
-                options={
-                    "path": OptionSpec(required=True),
-                    "format": _JSON,
-                    TIMESTAMP_FORMAT: _TIMESTAMPS,
-                },
-                needs_columns=False,
-                guarantee=Guarantee.EXACTLY_ONCE,
-            ),
-        },
-    ),
-    "filesystem": ConnectorSpec(
-        name="filesystem",
-        roles={
-            Role.SINK: RoleSpec(
-                options={
-                    "path": OptionSpec(required=True),
-                    "format": OptionSpec(
-                        choices=("parquet", "json", "debezium_json"), default="parquet"
-                    ),
-                    TIMESTAMP_FORMAT: _TIMESTAMPS,
-                },
-                needs_columns=False,
-                guarantee=Guarantee.EXACTLY_ONCE,
-            ),
-            Role.LOOKUP: RoleSpec(
-                options={
-                    "path": OptionSpec(required=True),
-                    "format": OptionSpec(choices=("parquet",), default="parquet"),
-                }
-            ),
-        },
-    ),
-    "delta": ConnectorSpec(
-        name="delta", roles={Role.LOOKUP: RoleSpec(options={"path": OptionSpec(required=True)})}
-    ),
-    "postgres": ConnectorSpec(
-        name="postgres",
-        roles={
-            Role.LOOKUP: RoleSpec(
-                options={
-                    "url": OptionSpec(required=True),
-                    "table": OptionSpec(required=True),
-                    "password": OptionSpec(),
-                }
-            )
-        },
-    ),
-    "stdout": ConnectorSpec(
-        name="stdout",
-        roles={
-            Role.SINK: RoleSpec(
-                options={"format": _JSON, TIMESTAMP_FORMAT: _TIMESTAMPS},
-                needs_columns=False,
-                guarantee=Guarantee.AT_LEAST_ONCE,
-            )
-        },
-    ),
-    "blackhole": ConnectorSpec(
-        name="blackhole",
-        roles={
-            Role.SINK: RoleSpec(
-                options={"format": _JSON}, needs_columns=False, guarantee=Guarantee.EXACTLY_ONCE
-            )
-        },
-    ),
+INSTALLED: Mapping[str, Connector] = {
+    each.name: each
+    for each in (
+        *(IMPULSE, NEXMARK, SINGLE_FILE, FILESYSTEM),
+        *(DELTA, POSTGRES, STDOUT, BLACKHOLE),
+    )
 }
+CONNECTORS: Mapping[str, ConnectorSpec] = {
+    name: each.spec(FORMATS) for name, each in INSTALLED.items()
+}
+"""What the planner must know of each."""
 
 
 def make_source(operator: SourceSpec) -> Source:
     """The source that an operator reads. Here references to secrets are read."""
     opened = open_options(operator.table, operator.options)
     with opened.concealer.over_errors():
-        return _source(operator, opened.values)
-
-
-def _source(operator: SourceSpec, options: Mapping[str, str]) -> Source:
-    operator = operator.model_copy(update={"columns": operator.read_columns})
-    if operator.connector == "impulse":
-        return impulse.ImpulseSource(options, operator.columns)
-    if operator.connector == "nexmark":
-        return nexmark.NexmarkSource(options, operator.columns)
-    if operator.connector == "single_file":
-        return SingleFileSource(options, operator.columns, operator.keys)
-    raise ConfigError(f"'{operator.connector}' is not a source")
+        role = _required(
+            _connector(operator.connector).source, f"'{operator.connector}' is not a source"
+        )
+        options, chosen = _split(opened.values, role.formats)
+        declaration = SourceDeclaration(
+            operator.table, operator.read_columns, operator.keys, chosen
+        )
+        return role.make(role.options.read(options), declaration)
 
 
 def make_sink(operator: SinkSpec, state_url: str, job: JobName) -> Sink:
     """The sink that an operator writes. Here references to secrets are read."""
     opened = open_options(operator.table, operator.options)
     with opened.concealer.over_errors():
-        return _sink(operator, opened.values, state_url, job)
+        role = _required(
+            _connector(operator.connector).sink, f"'{operator.connector}' is not a sink"
+        )
+        options, chosen = _split(opened.values, role.formats)
+        declaration = SinkDeclaration(
+            operator.table,
+            operator.keys,
+            chosen,
+            state_url,
+            f"{job}/staged/{operator.id}",
+            is_limited=operator.limit is not None,
+        )
+        return role.make(role.options.read(options), declaration)
 
 
-def _sink(operator: SinkSpec, given: Mapping[str, str], state_url: str, job: JobName) -> Sink:
-    options = {
-        "format": "parquet" if operator.connector == "filesystem" else "json",
-        **given,
-    }
-    if operator.connector == "filesystem":
-        return FilesystemSink(options, operator.keys)
-    if operator.connector == "single_file":
-        return SingleFileSink(options, operator.keys)
-    if operator.connector == "stdout":
-        folder, is_limited = f"{job}/staged/{operator.id}", operator.limit is not None
-        return StdoutSink(options, operator.keys, state_url, folder, is_limited=is_limited)
-    if operator.connector == "blackhole":
-        return BlackholeSink()
-    raise ConfigError(f"'{operator.connector}' is not a sink")
+def make_lookup(spec: LookupSpec) -> LookupTable:
+    """The table that rows are joined with. Here references to secrets are read."""
+    opened = open_options(spec.name, spec.options)
+    with opened.concealer.over_errors():
+        role = _required(
+            _connector(spec.connector).lookup, f"'{spec.connector}' has no lookup tables"
+        )
+        options, chosen = _split(opened.values, role.formats)
+        return role.make(
+            role.options.read(options), LookupDeclaration(spec.name, spec.columns, chosen)
+        )
+
+
+def _connector(name: str) -> Connector:
+    if name not in INSTALLED:
+        raise ConfigError(f"there is no connector '{name}'", hint=did_you_mean(name, INSTALLED))
+    return INSTALLED[name]
+
+
+def _required(role: R | None, message: str) -> R:
+    if role is None:
+        raise ConfigError(message)
+    return role
+
+
+def _split(given: Mapping[str, str], choice: FormatChoice | None) -> tuple[dict[str, str], Format]:
+    """The options of the connector itself, and the format that the others chose."""
+    options = dict(given)
+    if choice is None:
+        return options, NO_FORMAT
+    name = options.pop(FORMAT, choice.default.name)
+    known = {each.name: each for each in choice.among(FORMATS)}
+    if name not in known:
+        raise ConfigError(
+            f"'{name}' is no value for option '{FORMAT}'", hint=did_you_mean(name, known)
+        )
+    return options, known[name]
 
 
 def newest_held(graph: Graph, state_url: str, job: JobName, identity: JobIdentity) -> Epoch:
@@ -196,23 +131,6 @@ def newest_held(graph: Graph, state_url: str, job: JobName, identity: JobIdentit
         with concealer_for([sink.options]).over_errors():
             newest = max(newest, make_sink(sink, state_url, job).recall(identity, ()).newest)
     return newest
-
-
-def make_lookup(spec: LookupSpec) -> LookupTable:
-    """The table that rows are joined with. Here references to secrets are read."""
-    opened = open_options(spec.name, spec.options)
-    with opened.concealer.over_errors():
-        return _lookup(spec, opened.values)
-
-
-def _lookup(spec: LookupSpec, options: Mapping[str, str]) -> LookupTable:
-    if spec.connector == "filesystem":
-        return FilesystemLookup(spec.name, options, spec.columns)
-    if spec.connector == "delta":
-        return DeltaLookup(spec.name, options, spec.columns)
-    if spec.connector == "postgres":
-        return PostgresLookup(spec.name, options, spec.columns)
-    raise ConfigError(f"'{spec.connector}' has no lookup tables")
 
 
 def check_connectors(graph: Graph, state_url: str, job: JobName) -> None:

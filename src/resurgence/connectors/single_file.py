@@ -30,23 +30,27 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from resurgence.connectors.commit_log import CommitLog
+from resurgence.connectors.connector import Connector, FormatChoice, SinkRole, SourceRole
 from resurgence.connectors.contract import (
     CoveredInput,
     SinkMemory,
     StagedOutput,
     require_same_input,
 )
-from resurgence.connectors.formats import json_lines
-from resurgence.connectors.formats.debezium_reader import DebeziumReader
-from resurgence.connectors.formats.debezium_types import DEFAULT_UNIT
-from resurgence.connectors.formats.json_lines import (
-    TIMESTAMP_FORMAT,
-    JsonLineReader,
-    TimestampFormat,
+from resurgence.connectors.formats.contract import BadLine, Format, RecordTable, WriteSettings
+from resurgence.connectors.formats.json_lines import JSON, OUT_OF_RANGE
+from resurgence.connectors.formats.options import BadData, LineSinkOptions, LineSourceOptions
+from resurgence.connectors.staging import stage_files
+from resurgence.errors import (
+    BadRecord,
+    ConfigError,
+    ObjectMissing,
+    SinkError,
+    SourceRangeGone,
+    UserError,
 )
-from resurgence.connectors.formats.json_values import TIMESTAMP_UNIT, declared_units
-from resurgence.connectors.staging import FileFormat, stage_files
-from resurgence.errors import BadRecord, ObjectMissing, SinkError, SourceRangeGone, UserError
+from resurgence.graph.connector_spec import Guarantee
+from resurgence.graph.table_options import option
 from resurgence.graph.values import Column
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.spark_tasks import ArrowFunction
@@ -77,6 +81,7 @@ _UNIT_HINT = (
     "declare the unit of whole numbers with timestamp_unit = 'millis', 'micros' or 'nanos' on the"
     " table, or 'timestamp_unit.column' for one column"
 )
+_UNKNOWN: BadLine = ("cannot be read", 1, None)
 _LOCK_DEADLINE_SECONDS = 30.0
 
 
@@ -91,21 +96,27 @@ class _Span:
     line: int
 
 
+class SingleFileSourceOptions(LineSourceOptions):
+    """The options of a `single_file` source."""
+
+    path: str = option()
+
+
 class SingleFileSource:
-    """A file of JSON lines."""
+    """A file of lines."""
 
     def __init__(
-        self, options: Mapping[str, str], columns: Sequence[Column], keys: tuple[str, ...] = ()
+        self,
+        options: SingleFileSourceOptions,
+        columns: Sequence[Column],
+        keys: tuple[str, ...] = (),
+        record_format: Format = JSON,
     ) -> None:
-        self._path = Path(options["path"]).expanduser().absolute()
-        self._columns = tuple(columns)
-        self._debezium: DebeziumReader | None = None
-        if options.get("format") == FileFormat.DEBEZIUM_JSON:
-            units = declared_units({TIMESTAMP_UNIT: DEFAULT_UNIT, **options}, self._columns)
-            self._debezium = DebeziumReader(self._columns, keys, units)
-        self._is_unstructured = options.get("json.unstructured") == "true"
-        self._json = JsonLineReader(self._columns, declared_units(options, self._columns))
-        self.drops_bad_records = options.get("bad_data") == "drop"
+        self._path = Path(options.path).expanduser().absolute()
+        if record_format.line_reader is None:
+            raise ConfigError(f"format '{record_format.name}' cannot be read from lines")
+        self._reader = record_format.line_reader(RecordTable(tuple(columns), keys, options))
+        self.drops_bad_records = options.bad_data is BadData.DROP
 
     def check(self) -> None:
         if not self._path.is_file():
@@ -168,12 +179,8 @@ class SingleFileSource:
         lines = spark.range(0, len(spans), 1, len(spans)).mapInArrow(
             _line_reader(str(self._path), spans), "position BIGINT, text STRING"
         )
-        if self._debezium is not None:
-            return self._debezium.parse(lines)
         metadata = {"path": F.lit(str(self._path)), "line": F.col("position") + 1}
-        if self._is_unstructured:
-            return json_lines.parse_unstructured(lines, self._columns, metadata)
-        return self._json.parse(lines, metadata)
+        return self._reader.parse(lines, metadata)
 
     def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
         start, end = input_range.start, input_range.end
@@ -198,14 +205,14 @@ class SingleFileSource:
         return f"after {start}, up to {end}"
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
-        reason, column, hint = "cannot be read", 1, None
+        reason, column, hint = _UNKNOWN
         with self._path.open("rb") as file:
             file.seek(_number(input_range.start, "byte"))
             for number, line in enumerate(file, start=_number(input_range.start, "line")):
                 if number == position:
                     line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
                     reason, column, hint = self._explain(line.rstrip(b"\r\n"))
-                    if hint is None and json_lines.OUT_OF_RANGE in reason:
+                    if hint is None and OUT_OF_RANGE in reason:
                         hint = _UNIT_HINT
                     break
         return BadRecord(
@@ -214,13 +221,9 @@ class SingleFileSource:
             position=f"{self._path}, line {position + 1}",
         )
 
-    def _explain(self, line: bytes) -> tuple[str, int, str | None]:
+    def _explain(self, line: bytes) -> BadLine:
         try:
-            if self._debezium is not None:
-                return self._debezium.explain_bad_line(line.decode())
-            declared = [each for each in self._columns if each.metadata is None]
-            found = json_lines.explain_bad_line(line.decode(), declared, self._json.units)
-            return *found, None
+            return self._reader.explain_bad_line(line.decode())
         except UnicodeDecodeError as error:
             place = len(line[: error.start].decode()) + 1
             return f"not UTF-8: byte {line[error.start]:02x}", place, None
@@ -323,16 +326,26 @@ def hidden_folder(path: Path) -> Path:
     return path.parent / f".{path.name}.resurgence"
 
 
+class SingleFileSinkOptions(LineSinkOptions):
+    """The options of a `single_file` sink."""
+
+    path: str = option()
+
+
 class SingleFileSink:
-    """One file of JSON lines, which only ever grows by whole epochs."""
+    """One file of lines, which only ever grows by whole epochs."""
 
     retracts = True
 
-    def __init__(self, options: Mapping[str, str], keys: Sequence[str] = ()) -> None:
-        self._path = Path(options["path"]).expanduser().absolute()
-        self._format = FileFormat(options["format"])
-        self._timestamps = TimestampFormat(options.get(TIMESTAMP_FORMAT, "rfc3339"))
-        self._keys = tuple(keys)
+    def __init__(
+        self,
+        options: SingleFileSinkOptions,
+        keys: Sequence[str] = (),
+        file_format: Format = JSON,
+    ) -> None:
+        self._path = Path(options.path).expanduser().absolute()
+        self._format = file_format
+        self._settings = WriteSettings(tuple(keys), options.timestamps)
         self._url = storage_url(str(hidden_folder(self._path)))
 
     @property
@@ -354,7 +367,7 @@ class SingleFileSink:
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
         prefix = self._log.staged_prefix(job, epoch, generation)
-        return stage_files(rows, self._format, self._url, prefix, self._keys, self._timestamps)
+        return stage_files(rows, self._format, self._url, prefix, self._settings)
 
     def commit(
         self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
@@ -469,3 +482,22 @@ def _number(content: Mapping[str, object], name: str) -> int:
 def _list(content: Mapping[str, object], name: str) -> Sequence[object]:
     value = content.get(name)
     return value if isinstance(value, list) else ()
+
+
+SINGLE_FILE = Connector(
+    "single_file",
+    source=SourceRole(
+        make=lambda options, table: SingleFileSource(
+            options, table.columns, table.keys, table.format
+        ),
+        options=SingleFileSourceOptions,
+        formats=FormatChoice(JSON, lambda each: each.reads_lines),
+        metadata=METADATA,
+    ),
+    sink=SinkRole(
+        make=lambda options, table: SingleFileSink(options, table.keys, table.format),
+        options=SingleFileSinkOptions,
+        formats=FormatChoice(JSON, lambda each: each.writes_lines),
+        guarantee=Guarantee.EXACTLY_ONCE,
+    ),
+)

@@ -8,14 +8,19 @@ rows than were asked for. `blackhole` computes every row and keeps none.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
+from resurgence.connectors.connector import Connector, FormatChoice, SinkRole
 from resurgence.connectors.contract import CoveredInput, SinkMemory, StagedOutput
-from resurgence.connectors.formats.json_lines import TIMESTAMP_FORMAT, TimestampFormat
-from resurgence.connectors.staging import FileFormat, stage_files
+from resurgence.connectors.formats.contract import Format, WriteSettings
+from resurgence.connectors.formats.json_lines import JSON
+from resurgence.connectors.formats.options import LineSinkOptions
+from resurgence.connectors.staging import stage_files
+from resurgence.graph.connector_spec import Guarantee
+from resurgence.graph.table_options import TableOptions
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.storage.object_store import shared_store
 
@@ -27,17 +32,17 @@ class StdoutSink:
 
     def __init__(
         self,
-        options: Mapping[str, str],
+        options: LineSinkOptions,
         keys: Sequence[str],
+        file_format: Format,
         state_url: str,
         folder: str,
         *,
         is_limited: bool = False,
     ) -> None:
         self._is_limited = is_limited
-        self._format = FileFormat(options["format"])
-        self._timestamps = TimestampFormat(options.get(TIMESTAMP_FORMAT, "rfc3339"))
-        self._keys = keys
+        self._format = file_format
+        self._settings = WriteSettings(tuple(keys), options.timestamps)
         self._url = state_url
         self._folder = folder
 
@@ -48,7 +53,7 @@ class StdoutSink:
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
         prefix = f"{self._folder}/{epoch:010}-{generation}"
-        return stage_files(rows, self._format, self._url, prefix, self._keys, self._timestamps)
+        return stage_files(rows, self._format, self._url, prefix, self._settings)
 
     def commit(
         self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
@@ -122,3 +127,32 @@ class BlackholeSink:
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
         """Nothing was kept."""
+
+
+_LINES = FormatChoice(JSON, lambda each: each.writes_lines)
+
+STDOUT = Connector(
+    "stdout",
+    sink=SinkRole(
+        make=lambda options, table: StdoutSink(
+            options,
+            table.keys,
+            table.format,
+            table.state_url,
+            table.state_folder,
+            is_limited=table.is_limited,
+        ),
+        options=LineSinkOptions,
+        formats=_LINES,
+        guarantee=Guarantee.AT_LEAST_ONCE,
+    ),
+)
+BLACKHOLE = Connector(
+    "blackhole",
+    sink=SinkRole(
+        make=lambda options, table: BlackholeSink(),
+        options=TableOptions,
+        formats=_LINES,
+        guarantee=Guarantee.EXACTLY_ONCE,
+    ),
+)

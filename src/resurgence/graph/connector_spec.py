@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from resurgence.graph.table_options import FORMAT, OptionSpec, TableOptions
 from resurgence.graph.values import Column
 
 
@@ -25,21 +27,27 @@ class Guarantee(StrEnum):
 
 
 @dataclass(frozen=True)
-class OptionSpec:
-    """One option of a connector: is it required, and which values are legal (None: any text)."""
+class FormatSpec:
+    """What the planner must know of a format."""
 
-    required: bool = False
-    choices: tuple[str, ...] | None = None
-    default: str | None = None
-    per_column: bool = False
-    """`option.column` sets it for one column, which holds timestamps."""
+    name: str
+    is_changelog: bool = False
+    """Its records are changes: it reads and writes changelog streams, and has no metadata columns."""
+    uses_keys: bool = False
+    """A PRIMARY KEY counts: a source applies its changes by it, a sink pairs them by it."""
+    has_timestamp_format: bool = False
+    """A sink may choose how timestamps are written."""
+    purpose: str = ""
+    """What it is for, where that is special; Markdown, for the docs."""
 
 
 @dataclass(frozen=True)
 class RoleSpec:
     """A connector in one role."""
 
-    options: Mapping[str, OptionSpec]
+    options: type[TableOptions] = TableOptions
+    formats: tuple[FormatSpec, ...] = ()
+    """Those that the option `format` chooses from; the first is the default."""
     fixed_columns: tuple[Column, ...] | None = None
     """A generator's own columns: declared ones must be among them, and none need be declared."""
     event_time: str | None = None
@@ -48,6 +56,23 @@ class RoleSpec:
     metadata: Mapping[str, str] = field(default_factory=dict)
     """What a source knows of a record that is not in it: Spark SQL type by key."""
     guarantee: Guarantee | None = None
+
+    @functools.cached_property
+    def known_options(self) -> Mapping[str, OptionSpec]:
+        """Every option by its name: required ones first, then the format."""
+        declared = self.options.declared()
+        if not self.formats:
+            return declared
+        names = tuple(each.name for each in self.formats)
+        chosen = OptionSpec(FORMAT, choices=names, default=names[0])
+        first = {name: each for name, each in declared.items() if each.required}
+        return {**first, FORMAT: chosen, **declared}
+
+    def format_named(self, name: str | None) -> FormatSpec | None:
+        """The format that a table names, or the default. None if there is no such format."""
+        if name is None:
+            return self.formats[0] if self.formats else None
+        return next((each for each in self.formats if each.name == name), None)
 
 
 @dataclass(frozen=True)

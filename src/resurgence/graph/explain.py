@@ -49,7 +49,7 @@ def _job_lines(graph: Graph) -> Iterator[str]:
 def _shuffles(graph: Graph, sink: SinkSpec) -> str:
     """Of the job that stages what a sink is fed."""
     found = list(dict.fromkeys(each.shuffles for each in _between(graph, sink) if each.shuffles))
-    if sink.keys and sink.options.get("format") == "debezium_json":
+    if sink.keys and sink.pairs_changes:
         found.append("one by the keys of changes")
     return " and ".join(found) or "no shuffle"
 

@@ -23,7 +23,7 @@ ROW_GROUP_ROWS = 100_000
 
 @dataclass(frozen=True)
 class EncodedFile:
-    """A finished Parquet file."""
+    """A finished file."""
 
     data: bytes
     rows: int

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION
 from resurgence.connectors.formats import debezium_json
 from resurgence.connectors.formats.debezium_reader import DebeziumReader
-from resurgence.connectors.formats.json_lines import LINE
+from resurgence.connectors.formats.line_encoder import LINE
 from resurgence.graph.values import CHANGE, Column
 
 COLUMNS = (

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from resurgence.connectors.impulse import COLUMNS, ImpulseSource
+from resurgence.connectors.impulse import COLUMNS, ImpulseOptions, ImpulseSource
 from resurgence.errors import UserError
 from tests.engine.harness import Job, Leg, SetClock, read_lines, sink_table
 
@@ -16,7 +16,7 @@ NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
 def source(**options: str) -> ImpulseSource:
-    return ImpulseSource(options, COLUMNS)
+    return ImpulseSource(ImpulseOptions.read(options), COLUMNS)
 
 
 def read(

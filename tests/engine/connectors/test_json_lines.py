@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 from resurgence.connectors.contract import BAD_POSITION
 from resurgence.connectors.formats import json_lines
-from resurgence.connectors.single_file import SingleFileSource
+from resurgence.connectors.formats.line_encoder import LINE
+from resurgence.connectors.single_file import SingleFileSource, SingleFileSourceOptions
 from resurgence.errors import BadRecord, RetryHint, SourceRangeGone
 from resurgence.graph.values import Column
 from resurgence.state.records import InputRange
@@ -27,7 +28,7 @@ COLUMNS = (
 
 
 def source(path: Path) -> SingleFileSource:
-    return SingleFileSource({"path": str(path)}, COLUMNS)
+    return SingleFileSource(SingleFileSourceOptions.read({"path": str(path)}), COLUMNS)
 
 
 def whole(path: Path, most_rows: int = 1_000_000) -> InputRange:
@@ -45,7 +46,7 @@ def read(spark: SparkSession, path: Path, parallelism: int = 2) -> list[tuple[An
 
 def rendered(spark: SparkSession, select: str) -> str:
     (row,) = json_lines.render(spark.sql(f"SELECT {select}")).collect()
-    text = row[json_lines.LINE]
+    text = row[LINE]
     assert isinstance(text, str)
     return text
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.connectors.contract import BAD_POSITION
 from resurgence.connectors.formats.json_lines import JsonLineReader
-from resurgence.connectors.single_file import SingleFileSource
+from resurgence.connectors.single_file import SingleFileSource, SingleFileSourceOptions
 from resurgence.errors import BadRecord
 from resurgence.graph.values import Column
 from tests.engine.harness import (
@@ -181,7 +181,7 @@ def test_milliseconds_without_a_unit_are_a_bad_record_whose_hint_names_the_optio
     path = tmp_path / "in.json"
     path.write_text('{"at": 1709294400000}\n')
     columns = (Column(name="at", type="TIMESTAMP"),)
-    source = SingleFileSource({"path": str(path)}, columns)
+    source = SingleFileSource(SingleFileSourceOptions.read({"path": str(path)}), columns)
     planned = source.plan(source.first_offset(datetime.now(UTC), 1), 10, datetime.now(UTC))
     error = source.bad_record(planned, 0)
     assert "column 8: 'at' is out of range for a TIMESTAMP in seconds: 1709294400000" in str(error)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from resurgence.connectors.nexmark import COLUMNS, NexmarkSource
+from resurgence.connectors.nexmark import COLUMNS, NexmarkOptions, NexmarkSource
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.errors import SqlError, UserError
 from resurgence.sql import compile_pipeline
@@ -18,9 +18,8 @@ NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
 
 
 def source(**options: str) -> NexmarkSource:
-    return NexmarkSource(
-        {"event_time_interval": "10ms", "start_time": "2024-01-01T00:00:00", **options}, COLUMNS
-    )
+    given = {"event_time_interval": "10ms", "start_time": "2024-01-01T00:00:00", **options}
+    return NexmarkSource(NexmarkOptions.read(given), COLUMNS)
 
 
 def read(

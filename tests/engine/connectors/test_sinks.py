@@ -18,8 +18,9 @@ from resurgence.connectors.contract import (
     StagedFile,
     StagedOutput,
 )
-from resurgence.connectors.filesystem import FilesystemSink
-from resurgence.connectors.single_file import SingleFileSink
+from resurgence.connectors.filesystem import FilesystemSink, FilesystemSinkOptions
+from resurgence.connectors.formats.json_lines import JSON
+from resurgence.connectors.single_file import SingleFileSink, SingleFileSinkOptions
 from resurgence.errors import SinkConflict, SinkError
 from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 from resurgence.storage.object_store import ObjectStore
@@ -31,6 +32,13 @@ def covering(epoch: int, rows: int = 1000) -> CoveredInput:
     """The input of an epoch, if each has so many rows."""
     span = SourceSpan(start={"line": (epoch - 1) * rows}, end={"line": epoch * rows})
     return CoveredInput(sources={OperatorId("source-in"): span})
+
+
+def opened(sink: type[SingleFileSink | FilesystemSink], path: Path) -> Sink:
+    """A sink that writes JSON."""
+    if sink is SingleFileSink:
+        return SingleFileSink(SingleFileSinkOptions.read({"path": str(path)}))
+    return FilesystemSink(FilesystemSinkOptions.read({"path": str(path)}), file_format=JSON)
 
 
 class Target:
@@ -47,8 +55,7 @@ class Target:
 
     def open(self) -> Sink:
         """The sink as a new process would have it."""
-        options = {"path": str(self._path), "format": "json"}
-        return SingleFileSink(options) if self.is_file else FilesystemSink(options)
+        return opened(SingleFileSink if self.is_file else FilesystemSink, self._path)
 
     def stage(self, epoch: int, *pieces: str, generation: int = 1, job: str = JOB) -> StagedOutput:
         """What Spark tasks would stage, without Spark."""
@@ -313,8 +320,7 @@ def test_a_sink_recalls_its_newest_epoch_and_the_input_of_those_asked_for(target
 def test_to_recall_makes_no_folder(
     tmp_path: Path, sink: type[SingleFileSink | FilesystemSink]
 ) -> None:
-    opened = sink({"path": str(tmp_path / "absent" / "out"), "format": "json"})
-    assert opened.recall(JOB, ()) == SinkMemory()
+    assert opened(sink, tmp_path / "absent" / "out").recall(JOB, ()) == SinkMemory()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -363,7 +369,7 @@ def test_rows_staged_by_spark_are_hidden_from_readers_until_committed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     folder = tmp_path / "out"
-    sink = FilesystemSink({"path": str(folder), "format": "parquet"})
+    sink = FilesystemSink(FilesystemSinkOptions.read({"path": str(folder)}))
     first, second = spark.range(0, 10, 1, 2), spark.range(10, 15, 1, 1)
     sink.commit(JOB, Epoch(1), sink.stage(first, JOB, Epoch(1), Generation(1)), covering(1))
     staged = sink.stage(second, JOB, Epoch(2), Generation(1))

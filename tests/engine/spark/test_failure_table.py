@@ -29,7 +29,12 @@ from resurgence import errors
 from resurgence.config import settings_from
 from resurgence.connectors.contract import CoveredInput, SourceSpan, StagedOutput
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.connectors.single_file import SingleFileSink, SingleFileSource
+from resurgence.connectors.single_file import (
+    SingleFileSink,
+    SingleFileSinkOptions,
+    SingleFileSource,
+    SingleFileSourceOptions,
+)
 from resurgence.engine.functions.user_functions import register_functions
 from resurgence.engine.spark.errors import gone, translate
 from resurgence.engine.spark.session import start_session
@@ -249,9 +254,17 @@ def _(ground: Ground) -> None:
     Job(ground.spark, ground.folder, sql + "INSERT INTO out SELECT id FROM events").run()
 
 
+def source_of(path: Path) -> SingleFileSource:
+    return SingleFileSource(SingleFileSourceOptions.read({"path": str(path)}), ())
+
+
+def sink_of(path: Path) -> SingleFileSink:
+    return SingleFileSink(SingleFileSinkOptions.read({"path": str(path)}))
+
+
 @case("a source file is not there", "nowhere.json does not exist")
 def _(ground: Ground) -> None:
-    SingleFileSource({"path": str(ground.folder / "nowhere.json")}, ()).check()
+    source_of(ground.folder / "nowhere.json").check()
 
 
 @case("a source cannot be read", "^the broker is away\nas it seems$")
@@ -269,13 +282,13 @@ def _(ground: Ground) -> None:
 @case("a source lost input that an epoch has recorded", "and the job has read 400")
 def _(ground: Ground) -> None:
     path = write_lines(ground.folder / "short.json", [{"id": 1}])
-    source = SingleFileSource({"path": str(path)}, ())
+    source = source_of(path)
     source.plan({"line": 9, "byte": 400}, 10, datetime.now(UTC))
 
 
 @case("staged output was removed", "was staged for .* and is gone")
 def _(ground: Ground) -> None:
-    sink = SingleFileSink({"path": str(ground.folder / "sink.json"), "format": "json"})
+    sink = sink_of(ground.folder / "sink.json")
     job, rows = JobIdentity("j" * 8), ground.spark.range(1)
     staged = sink.stage(rows, job, Epoch(1), Generation(1))
     sink.discard(staged)
@@ -284,7 +297,7 @@ def _(ground: Ground) -> None:
 
 @case("a sink holds an epoch over other input", "sink.json holds epoch 1 over other input")
 def _(ground: Ground) -> None:
-    sink = SingleFileSink({"path": str(ground.folder / "sink.json"), "format": "json"})
+    sink = sink_of(ground.folder / "sink.json")
     for end in (1000, 1500):
         span = SourceSpan(start={"line": 0}, end={"line": end})
         covered = CoveredInput(sources={OperatorId("source-in"): span})

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from resurgence.connectors.contract import Source
-from resurgence.connectors.impulse import COLUMNS, ImpulseSource
-from resurgence.connectors.nexmark import NexmarkSource
-from resurgence.connectors.single_file import SingleFileSource
+from resurgence.connectors.impulse import COLUMNS, ImpulseOptions, ImpulseSource
+from resurgence.connectors.nexmark import NexmarkOptions, NexmarkSource
+from resurgence.connectors.single_file import SingleFileSource, SingleFileSourceOptions
 from resurgence.errors import SourceRangeGone
 from resurgence.state.records import InputRange
 
@@ -26,9 +26,11 @@ def path(tmp_path: Path) -> Path:
 
 def source(kind: str, path: Path) -> Source:
     if kind == "single_file":
-        return SingleFileSource({"path": str(path)}, ())
-    made = ImpulseSource if kind == "impulse" else NexmarkSource
-    return made({"message_count": "5"}, COLUMNS)
+        return SingleFileSource(SingleFileSourceOptions.read({"path": str(path)}), ())
+    options = {"message_count": "5"}
+    if kind == "impulse":
+        return ImpulseSource(ImpulseOptions.read(options), COLUMNS)
+    return NexmarkSource(NexmarkOptions.read(options), COLUMNS)
 
 
 def planned(made: Source, rows: int = 5) -> InputRange:

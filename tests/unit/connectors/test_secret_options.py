@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +23,7 @@ JOB = JobName("rides")
 class Talkative:
     """A connector whose errors quote its options."""
 
-    def __init__(self, options: Mapping[str, str], *_: object, fails_at_once: bool) -> None:
+    def __init__(self, options: Mapping[str, str], *, fails_at_once: bool) -> None:
         self.options = options
         if fails_at_once:
             self.check()
@@ -102,10 +104,14 @@ def test_errors_of_a_connector_do_not_hold_secrets(
     written: str,
     shown: str,
 ) -> None:
-    name = "SingleFileSource" if role == "source" else "FilesystemSink"
-    monkeypatch.setattr(
-        registry, name, lambda *given: Talkative(*given, fails_at_once=fails_at_once)
-    )
+    def make(options: Any, _: object) -> Any:
+        return Talkative({"path": options.path}, fails_at_once=fails_at_once)
+
+    name = "single_file" if role == "source" else "filesystem"
+    real = registry.INSTALLED[name]
+    loud = replace(getattr(real, role), make=make)
+    installed = {**registry.INSTALLED, name: replace(real, **{role: loud})}
+    monkeypatch.setattr(registry, "INSTALLED", installed)
     made = graph(here, source=written) if role == "source" else graph(here, sinks=(written,))
     with pytest.raises(ResurgenceError) as caught:
         if not fails_at_once:

@@ -3,17 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 import pytest
+from pydantic import SecretStr
 
 from resurgence.errors import SqlError
-from resurgence.graph.connector_spec import ConnectorSpec, Guarantee, OptionSpec, Role, RoleSpec
+from resurgence.graph.connector_spec import ConnectorSpec, FormatSpec, Guarantee, Role, RoleSpec
 from resurgence.graph.model import Graph
+from resurgence.graph.table_options import TableOptions, option
 from resurgence.graph.values import Column
 from resurgence.sql import compile_pipeline
 from resurgence.udf import FunctionKind
 
-PATH = OptionSpec(required=True)
+JSON = FormatSpec("json", has_timestamp_format=True)
+DEBEZIUM_JSON = FormatSpec("debezium_json", is_changelog=True, uses_keys=True)
+PARQUET = FormatSpec("parquet")
+
+
+class PathOptions(TableOptions):
+    path: str = option()
+
+
+class RecordOptions(PathOptions):
+    bad_data: Literal["fail", "drop"] | None = option(default=None)
+
+
+class GeneratorOptions(TableOptions):
+    interval: str = option(default="1s")
+    some_key: str | None = option(default=None, name="some.key")
+
+
+class ServerOptions(TableOptions):
+    url: str = option()
+    password: SecretStr | None = option(default=None)
+
 
 CONNECTORS = {
     spec.name: spec
@@ -22,16 +46,12 @@ CONNECTORS = {
             "single_file",
             {
                 Role.SOURCE: RoleSpec(
-                    {
-                        "path": PATH,
-                        "format": OptionSpec(choices=("json", "debezium_json")),
-                        "bad_data": OptionSpec(choices=("fail", "drop")),
-                    },
+                    RecordOptions,
+                    (JSON, DEBEZIUM_JSON),
                     metadata={"path": "STRING", "line": "BIGINT"},
                 ),
                 Role.SINK: RoleSpec(
-                    {"path": PATH, "format": OptionSpec(choices=("json", "debezium_json"))},
-                    guarantee=Guarantee.EXACTLY_ONCE,
+                    PathOptions, (JSON, DEBEZIUM_JSON), guarantee=Guarantee.EXACTLY_ONCE
                 ),
             },
         ),
@@ -39,7 +59,7 @@ CONNECTORS = {
             "impulse",
             {
                 Role.SOURCE: RoleSpec(
-                    {"interval": OptionSpec(default="1s"), "some.key": OptionSpec()},
+                    GeneratorOptions,
                     fixed_columns=(
                         Column(name="counter", type="BIGINT"),
                         Column(name="timestamp", type="TIMESTAMP"),
@@ -54,21 +74,19 @@ CONNECTORS = {
         ConnectorSpec(
             "filesystem",
             {
-                Role.SINK: RoleSpec(
-                    {"path": PATH, "format": OptionSpec(choices=("parquet", "json"))}
-                ),
-                Role.LOOKUP: RoleSpec({"path": PATH, "format": OptionSpec(choices=("parquet",))}),
+                Role.SINK: RoleSpec(PathOptions, (PARQUET, JSON)),
+                Role.LOOKUP: RoleSpec(PathOptions, (PARQUET,)),
             },
         ),
         ConnectorSpec(
             "postgres",
-            {Role.LOOKUP: RoleSpec({"url": OptionSpec(required=True), "password": OptionSpec()})},
+            {Role.LOOKUP: RoleSpec(ServerOptions)},
         ),
         ConnectorSpec(
             "stdout",
-            {Role.SINK: RoleSpec({"format": OptionSpec(default="json")}, needs_columns=False)},
+            {Role.SINK: RoleSpec(formats=(JSON, DEBEZIUM_JSON), needs_columns=False)},
         ),
-        ConnectorSpec("blackhole", {Role.SINK: RoleSpec({}, needs_columns=False)}),
+        ConnectorSpec("blackhole", {Role.SINK: RoleSpec(needs_columns=False)}),
     )
 }
 

@@ -1,4 +1,4 @@
-"""Writes changes as Debezium's JSON, one event a line.
+"""The format `debezium_json`: changes as Debezium's JSON, one event a line. Writes them.
 
     {"before": null, "after": {"id": 1, "name": "a"}, "op": "c"}
 
@@ -15,6 +15,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from resurgence.connectors.formats import json_lines
+from resurgence.connectors.formats.contract import Format, LineReader, RecordTable
+from resurgence.connectors.formats.debezium_reader import DebeziumReader
+from resurgence.connectors.formats.debezium_types import DEFAULT_UNIT
+from resurgence.connectors.formats.json_values import declared_units
+from resurgence.connectors.formats.line_encoder import LineEncoder
+from resurgence.graph.connector_spec import FormatSpec
 from resurgence.graph.values import CHANGE
 
 _MICROS = "yyyy-MM-dd HH:mm:ss.SSSSSS"
@@ -60,3 +66,23 @@ def render(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
             "CASE WHEN before IS NULL THEN 'c' WHEN after IS NULL THEN 'd' ELSE 'u' END AS op",
         )
     )
+
+
+def _line_reader(table: RecordTable) -> LineReader:
+    units = declared_units(table.options, table.columns, DEFAULT_UNIT)
+    return DebeziumReader(table.columns, table.keys, units)
+
+
+DEBEZIUM_JSON = Format(
+    FormatSpec(
+        "debezium_json",
+        is_changelog=True,
+        uses_keys=True,
+        purpose="[results that change](updates.md#debezium_json)",
+    ),
+    suffix="json",
+    is_line_based=True,
+    line_reader=_line_reader,
+    encoder=LineEncoder,
+    prepared=lambda rows, settings: render(rows, settings.keys),
+)

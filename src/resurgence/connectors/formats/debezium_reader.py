@@ -16,8 +16,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -36,6 +38,7 @@ from resurgence.graph.values import CHANGE, OPERATION, POSITION, Column
 
 _SCHEMA = f"STRUCT<fields: ARRAY<STRUCT<field: STRING, fields: ARRAY<{DESCRIPTION}>>>>"
 _NOT_BLANK = "text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
+_NONE: Mapping[str, SparkColumn] = MappingProxyType({})
 _SIDES = ("before", "after")
 _NEEDED = {"c": ("after",), "r": ("after",), "u": ("before", "after"), "d": ("before",)}
 _NOTHING_WRONG = "does not fit the table's columns"
@@ -56,9 +59,10 @@ class DebeziumReader:
 
     # ---------------------------------------------------------------- parse
 
-    def parse(self, lines: DataFrame) -> DataFrame:
+    def parse(self, lines: DataFrame, metadata: Mapping[str, SparkColumn] = _NONE) -> DataFrame:
         """Columns `position` and `text` to the declared columns, BAD_POSITION, and `CHANGE` and
-        RECORD_POSITION or, with keys, `OPERATION` and `POSITION`. Blank lines are skipped; a null is a line that is not text.
+        RECORD_POSITION or, with keys, `OPERATION` and `POSITION`. Blank lines are skipped; a null is
+        a line that is not text. A change has no metadata.
         """
         judged = self._judged(self._typed(self._parsed(lines)))
         changes = judged.selectExpr("position", "bad", f"explode({self._items()}) AS item")

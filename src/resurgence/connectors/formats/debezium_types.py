@@ -22,11 +22,13 @@ from pyspark.sql.types import (
     StringType,
 )
 
+from resurgence.connectors.formats.options import TimestampUnit
+
 PLACEHOLDER = "__debezium_unavailable_value"
 DESCRIPTION = "STRUCT<field: STRING, name: STRING, parameters: MAP<STRING, STRING>>"
 """What a schema says of one column."""
 
-DEFAULT_UNIT = "micros"
+DEFAULT_UNIT = TimestampUnit.MICROS
 """What Debezium writes for a Postgres timestamp without a declared precision."""
 
 _MILLIS = ("io.debezium.time.Timestamp", "org.apache.kafka.connect.data.Timestamp")

@@ -14,7 +14,6 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -32,14 +31,19 @@ from pyspark.sql.types import (
 )
 
 from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION
+from resurgence.connectors.formats.contract import BadLine, Format, LineReader, RecordTable
 from resurgence.connectors.formats.json_values import (
     DEFAULT_UNIT,
     JsonValue,
     data_type,
+    declared_units,
     is_out_of_range,
     parsed_type,
     whole_number_range,
 )
+from resurgence.connectors.formats.line_encoder import LINE, LineEncoder
+from resurgence.connectors.formats.options import TimestampFormat
+from resurgence.graph.connector_spec import FormatSpec
 from resurgence.graph.values import Column
 
 _CORRUPT = "__corrupt"
@@ -57,9 +61,6 @@ _NO_UNITS: Mapping[str, str] = MappingProxyType({})
 _INSTANTS = {"TIMESTAMP", "TIMESTAMP_NTZ"}
 OUT_OF_RANGE = "out of range for a"
 """Of a whole number that is no instant in the unit of its column."""
-TIMESTAMP_FORMAT = "json.timestamp_format"
-"""The option of a sink."""
-LINE = "line"
 _NOT_BLANK = "startswith(text, '{') OR text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
 
 
@@ -90,6 +91,10 @@ class JsonLineReader:
         read = found.select("*", *self._read)
         values = _values(self.columns, metadata, self._value)
         return read.select(*values, self._bad_position, F.expr(_RECORD_POSITION))
+
+    def explain_bad_line(self, text: str) -> BadLine:
+        declared = [each for each in self.columns if each.metadata is None]
+        return *explain_bad_line(text, declared, self.units), None
 
     @cached_property
     def _json_values(self) -> dict[str, JsonValue]:
@@ -162,17 +167,22 @@ def is_malformed(parsed: str) -> str:
     )
 
 
-def parse_unstructured(
-    lines: DataFrame, columns: Sequence[Column], metadata: Mapping[str, SparkColumn] = _NONE
-) -> DataFrame:
-    """Columns `position` and `text` to the declared columns, of which one is the text of each line
-    as it is and the others metadata, BAD_POSITION and RECORD_POSITION.
-    """
-    return lines.where(_NOT_BLANK).select(
-        *_values(columns, metadata, lambda _: "text"),
-        F.expr(f"IF(text IS NULL, position, NULL) AS `{BAD_POSITION}`"),
-        F.expr(_RECORD_POSITION),
-    )
+@dataclass(frozen=True)
+class UnstructuredLineReader:
+    """Reads a line as it is: of the declared columns, one is its text and the others metadata."""
+
+    columns: tuple[Column, ...]
+
+    def parse(self, lines: DataFrame, metadata: Mapping[str, SparkColumn] = _NONE) -> DataFrame:
+        return lines.where(_NOT_BLANK).select(
+            *_values(self.columns, metadata, lambda _: "text"),
+            F.expr(f"IF(text IS NULL, position, NULL) AS `{BAD_POSITION}`"),
+            F.expr(_RECORD_POSITION),
+        )
+
+    def explain_bad_line(self, text: str) -> BadLine:
+        """Any text will do."""
+        return "cannot be read", 1, None
 
 
 def _values(
@@ -184,13 +194,6 @@ def _values(
     for each in columns:
         value = F.expr(inside(each)) if each.metadata is None else metadata[each.metadata]
         yield value.alias(each.name)
-
-
-class TimestampFormat(StrEnum):
-    """How timestamps are written."""
-
-    RFC3339 = "rfc3339"
-    UNIX_MILLIS = "unix_millis"
 
 
 def render(rows: DataFrame, timestamps: TimestampFormat = TimestampFormat.RFC3339) -> DataFrame:
@@ -332,3 +335,19 @@ def _value_column(text: str, name: str) -> int:
     key = text.find(f'"{name}"')
     after = text.find(":", key) + 1
     return after + len(text[after:]) - len(text[after:].lstrip()) + 1
+
+
+def _line_reader(table: RecordTable) -> LineReader:
+    if table.options.unstructured:
+        return UnstructuredLineReader(table.columns)
+    return JsonLineReader(table.columns, declared_units(table.options, table.columns))
+
+
+JSON = Format(
+    FormatSpec("json", has_timestamp_format=True),
+    suffix="json",
+    is_line_based=True,
+    line_reader=_line_reader,
+    encoder=LineEncoder,
+    prepared=lambda rows, settings: render(rows, settings.timestamps),
+)

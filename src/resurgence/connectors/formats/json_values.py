@@ -28,13 +28,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from resurgence.connectors.formats.options import LineSourceOptions, TimestampUnit
+from resurgence.graph.table_options import TIMESTAMP_UNIT
 from resurgence.graph.values import Column
 
-TIMESTAMP_UNIT = "timestamp_unit"
-"""The option of a table that names the unit; `timestamp_unit.column` names that of one column."""
-UNITS = {"seconds": 1, "millis": 1000, "micros": 1_000_000, "nanos": 1_000_000_000}
+UNITS: Mapping[str, int] = {
+    TimestampUnit.SECONDS: 1,
+    TimestampUnit.MILLIS: 1000,
+    TimestampUnit.MICROS: 1_000_000,
+    TimestampUnit.NANOS: 1_000_000_000,
+}
 """How many of it are in a second."""
-DEFAULT_UNIT = "seconds"
+DEFAULT_UNIT = TimestampUnit.SECONDS
 _MICROS = 1_000_000
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999."""
@@ -64,11 +69,13 @@ def whole_number_range(unit: str) -> tuple[int, int]:
     return max(_FIRST_SECOND * scale, lowest), min((_LAST_SECOND + 1) * scale - 1, highest)
 
 
-def declared_units(options: Mapping[str, str], columns: Sequence[Column]) -> dict[str, str]:
+def declared_units(
+    options: LineSourceOptions, columns: Sequence[Column], default: str = DEFAULT_UNIT
+) -> dict[str, str]:
     """The unit of whole numbers in each column, by the options of a table."""
-    of_table = options.get(TIMESTAMP_UNIT, DEFAULT_UNIT)
+    of_table = options.timestamp_unit or default
     return {
-        each.name: options.get(f"{TIMESTAMP_UNIT}.{each.name.lower()}", of_table)
+        each.name: options.by_column.get(f"{TIMESTAMP_UNIT}.{each.name.lower()}", of_table)
         for each in columns
     }
 

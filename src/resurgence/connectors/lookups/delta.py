@@ -8,13 +8,14 @@ names).
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from resurgence.connectors.connector import Connector, LookupRole
 from resurgence.connectors.lookups.contract import (
     arrow_schema,
     spark_schema,
@@ -24,6 +25,7 @@ from resurgence.connectors.lookups.contract import (
 )
 from resurgence.connectors.lookups.files import FilePart, read_parts, require_folder
 from resurgence.errors import ConfigError
+from resurgence.graph.table_options import TableOptions, option
 from resurgence.graph.values import Column
 from resurgence.storage.object_store import storage_url
 
@@ -46,12 +48,18 @@ _READ_FEATURES = frozenset(
 _PLAIN_TABLE = "rewrite it as a table without that feature"
 
 
+class DeltaOptions(TableOptions):
+    """The options of a `delta` lookup table."""
+
+    path: str = option("a folder or storage URL")
+
+
 class DeltaLookup:
     """A Delta table, at its newest version."""
 
-    def __init__(self, table: str, options: Mapping[str, str], columns: Sequence[Column]) -> None:
+    def __init__(self, table: str, options: DeltaOptions, columns: Sequence[Column]) -> None:
         self._table = table
-        self._url = storage_url(options["path"])
+        self._url = storage_url(options.path)
         self._columns = tuple(columns)
 
     def check(self) -> None:
@@ -150,3 +158,12 @@ def _partition_values(actions: pa.Table, number: int) -> dict[str, pa.Scalar]:
         for name in actions.column_names
         if name.startswith(_PARTITION)
     }
+
+
+DELTA = Connector(
+    "delta",
+    lookup=LookupRole(
+        make=lambda options, table: DeltaLookup(table.table, options, table.columns),
+        options=DeltaOptions,
+    ),
+)

@@ -26,6 +26,7 @@ from resurgence.connectors.lookups.contract import (
     unusable,
 )
 from resurgence.errors import ObjectMissing, StorageError
+from resurgence.graph.table_options import TableOptions, option
 from resurgence.graph.values import Column
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.storage.object_store import ObjectStore, shared_store, split_url, storage_url
@@ -46,12 +47,23 @@ class FilePart:
     """Which of its first rows count; all that follow do."""
 
 
+class FilesystemLookupOptions(TableOptions):
+    """The options of a `filesystem` lookup table."""
+
+    path: str = option(
+        "a folder or storage URL; all files `*.parquet` under it are the table, whatever their"
+        " folder. Names that begin with `.` or `_` are passed over"
+    )
+
+
 class FilesystemLookup:
     """A folder of Parquet files, all with the same columns."""
 
-    def __init__(self, table: str, options: Mapping[str, str], columns: Sequence[Column]) -> None:
+    def __init__(
+        self, table: str, options: FilesystemLookupOptions, columns: Sequence[Column]
+    ) -> None:
         self._table = table
-        self._url = storage_url(options["path"])
+        self._url = storage_url(options.path)
         self._columns = tuple(columns)
 
     def check(self) -> None:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import importlib.util
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
+from pydantic import SecretStr
 from pyspark.sql import DataFrame, SparkSession
 
+from resurgence.connectors.connector import Connector, LookupRole
 from resurgence.connectors.lookups.contract import (
     arrow_schema,
     as_declared,
@@ -25,6 +27,7 @@ from resurgence.connectors.lookups.contract import (
     unusable,
 )
 from resurgence.errors import ConfigError, ConnectionLost, ResurgenceError
+from resurgence.graph.table_options import TableOptions, option
 from resurgence.graph.values import Column
 from resurgence.spark_tasks import ArrowFunction
 
@@ -69,13 +72,26 @@ _MISFIT = re.compile(r"invalid input syntax|malformed|out of range|overflow|inva
 _NO_DATABASE = re.compile(r"database .* does not exist")
 
 
+class PostgresOptions(TableOptions):
+    """The options of a `postgres` lookup table."""
+
+    url: str = option("`postgresql://user@host:5432/database`")
+    table: str = option(
+        "a table or view, with its schema if need be: `sales.customers`. The case of names counts"
+    )
+    password: SecretStr | None = option(
+        "instead of one in the URL, where it would have to be percent-encoded", default=None
+    )
+
+
 class PostgresLookup:
     """A table, or a view, of a Postgres database."""
 
-    def __init__(self, table: str, options: Mapping[str, str], columns: Sequence[Column]) -> None:
+    def __init__(self, table: str, options: PostgresOptions, columns: Sequence[Column]) -> None:
         self._table = table
-        self._url = _completed(options["url"], options.get("password"))
-        self._stored = options["table"]
+        password = options.password.get_secret_value() if options.password else None
+        self._url = _completed(options.url, password)
+        self._stored = options.table
         self._columns = tuple(columns)
 
     def check(self) -> None:
@@ -192,3 +208,12 @@ def _told(table: str, state: str, message: str) -> ResurgenceError:
             position=place_of(table),
         )
     return unreadable(table, message, "it will be tried again")
+
+
+POSTGRES = Connector(
+    "postgres",
+    lookup=LookupRole(
+        make=lambda options, table: PostgresLookup(table.table, options, table.columns),
+        options=PostgresOptions,
+    ),
+)

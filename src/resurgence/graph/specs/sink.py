@@ -20,7 +20,9 @@ class SinkSpec(Spec):
     options: dict[str, str]
     columns: tuple[Column, ...] | None = None
     keys: tuple[str, ...] = ()
-    """The columns by which a row that goes and one that comes are an update."""
+    """The columns by which a deleted and an inserted row are an update."""
+    pairs_changes: bool = False
+    """Its format writes the changes of a key as one record."""
     limit: int | None = None
     """It takes so many rows in all."""
 

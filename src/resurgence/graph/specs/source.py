@@ -32,6 +32,8 @@ class SourceSpec(Spec):
     """Without rows for so long, it holds no watermark back."""
     max_future_micros: int | None = None
     """A row whose event time is farther ahead of the planning time is a bad record."""
+    is_changelog: bool = False
+    """The records of its format are changes."""
     keys: tuple[str, ...] = ()
     """Set if its records are changes by key: its rows carry `OPERATION` and `POSITION`, and a
     NormaliseSpec makes a changelog of them.
@@ -40,7 +42,7 @@ class SourceSpec(Spec):
     @property
     def is_updating(self) -> bool:
         """Its rows carry `CHANGE`."""
-        return self.options.get("format") == "debezium_json" and not self.keys
+        return self.is_changelog and not self.keys
 
     @property
     def read_columns(self) -> tuple[Column, ...]:

@@ -22,7 +22,14 @@ def normalised(table: Table, operators: Operators) -> OperatorId:
         if each.generated is None
     )
     source = operators.source(
-        table.name, table.connector, table.options, read, None, table.idle_micros, keys=keys
+        table.name,
+        table.connector,
+        table.options,
+        read,
+        None,
+        table.idle_micros,
+        keys=keys,
+        is_changelog=True,
     )
     changes = operators.normalise(source, keys)
     if len(read) == len(columns):

@@ -10,10 +10,18 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from resurgence.errors import SqlError, did_you_mean
-from resurgence.graph.connector_spec import ConnectorSpec, Role
+from resurgence.graph.connector_spec import ConnectorSpec, FormatSpec, Role
 from resurgence.graph.specs.source import WatermarkSpec
+from resurgence.graph.table_options import (
+    BAD_DATA,
+    FORMAT,
+    TIMESTAMP_FORMAT,
+    TIMESTAMP_UNIT,
+    UNSTRUCTURED,
+    OptionSpec,
+)
 from resurgence.graph.values import Column
-from resurgence.secrets import is_masked, reference_fault, shown_value
+from resurgence.secrets import has_references, is_masked, reference_fault
 from resurgence.sql.catalog.table_columns import TableColumns, attributes
 from resurgence.sql.planner.event_time import EVENT_TIME_FIELD, WATERMARK_FIELD, EventTime, Named
 from resurgence.sql.planner.expressions import Expressions
@@ -34,12 +42,7 @@ _LOOKUP_EXAMPLE = (
 LOOKUP_TTL = "lookup.cache.ttl"
 """How long a lookup table is used before it is read again."""
 _LOOKUP_TTL_MICROS = 60_000_000
-BAD_DATA = "bad_data"
-UNSTRUCTURED = "json.unstructured"
-"""Set to true, a record is not taken apart: its text is the column `value`."""
 IDLE_TIMEOUT = "idle_timeout"
-TIMESTAMP_FORMAT = "json.timestamp_format"
-TIMESTAMP_UNIT = "timestamp_unit"
 MAX_FUTURE = "max_future"
 """How far event time may be ahead of an epoch's planning time; a row beyond is a bad record."""
 _FIXED_OPTIONS = {
@@ -74,6 +77,17 @@ class Table:
     """Of a source: a row whose event time is farther ahead of the planning time is bad."""
     ttl_micros: int = 0
     """Of a lookup table: how long it is used before it is read again."""
+    format: FormatSpec | None = None
+
+    @property
+    def is_changelog(self) -> bool:
+        """Its records are changes."""
+        return self.format is not None and self.format.is_changelog
+
+    @property
+    def uses_keys(self) -> bool:
+        """Its PRIMARY KEY counts."""
+        return self.format is not None and self.format.uses_keys
 
 
 @dataclass(frozen=True)
@@ -108,7 +122,8 @@ class Declarations:
             else self._role(create, connector, options)
         )
         nodes = tuple(schema.expressions) if schema else ()
-        is_changelog = "format" in options and options["format"].value == "debezium_json"
+        chosen = self._format(connector, role, options)
+        is_changelog = chosen is not None and chosen.is_changelog
         written = TableColumns(nodes, connector, role, self.expressions, is_changelog)
         columns = written.columns(named)
         watermark = self._watermark(written, columns, self._time_fields(options))
@@ -116,15 +131,17 @@ class Declarations:
         idle_micros = max_future_micros = None
         if role is Role.SOURCE:
             idle_micros = self._interval_option(options, IDLE_TIMEOUT)
-            self._check_max_future(connector, watermark, options)
+            self._check_max_future(connector, chosen, watermark, options)
             max_future_micros = self._interval_option(options, MAX_FUTURE)
-        self._read_timestamp_format(connector, role, options)
+        self._read_timestamp_format(connector, role, chosen, options)
         self._drop_harmless(connector, role, options)
         self._check_unstructured(columns, options)
-        self._check_metadata(columns, options)
         keys = written.primary_key(columns)
-        if role is Role.SOURCE:
-            self._check_keys(columns, keys, options)
+        if chosen is not None and is_changelog:
+            node = options[FORMAT].node if FORMAT in options else create
+            self._check_metadata(columns, chosen, node)
+            if role is Role.SOURCE and chosen.uses_keys:
+                self._check_keys(columns, keys, node)
         return Table(
             name=named.name,
             role=role,
@@ -136,6 +153,7 @@ class Declarations:
             ttl_micros=ttl_micros,
             idle_micros=idle_micros,
             max_future_micros=max_future_micros,
+            format=chosen,
         )
 
     def plain_columns(self, create: exp.Create) -> tuple[Column, ...]:
@@ -173,21 +191,35 @@ class Declarations:
         found = {key: options.pop(key) for key in keys}
         return {key: Named(each.value, each.node) for key, each in found.items()}
 
-    def _read_timestamp_format(
+    def _format(
         self, connector: ConnectorSpec, role: Role, options: dict[str, Option]
+    ) -> FormatSpec | None:
+        """The format of a table; None if it has none, or names one that will be refused."""
+        option = options.get(FORMAT)
+        return connector.roles[role].format_named(option.value if option is not None else None)
+
+    def _read_timestamp_format(
+        self,
+        connector: ConnectorSpec,
+        role: Role,
+        chosen: FormatSpec | None,
+        options: dict[str, Option],
     ) -> None:
         """Timestamps as milliseconds: of a source, what `timestamp_unit` says, too."""
         option = options.get(TIMESTAMP_FORMAT)
         if option is None or option.value.lower().replace("_", "") != "unixmillis":
             return
-        known = connector.roles[role].options
+        known = connector.roles[role].known_options
         if TIMESTAMP_UNIT in known:
             del options[TIMESTAMP_FORMAT]
             options.setdefault(TIMESTAMP_UNIT, Option(TIMESTAMP_UNIT, "millis", option.node))
         elif TIMESTAMP_FORMAT in known:
-            written = options["format"].value if "format" in options else known["format"].default
-            if written != "json":
-                message = f"{TIMESTAMP_FORMAT} = '{option.value}' requires format = 'json'"
+            if chosen is None or not chosen.has_timestamp_format:
+                having = [
+                    each for each in connector.roles[role].formats if each.has_timestamp_format
+                ]
+                formats = " or ".join(f"'{each.name}'" for each in having)
+                message = f"{TIMESTAMP_FORMAT} = '{option.value}' requires format = {formats}"
                 raise self.script.error(option.node, message, "leave it out")
             options[TIMESTAMP_FORMAT] = Option(TIMESTAMP_FORMAT, "unix_millis", option.node)
 
@@ -199,7 +231,7 @@ class Declarations:
             if key not in options:
                 continue
             is_only = options[key].value.lower() == only
-            if key in connector.roles[role].options and not is_only:
+            if key in connector.roles[role].known_options and not is_only:
                 continue
             option = options.pop(key)
             if not is_only:
@@ -219,32 +251,30 @@ class Declarations:
                 "declare that one; more can be made of it with GENERATED ALWAYS AS",
             )
 
-    def _check_metadata(self, columns: tuple[Column, ...], options: dict[str, Option]) -> None:
-        option = options.get("format")
+    def _check_metadata(
+        self, columns: tuple[Column, ...], chosen: FormatSpec, node: exp.Expr
+    ) -> None:
         named = [each for each in columns if each.metadata is not None]
-        if named and option is not None and option.value == "debezium_json":
+        if named:
             raise self.script.error(
-                option.node,
-                "records of debezium_json have no metadata: a row that is taken back would have"
-                " that of another record",
+                node,
+                f"records of {chosen.name} have no metadata: a retracted row would have that of"
+                " another record",
                 f"leave the column '{named[0].name}' out",
             )
 
     def _check_keys(
-        self, columns: tuple[Column, ...], keys: tuple[str, ...], options: dict[str, Option]
+        self, columns: tuple[Column, ...], keys: tuple[str, ...], node: exp.Expr
     ) -> None:
         """Changes by key are applied by the key as the record has it."""
-        option = options.get("format")
-        if option is None or option.value != "debezium_json":
-            return
         for each in columns:
             if each.name in keys and each.generated is not None:
                 message = f"column '{each.name}' is computed and cannot be in the PRIMARY KEY"
                 hint = "name columns that the records have"
-                raise self.script.error(option.node, message, hint)
+                raise self.script.error(node, message, hint)
             if each.name in keys and each.type.upper().startswith("MAP"):
                 message = f"column '{each.name}' of type {each.type} cannot be in the PRIMARY KEY"
-                raise self.script.error(option.node, message, "name a column of a scalar type")
+                raise self.script.error(node, message, "name a column of a scalar type")
 
     def _options(self, create: exp.Create) -> dict[str, Option]:
         options: dict[str, Option] = {}
@@ -348,18 +378,22 @@ class Declarations:
         return Role.LOOKUP
 
     def _check_max_future(
-        self, connector: ConnectorSpec, watermark: WatermarkSpec | None, options: dict[str, Option]
+        self,
+        connector: ConnectorSpec,
+        chosen: FormatSpec | None,
+        watermark: WatermarkSpec | None,
+        options: dict[str, Option],
     ) -> None:
         option = options.get(MAX_FUTURE)
         if option is None:
             return
-        if BAD_DATA not in connector.roles[Role.SOURCE].options:
+        if BAD_DATA not in connector.roles[Role.SOURCE].known_options:
             message = (
                 f"connector '{connector.name}' has no bad records, and no option '{MAX_FUTURE}'"
             )
             raise self.script.error(option.node, message, "leave it out")
-        if "format" in options and options["format"].value == "debezium_json":
-            message = f"option '{MAX_FUTURE}' requires an append-only source, not debezium_json"
+        if chosen is not None and chosen.is_changelog:
+            message = f"option '{MAX_FUTURE}' requires an append-only source, not {chosen.name}"
             raise self.script.error(option.node, message, "leave it out")
         if watermark is None:
             message = f"option '{MAX_FUTURE}' requires event time, and the table has none"
@@ -395,7 +429,7 @@ class Declarations:
         options: dict[str, Option],
         columns: tuple[Column, ...],
     ) -> dict[str, str]:
-        known = connector.roles[role].options
+        known = connector.roles[role].known_options
         by_column = {
             f"{key}.{each.name.lower()}": spec
             for key, spec in known.items()
@@ -416,21 +450,26 @@ class Declarations:
                     message = f"there is no column '{column}' that is read and holds timestamps"
                 hint = did_you_mean(option.key, [*known, *by_column, "type", *others])
                 raise self.script.error(option.node, message, hint)
-            if fault := reference_fault(option.key, option.value):
-                raise self.script.error(option.node, *fault)
-            choices = spec.choices
-            # A text on record may be masked; it compiles, and is refused where a connector is made.
-            is_legal = choices is None or option.value in choices
-            if choices is not None and not is_legal and not is_masked(option.key, option.value):
-                shown = shown_value(option.key, option.value)
-                message = f"'{shown}' is no value for option '{option.key}'"
-                raise self.script.error(option.node, message, did_you_mean(option.value, choices))
+            self._check_value(option, spec)
         for key, spec in known.items():
             if spec.required and key not in options:
                 message = f"connector '{connector.name}' as a {role} needs the option '{key}'"
                 raise self.script.error(create, message, f"add {key} = '...' to WITH (...)")
         defaults = {key: spec.default for key, spec in known.items() if spec.default is not None}
         return {**defaults, **{each.key: each.value for each in options.values()}}
+
+    def _check_value(self, option: Option, spec: OptionSpec) -> None:
+        """Refuse what can be seen to be no value. A text on record may be masked, and what a
+        reference stands for is not known here: both are judged where the connector is made.
+        """
+        if unreadable := reference_fault(option.key, option.value):
+            raise self.script.error(option.node, *unreadable)
+        if is_masked(option.key, option.value):
+            return
+        if spec.choices is None and has_references(option.value):
+            return
+        if fault := spec.fault(option.value, option.key):
+            raise self.script.error(option.node, fault.message, fault.hint)
 
 
 def is_temporary(create: exp.Create) -> bool:

@@ -64,6 +64,8 @@ class Operators:
         idle_micros: int | None = None,
         max_future_micros: int | None = None,
         keys: tuple[str, ...] = (),
+        *,
+        is_changelog: bool = False,
     ) -> OperatorId:
         operator_id = OperatorId(f"source-{slug(table)}")
         operator = SourceSpec(
@@ -75,6 +77,7 @@ class Operators:
             watermark=watermark,
             idle_micros=idle_micros,
             max_future_micros=max_future_micros,
+            is_changelog=is_changelog,
             keys=keys,
         )
         return self._add(operator)
@@ -192,6 +195,8 @@ class Operators:
         columns: tuple[Column, ...] | None,
         keys: tuple[str, ...] = (),
         limit: int | None = None,
+        *,
+        pairs_changes: bool = False,
     ) -> OperatorId:
         """A new sink operator; a second one for the same table gets a number. One with another
         limit is another sink: it counts its own rows.
@@ -207,6 +212,7 @@ class Operators:
             options=options,
             columns=columns,
             keys=keys,
+            pairs_changes=pairs_changes,
             limit=limit,
         )
         return self._add(operator)

@@ -14,9 +14,10 @@ from sqlglot import exp
 from sqlglot.errors import UnsupportedError
 
 from resurgence.errors import SqlError, did_you_mean
-from resurgence.graph.connector_spec import ConnectorSpec, Role
+from resurgence.graph.connector_spec import ConnectorSpec, FormatSpec, Role
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.base import slug
+from resurgence.graph.table_options import FORMAT
 from resurgence.graph.values import Column, Expression, Position
 from resurgence.ids import OperatorId
 from resurgence.sql.catalog.changelogs import normalised
@@ -45,9 +46,6 @@ from resurgence.udf import FunctionKind
 
 TERMINAL = Table(name="terminal", role=Role.SINK, connector="stdout", options={}, columns=None)
 """Where a SELECT without INSERT goes."""
-
-UPDATING_FORMAT = "debezium_json"
-"""The format that takes, and gives, rows that may be taken back."""
 
 _SETTINGS = (
     "use SET updating_ttl = INTERVAL '1 day', SET allowed_lateness = INTERVAL '10 seconds'"
@@ -145,7 +143,19 @@ class _Pipeline:
         if limit is not None:
             message = "LIMIT requires an append-only result, and this one changes as rows come"
             raise self.script.error(statement.args["limit"], message, "aggregate in a window")
-        self._output(relation, replace(TERMINAL, options={"format": UPDATING_FORMAT}), statement)
+        self._output(relation, self._changelog_terminal(), statement)
+
+    def _changelog_terminal(self) -> Table:
+        """The terminal in a format that writes changes."""
+        for each in self._changelog_formats(TERMINAL):
+            return replace(TERMINAL, options={FORMAT: each.name}, format=each)
+        return TERMINAL
+
+    def _changelog_formats(self, table: Table) -> list[FormatSpec]:
+        """The formats of a sink that write changes."""
+        known = self._declarations.connectors.get(table.connector)
+        formats = known.roles[Role.SINK].formats if known is not None else ()
+        return [each for each in formats if each.is_changelog]
 
     def _create_table(self, create: exp.Create) -> None:
         refuse_unread(create, _TABLE_CLAUSES, self.script, "in CREATE TABLE")
@@ -243,8 +253,8 @@ class _Pipeline:
         columns = table.columns or ()
         if table.role is Role.LOOKUP:
             return looked_up(table)
-        is_updating = table.options.get("format") == UPDATING_FORMAT
-        if is_updating and table.primary_key:
+        is_updating = table.is_changelog
+        if is_updating and table.uses_keys and table.primary_key:
             operator = normalised(table, self.operators)
         else:
             operator = self.operators.source(
@@ -255,6 +265,7 @@ class _Pipeline:
                 table.watermark,
                 table.idle_micros,
                 table.max_future_micros,
+                is_changelog=is_updating,
             )
         event_time = table.watermark.event_time if table.watermark else None
         return Relation(
@@ -397,6 +408,7 @@ class _Pipeline:
             table.columns,
             table.primary_key,
             limit,
+            pairs_changes=table.uses_keys,
         )
 
     def _projected(self, relation: Relation, position: Position) -> OperatorId:
@@ -415,14 +427,18 @@ class _Pipeline:
 
     def _require_updates(self, table: Table, statement: exp.Expr) -> None:
         """Refuse to write rows that may be taken back where they cannot be."""
-        if table.options.get("format") == UPDATING_FORMAT:
+        if table.is_changelog:
             return
         query = statement.expression if isinstance(statement, exp.Insert) else statement
+        window = (
+            "aggregate and join in a window: GROUP BY tumble(INTERVAL '1 hour'),"
+            " ON a.window = b.window"
+        )
+        formats = " or ".join(f"'{each.name}'" for each in self._changelog_formats(table))
         raise self.script.error(
             query,
             f"the result changes as rows come, and table '{table.name}' takes only rows that stay",
-            f"write it with format = '{UPDATING_FORMAT}', or aggregate and join in a window: "
-            "GROUP BY tumble(INTERVAL '1 hour'), ON a.window = b.window",
+            f"write it with format = {formats}, or {window}" if formats else window,
         )
 
     def _query(self, statement: exp.Create | exp.Insert) -> exp.Expr:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import pytest
+from pydantic import SecretStr
 from tests.unit.state.real_state import NOW, RealJob
 
 from resurgence.cli import pipeline_file
@@ -16,16 +18,23 @@ from resurgence.control.jobs import rollback_preview
 from resurgence.control.jobs.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.store.metadata import MetadataStore
-from resurgence.graph.connector_spec import ConnectorSpec, OptionSpec, Role, RoleSpec
+from resurgence.graph.connector_spec import ConnectorSpec, Role, RoleSpec
+from resurgence.graph.table_options import TableOptions, option
 from resurgence.ids import JobName
 
 BACK = ("rollback", "--to-epoch", "1", "--dry-run", "--accept-duplicates")
-OPTIONS = {"password": OptionSpec(), "sasl.mechanism": OptionSpec(choices=("PLAIN",))}
+
+
+class VaultOptions(TableOptions):
+    password: SecretStr | None = option(default=None)
+    mechanism: Literal["PLAIN"] | None = option(default=None, name="sasl.mechanism")
+
+
 VAULT = ConnectorSpec(
     "vault",
     {
-        Role.SOURCE: RoleSpec(OPTIONS),
-        Role.SINK: RoleSpec(OPTIONS, needs_columns=False),
+        Role.SOURCE: RoleSpec(VaultOptions),
+        Role.SINK: RoleSpec(VaultOptions, needs_columns=False),
     },
 )
 

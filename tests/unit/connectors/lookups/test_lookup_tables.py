@@ -81,8 +81,9 @@ def test_a_package_that_is_not_installed_is_named(
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == package else found(name)
     )
+    options = {"postgres": {"url": URL, "table": "p"}, "delta": {"path": "p"}}[connector]
     with pytest.raises(ConfigError) as caught:
-        make_lookup(spec(connector, url=URL, table="p", path="p")).check()
+        make_lookup(spec(connector, **options)).check()
     assert extra in caught.value.hint
 
 

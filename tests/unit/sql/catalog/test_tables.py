@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from resurgence.connectors.formats.json_values import declared_units
 from resurgence.connectors.registry import CONNECTORS as REAL_CONNECTORS
+from resurgence.connectors.single_file import SingleFileSourceOptions
 from resurgence.errors import SqlError
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.source import SourceSpec, WatermarkSpec
@@ -205,7 +206,7 @@ def test_event_time_and_watermark_may_be_named_by_options(
 ) -> None:
     table = source(timed_table("at TIMESTAMP NOT NULL, mark TIMESTAMP", options))
     assert table.watermark == watermark
-    assert table.options == {"path": "x"}
+    assert table.options == {"path": "x", "format": "json"}
 
 
 def test_the_option_may_repeat_what_the_clause_says(source: Source) -> None:
@@ -255,7 +256,7 @@ def test_options_that_say_what_is_so_anyway_are_taken(source: Source) -> None:
             " 'json.include_schema' = false, 'json.confluent_schema_registry' = 'false'",
         )
     )
-    assert table.options == {"path": "x"}
+    assert table.options == {"path": "x", "format": "json"}
 
 
 def test_unstructured_json_is_one_column_of_text() -> None:
@@ -561,5 +562,7 @@ def test_a_unit_is_that_of_the_table_or_of_a_column() -> None:
     options = "timestamp_unit = 'millis', 'timestamp_unit.B' = 'nanos', max_future = '1 hour'"
     text = timed_table("a TIMESTAMP, B TIMESTAMP, WATERMARK FOR a", options) + "; SELECT * FROM t"
     (table,) = compile_pipeline(text, REAL_CONNECTORS).sources()
-    assert declared_units(table.options, table.columns) == {"a": "millis", "B": "nanos"}
+    read = {key: value for key, value in table.options.items() if key != "format"}
+    units = declared_units(SingleFileSourceOptions.read(read), table.columns)
+    assert units == {"a": "millis", "B": "nanos"}
     assert table.max_future_micros == 3_600_000_000

@@ -107,7 +107,7 @@ def test_a_table_is_read_again_when_it_is_too_old(
     table = DRIVERS.replace("path = 'drivers'", f"path = 'drivers'{option}")
     operator = only_join(compiled(table + f"SELECT d.name {JOIN}"))
     assert operator.table.ttl_micros == micros
-    assert operator.table.options == {"path": "drivers"}
+    assert operator.table.options == {"path": "drivers", "format": "parquet"}
 
 
 def declared(

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
+from pydantic import SecretStr
 
 from resurgence.errors import SqlError
-from resurgence.graph.connector_spec import ConnectorSpec, OptionSpec, Role, RoleSpec
+from resurgence.graph.connector_spec import ConnectorSpec, Role, RoleSpec
 from resurgence.graph.explain import explain_graph
 from resurgence.graph.model import Graph
+from resurgence.graph.table_options import TableOptions, option
 from resurgence.graph.values import Column
 from resurgence.sql import compile_pipeline
 from resurgence.sql.syntax.masking import masked_sql
 
-OPTIONS = {
-    "url": OptionSpec(),
-    "password": OptionSpec(),
-    "sasl.mechanism": OptionSpec(choices=("PLAIN", "SCRAM")),
-    "size": OptionSpec(choices=("big",)),
-}
+
+class VaultOptions(TableOptions):
+    url: str | None = option(default=None)
+    password: SecretStr | None = option(default=None)
+    mechanism: Literal["PLAIN", "SCRAM"] | None = option(default=None, name="sasl.mechanism")
+    size: Literal["big"] | None = option(default=None)
+
+
 CONNECTORS = {
     "vault": ConnectorSpec(
         "vault",
         {
             Role.SOURCE: RoleSpec(
-                OPTIONS, fixed_columns=(Column(name="a", type="INT"),), needs_columns=False
+                VaultOptions, fixed_columns=(Column(name="a", type="INT"),), needs_columns=False
             ),
-            Role.SINK: RoleSpec(OPTIONS, needs_columns=False),
+            Role.SINK: RoleSpec(VaultOptions, needs_columns=False),
         },
     )
 }

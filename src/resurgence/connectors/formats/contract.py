@@ -1,0 +1,110 @@
+"""What a format is: how records are read, how rows become files, and what the planner must know.
+
+A format is one `Format` in one module, and one line in `registry`. Connectors ask what it can do and
+never which one it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column as SparkColumn
+from pyspark.sql import DataFrame
+
+from resurgence.connectors.formats.options import LineSourceOptions, TimestampFormat
+from resurgence.graph.connector_spec import FormatSpec
+from resurgence.graph.values import Column
+from resurgence.storage.parquet import EncodedFile
+
+BadLine = tuple[str, int, str | None]
+"""What is wrong with a line, in which column from 1, and what to do if that is special."""
+
+
+class LineReader(Protocol):
+    """Reads the records of one table from lines of text."""
+
+    def parse(self, lines: DataFrame, metadata: Mapping[str, SparkColumn]) -> DataFrame:
+        """Columns `position` and `text` to the declared columns, BAD_POSITION and RECORD_POSITION;
+        a changelog has its hidden columns as well. A null text is a line that is not UTF-8.
+        `metadata` is over `position`, by key.
+        """
+        ...
+
+    def explain_bad_line(self, text: str) -> BadLine:
+        """Why a line is bad."""
+        ...
+
+
+class FileEncoder(Protocol):
+    """Collects the batches of one Spark task into one file."""
+
+    @property
+    def size(self) -> int:
+        """Bytes held up to now."""
+        ...
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Append a batch."""
+        ...
+
+    def finish(self) -> EncodedFile | None:
+        """The file, or None if nothing was added."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecordTable:
+    """What a reader is told of the table whose records it reads."""
+
+    columns: tuple[Column, ...]
+    keys: tuple[str, ...] = ()
+    """The PRIMARY KEY of a changelog that is normalised by it."""
+    options: LineSourceOptions = field(default_factory=LineSourceOptions)
+
+
+@dataclass(frozen=True)
+class WriteSettings:
+    """How a table wants its rows written."""
+
+    keys: tuple[str, ...] = ()
+    timestamps: TimestampFormat = TimestampFormat.RFC3339
+
+
+def _as_they_are(rows: DataFrame, settings: WriteSettings) -> DataFrame:
+    return rows
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format by name, and what it can do."""
+
+    spec: FormatSpec
+    suffix: str
+    """How names of its files end."""
+    is_line_based: bool = False
+    """A record is a line of text, so files can be joined end to end and shown."""
+    line_reader: Callable[[RecordTable], LineReader] | None = None
+    """Set if it can be read from lines."""
+    encoder: Callable[[], FileEncoder] | None = None
+    """Set if it can be written: an encoder for one file, made in a Spark task."""
+    prepared: Callable[[DataFrame, WriteSettings], DataFrame] = _as_they_are
+    """Rows as the encoder takes them."""
+
+    @property
+    def name(self) -> str:
+        return self.spec.name
+
+    @property
+    def reads_lines(self) -> bool:
+        return self.line_reader is not None
+
+    @property
+    def writes_files(self) -> bool:
+        return self.encoder is not None
+
+    @property
+    def writes_lines(self) -> bool:
+        return self.writes_files and self.is_line_based

@@ -1,0 +1,194 @@
+"""The options of a table, declared once: one model per connector and role.
+
+The model is all that is said of them: how a value is parsed, which values are legal, which are
+secrets, what an option is for. The planner checks CREATE TABLE against it, a connector is made from
+it, and the tables of options in the docs are printed from it.
+
+Whether a value is shown is told by the name of its option alone (`secrets`), because texts are
+masked also where no connector is known. So an option whose value is a secret must have such a name.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import UnionType
+from typing import Annotated, Any, Literal, Self, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, TypeAdapter
+from pydantic.fields import FieldInfo
+
+from resurgence.errors import UserError, did_you_mean
+from resurgence.secrets import is_secret, shown_value
+
+FORMAT = "format"
+BAD_DATA = "bad_data"
+TIMESTAMP_UNIT = "timestamp_unit"
+"""The unit of whole numbers that are timestamps; `timestamp_unit.column` is that of one column."""
+TIMESTAMP_FORMAT = "json.timestamp_format"
+UNSTRUCTURED = "json.unstructured"
+"""Set to true, a record is not taken apart: its text is the column `value`."""
+
+
+@dataclass(frozen=True)
+class OptionFault:
+    """Why a value is refused."""
+
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class OptionSpec:
+    """One option as its model declares it."""
+
+    name: str
+    description: str = ""
+    """Markdown, for the docs."""
+    required: bool = False
+    choices: tuple[str, ...] | None = None
+    """The legal values; None: whatever can be parsed."""
+    default: str | None = None
+    per_column: bool = False
+    """`option.column` sets it for one column, which holds timestamps."""
+    is_secret: bool = False
+    hint: str = ""
+    """How a value is written."""
+    parse: Callable[[str], object] = str
+    """Raises a ValueError for a text that is no value."""
+
+    def fault(self, value: str, name: str | None = None) -> OptionFault | None:
+        """Why a text is no value of it; None if it is one. `name` is the option as written, where
+        that is for one column.
+        """
+        name = name or self.name
+        shown = shown_value(name, value)
+        if self.choices is not None:
+            if value in self.choices:
+                return None
+            message = f"'{shown}' is no value for option '{name}'"
+            return OptionFault(message, did_you_mean(value, self.choices))
+        try:
+            self.parse(value)
+        except ValueError:
+            return OptionFault(f"option '{name}' is '{shown}'", self.hint)
+        return None
+
+
+def option(
+    description: str = "",
+    *,
+    default: Any = ...,
+    name: str | None = None,
+    hint: str = "",
+    per_column: bool = False,
+) -> Any:
+    """A field of `TableOptions`. Without a default it is required. `name` is for names that Python
+    cannot have; `hint` says how a value is written, to who wrote it otherwise.
+    """
+    return Field(
+        default,
+        alias=name,
+        description=description,
+        json_schema_extra={"hint": hint, "per_column": per_column},
+    )
+
+
+class TableOptions(BaseModel):
+    """The options of a table in one role, parsed. Each field is an option; `option` describes it. A
+    secret is of type SecretStr.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    by_column: dict[str, str] = Field(default_factory=dict)
+    """Not an option: what was set for single columns, by `option.column`."""
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_: Any) -> None:
+        for each in cls.declared().values():
+            if each.is_secret and not is_secret(each.name):
+                raise TypeError(
+                    f"{cls.__name__}: the option '{each.name}' is a secret, and its name does not"
+                    " say so; see SECRET_NAMES in resurgence.secrets"
+                )
+
+    @classmethod
+    @functools.cache
+    def declared(cls) -> Mapping[str, OptionSpec]:
+        """Every option by its name."""
+        return {
+            spec.name: spec
+            for field, info in cls.model_fields.items()
+            if field != "by_column"
+            for spec in [_option_spec(field, info)]
+        }
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Self:
+        """Parse options as texts, without references to secrets. Raises a UserError."""
+        declared = cls.declared()
+        whole: dict[str, object] = {}
+        by_column: dict[str, str] = {}
+        for name, value in given.items():
+            base, _, column = name.partition(".")
+            if name in declared:
+                spec, whole[name] = declared[name], value
+            elif column and base in declared and declared[base].per_column:
+                spec, by_column[name] = declared[base], value
+            else:
+                raise UserError(f"there is no option '{name}'", hint=did_you_mean(name, declared))
+            if fault := spec.fault(value, name):
+                raise UserError(fault.message, hint=fault.hint)
+        for name, spec in declared.items():
+            if spec.required and name not in given:
+                raise UserError(
+                    f"the option '{name}' is missing", hint=f"add {name} = '...' to WITH (...)"
+                )
+        return cls.model_validate({**whole, "by_column": by_column})
+
+
+def _option_spec(field: str, info: FieldInfo) -> OptionSpec:
+    extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
+    kinds = [*_kinds(info.annotation)]
+    # Annotated takes at least one more argument; pydantic passes over texts.
+    annotated: Any = Annotated[info.annotation, *info.metadata, field]
+    adapter: TypeAdapter[object] = TypeAdapter(annotated)
+    is_given = not info.is_required() and info.default is not None
+    return OptionSpec(
+        name=info.alias or field,
+        description=info.description or "",
+        required=info.is_required(),
+        choices=_choices(kinds),
+        default=str(info.default) if is_given else None,
+        per_column=bool(extra.get("per_column", False)),
+        is_secret=SecretStr in kinds,
+        hint=str(extra.get("hint", "")),
+        parse=adapter.validate_python,
+    )
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The types that a value may have, besides None."""
+    if get_origin(annotation) in (Union, UnionType):
+        for each in get_args(annotation):
+            yield from _kinds(each)
+    elif get_origin(annotation) is Annotated:
+        yield from _kinds(get_args(annotation)[0])
+    elif annotation is not type(None):
+        yield annotation
+
+
+def _choices(kinds: list[Any]) -> tuple[str, ...] | None:
+    if len(kinds) != 1:
+        return None
+    (kind,) = kinds
+    if get_origin(kind) is Literal:
+        return tuple(map(str, get_args(kind)))
+    if kind is bool:
+        return ("true", "false")
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        return tuple(each.value for each in kind)
+    return None

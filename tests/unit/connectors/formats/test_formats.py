@@ -1,0 +1,105 @@
+"""The table of formats: what each can do decides which connectors take it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from resurgence.connectors.formats.debezium_json import DEBEZIUM_JSON
+from resurgence.connectors.formats.json_lines import JSON
+from resurgence.connectors.formats.line_encoder import LINE, LineEncoder
+from resurgence.connectors.formats.registry import FORMATS
+from resurgence.connectors.registry import CONNECTORS, INSTALLED, make_sink
+from resurgence.connectors.single_file import SINGLE_FILE
+from resurgence.errors import ConfigError, SqlError
+from resurgence.graph.connector_spec import ConnectorSpec, FormatSpec, Role
+from resurgence.graph.explain import explain_graph
+from resurgence.graph.specs.sink import SinkSpec
+from resurgence.ids import JobName, OperatorId
+from resurgence.sql import compile_pipeline
+
+
+def names(connector: str, role: Role) -> list[str]:
+    return [each.name for each in CONNECTORS[connector].roles[role].formats]
+
+
+def test_connectors_take_the_formats_that_can_do_what_they_need() -> None:
+    assert names("single_file", Role.SOURCE) == ["json", "debezium_json"]
+    assert names("single_file", Role.SINK) == ["json", "debezium_json"]
+    assert names("filesystem", Role.SINK) == ["parquet", "json", "debezium_json"]
+    assert names("filesystem", Role.LOOKUP) == ["parquet"]
+    assert names("stdout", Role.SINK) == ["json", "debezium_json"]
+    assert names("impulse", Role.SOURCE) == []
+
+
+def test_a_new_format_is_taken_by_what_it_can_do() -> None:
+    lines = replace(JSON, spec=FormatSpec("csv"))
+    blobs = replace(JSON, spec=FormatSpec("avro"), is_line_based=False, line_reader=None)
+    spec = SINGLE_FILE.spec({**FORMATS, "csv": lines, "avro": blobs})
+    for role in (Role.SOURCE, Role.SINK):
+        assert [each.name for each in spec.roles[role].formats] == ["json", "debezium_json", "csv"]
+    written = INSTALLED["filesystem"].spec({**FORMATS, "avro": blobs}).roles[Role.SINK].formats
+    assert "avro" in [each.name for each in written]
+
+
+PIPELINE = """CREATE TABLE t (id BIGINT PRIMARY KEY, a INT)
+WITH (connector = 'single_file', path = 'x', type = 'source', format = '{format}');
+CREATE TABLE o (id BIGINT PRIMARY KEY, n BIGINT)
+WITH (connector = 'single_file', path = 'y', type = 'sink', format = '{format}');
+INSERT INTO o SELECT id, {value} FROM t"""
+
+
+def with_format(name: str) -> Mapping[str, ConnectorSpec]:
+    """The connectors, where a format of changes has another name."""
+    renamed = replace(DEBEZIUM_JSON, spec=replace(DEBEZIUM_JSON.spec, name=name))
+    return {"single_file": SINGLE_FILE.spec({**FORMATS, name: renamed})}
+
+
+@pytest.mark.parametrize("name", ["debezium_json", "changes"])
+def test_the_planner_asks_what_a_format_is_and_not_its_name(name: str) -> None:
+    graph = compile_pipeline(PIPELINE.format(format=name, value="a"), with_format(name))
+    (source,), (sink,) = graph.sources(), graph.sinks()
+    assert (source.is_changelog, source.keys, source.is_updating) == (True, ("id",), False)
+    assert sink.pairs_changes
+    assert "one by the keys of changes" in explain_graph(graph, 1)
+
+
+def test_rows_of_an_append_only_format_stay() -> None:
+    graph = compile_pipeline(PIPELINE.format(format="json", value="a"), CONNECTORS)
+    (source,), (sink,) = graph.sources(), graph.sinks()
+    assert (source.is_changelog, source.keys, sink.pairs_changes) == (False, (), False)
+    assert "one by the keys of changes" not in explain_graph(graph, 1)
+
+
+def test_a_changelog_for_an_append_only_sink_names_the_formats_that_would_do() -> None:
+    text = PIPELINE.format(format="json", value="count(*)") + " GROUP BY id"
+    with pytest.raises(SqlError) as caught:
+        compile_pipeline(text, with_format("changes"))
+    assert "write it with format = 'debezium_json' or 'changes'" in caught.value.hint
+
+
+def test_a_format_that_a_connector_cannot_use_is_refused_where_it_is_made() -> None:
+    spec = SinkSpec(
+        id=OperatorId("sink-o"),
+        input=OperatorId("query"),
+        table="o",
+        connector="single_file",
+        options={"path": "x", "format": "parquet"},
+    )
+    with pytest.raises(ConfigError, match="'parquet' is no value for option 'format'"):
+        make_sink(spec, "file:///tmp", JobName("job"))
+
+
+def test_lines_are_joined_into_one_file() -> None:
+    encoder = LineEncoder()
+    assert encoder.finish() is None
+    lines = pa.array(["skipped\n", "a\n", "bé\n", "c\n"])
+    encoder.add(pa.RecordBatch.from_arrays([lines.slice(1, 2)], [LINE]))
+    encoder.add(pa.RecordBatch.from_arrays([lines.slice(3)], [LINE]))
+    found = encoder.finish()
+    assert found is not None
+    assert (found.data, found.rows) == ("a\nbé\nc\n".encode(), 3)
+    assert encoder.size == len(found.data)

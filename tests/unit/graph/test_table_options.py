@@ -1,0 +1,103 @@
+"""A model of options is their only declaration: what is parsed, refused, secret, required."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+import pytest
+from pydantic import Field, SecretStr
+
+from resurgence.errors import UserError
+from resurgence.graph.connector_spec import FormatSpec, RoleSpec
+from resurgence.graph.table_options import OptionFault, TableOptions, option
+
+
+class Size(StrEnum):
+    BIG = "big"
+    SMALL = "small"
+
+
+class StoreOptions(TableOptions):
+    path: str = option("where it is")
+    size: Size = option(default=Size.BIG)
+    is_open: bool | None = option(name="store.open", default=None)
+    depth: Annotated[int, Field(ge=1)] | None = option(default=None, hint="give a number from 1")
+    unit: Literal["m", "ft"] | None = option(default=None, per_column=True)
+    password: SecretStr | None = option(default=None)
+
+
+GIVEN = {"path": "x", "store.open": "true", "depth": "3", "unit.width": "ft", "password": "hunter2"}
+
+
+def test_texts_become_values() -> None:
+    read = StoreOptions.read(GIVEN)
+    assert (read.path, read.size, read.is_open, read.depth) == ("x", Size.BIG, True, 3)
+    assert (read.unit, read.by_column) == (None, {"unit.width": "ft"})
+    assert "hunter2" not in repr(read)
+
+
+def test_a_declaration_says_what_the_planner_must_know() -> None:
+    declared = StoreOptions.declared()
+    assert [*declared] == ["path", "size", "store.open", "depth", "unit", "password"]
+    assert [name for name, each in declared.items() if each.required] == ["path"]
+    assert {name: each.choices for name, each in declared.items() if each.choices} == {
+        "size": ("big", "small"),
+        "store.open": ("true", "false"),
+        "unit": ("m", "ft"),
+    }
+    assert {name: each.default for name, each in declared.items() if each.default} == {
+        "size": "big"
+    }
+    assert [name for name, each in declared.items() if each.is_secret] == ["password"]
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "hint"),
+    [
+        ({"size": "bog"}, "'bog' is no value for option 'size'", "did you mean 'big'?"),
+        ({"store.open": "yes"}, "'yes' is no value for option 'store.open'", "known: false, true"),
+        ({"depth": "0"}, "option 'depth' is '0'", "give a number from 1"),
+        ({"depth": "deep"}, "option 'depth' is 'deep'", "give a number from 1"),
+        ({"unit.width": "in"}, "'in' is no value for option 'unit.width'", "known: ft, m"),
+        ({"pasword": "x"}, "there is no option 'pasword'", "did you mean 'password'?"),
+        ({"size.width": "big"}, "there is no option 'size.width'", "known:"),
+    ],
+)
+def test_what_is_no_value_is_refused(options: dict[str, str], message: str, hint: str) -> None:
+    with pytest.raises(UserError) as caught:
+        StoreOptions.read({"path": "x", **options})
+    assert caught.value.message == message
+    assert caught.value.hint.startswith(hint)
+
+
+def test_a_required_option_is_missed_by_name() -> None:
+    with pytest.raises(UserError, match="the option 'path' is missing"):
+        StoreOptions.read({})
+
+
+def test_a_secret_is_not_told() -> None:
+    class LockOptions(TableOptions):
+        token: Literal["open"] | None = option(default=None)
+
+    fault = LockOptions.declared()["token"].fault("hunter2")
+    assert fault == OptionFault("'***' is no value for option 'token'", "known: open")
+
+
+def test_the_name_of_a_secret_must_say_so() -> None:
+    with pytest.raises(TypeError, match="'opener' is a secret, and its name does not say so"):
+
+        class HiddenOptions(TableOptions):
+            opener: SecretStr = option()
+
+
+def test_formats_are_the_choices_of_one_more_option() -> None:
+    text, changes = FormatSpec("text"), FormatSpec("changes", is_changelog=True)
+    role = RoleSpec(StoreOptions, (text, changes))
+    assert [*role.known_options][:3] == ["path", "format", "size"]
+    assert role.known_options["format"].choices == ("text", "changes")
+    assert role.known_options["format"].default == "text"
+    assert role.format_named(None) is text
+    assert role.format_named("changes") is changes
+    assert role.format_named("other") is None
+    assert RoleSpec(StoreOptions).format_named(None) is None
