@@ -1,8 +1,12 @@
-"""Every connector by name: what the planner must know of it, and how it is made for a table."""
+"""Every connector by name: what the planner must know of it, and how it is made for a table.
+
+Besides our own there are those that installed packages add under the entry point group
+`resurgence.connectors`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from resurgence.connectors.connector import (
@@ -23,6 +27,7 @@ from resurgence.connectors.lookups.delta import DELTA
 from resurgence.connectors.lookups.postgres import POSTGRES
 from resurgence.connectors.nexmark import NEXMARK
 from resurgence.connectors.path_overlap import require_separate_paths
+from resurgence.connectors.plugins import PluginRegistry
 from resurgence.connectors.single_file import SINGLE_FILE
 from resurgence.connectors.terminal import BLACKHOLE, STDOUT
 from resurgence.errors import ConfigError, did_you_mean
@@ -37,16 +42,35 @@ from resurgence.secrets import concealer_for, open_options
 
 R = TypeVar("R")
 
-INSTALLED: Mapping[str, Connector] = {
-    each.name: each
-    for each in (
-        *(IMPULSE, NEXMARK, SINGLE_FILE, FILESYSTEM),
-        *(DELTA, POSTGRES, STDOUT, BLACKHOLE),
-    )
-}
-CONNECTORS: Mapping[str, ConnectorSpec] = {
-    name: each.spec(FORMATS) for name, each in INSTALLED.items()
-}
+INSTALLED: Mapping[str, Connector] = PluginRegistry(
+    "resurgence.connectors",
+    Connector,
+    (IMPULSE, NEXMARK, SINGLE_FILE, FILESYSTEM, DELTA, POSTGRES, STDOUT, BLACKHOLE),
+)
+
+
+class _Specs(Mapping[str, ConnectorSpec]):
+    """What the planner must know of each connector, made when it is asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, ConnectorSpec] = {}
+
+    def __getitem__(self, name: str) -> ConnectorSpec:
+        if name not in self._made:
+            self._made[name] = INSTALLED[name].spec(FORMATS)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(INSTALLED)
+
+    def __len__(self) -> int:
+        return len(INSTALLED)
+
+    def __contains__(self, name: object) -> bool:
+        return name in INSTALLED
+
+
+CONNECTORS: Mapping[str, ConnectorSpec] = _Specs()
 """What the planner must know of each."""
 
 

@@ -1,4 +1,6 @@
-"""Every format by name."""
+"""Every format by name: our own, and those that installed packages add under the entry point group
+`resurgence.formats`.
+"""
 
 from __future__ import annotations
 
@@ -8,5 +10,8 @@ from resurgence.connectors.formats.contract import Format
 from resurgence.connectors.formats.debezium_json import DEBEZIUM_JSON
 from resurgence.connectors.formats.json_lines import JSON
 from resurgence.connectors.formats.parquet_files import PARQUET
+from resurgence.connectors.plugins import PluginRegistry
 
-FORMATS: Mapping[str, Format] = {each.name: each for each in (JSON, DEBEZIUM_JSON, PARQUET)}
+FORMATS: Mapping[str, Format] = PluginRegistry(
+    "resurgence.formats", Format, (JSON, DEBEZIUM_JSON, PARQUET)
+)

@@ -1,0 +1,84 @@
+"""What installed packages add is found by name, and loaded when it is asked for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from importlib.metadata import EntryPoint
+from types import ModuleType
+
+import pytest
+
+from resurgence.connectors import plugins
+from resurgence.connectors.connector import Connector
+from resurgence.connectors.plugins import PluginRegistry
+from resurgence.errors import ConfigError
+
+GROUP = "resurgence.connectors"
+OURS = Connector("ours")
+THEIRS = Connector("theirs")
+Registry = PluginRegistry[Connector]
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Registry]:
+    """A registry beside which packages add `name = "module:OBJECT"`."""
+    module = ModuleType("their_module")
+    vars(module).update(THEIRS=THEIRS, OTHER=Connector("theirs"), WORD="theirs")
+    monkeypatch.setitem(sys.modules, "their_module", module)
+
+    def make(*added: tuple[str, str]) -> Registry:
+        entries = [EntryPoint(name, value, GROUP) for name, value in added]
+        monkeypatch.setattr(plugins, "entry_points", lambda group: entries)
+        return PluginRegistry(GROUP, Connector, [OURS])
+
+    return make
+
+
+def test_packages_add_to_what_we_have(registry: Callable[..., Registry]) -> None:
+    found = registry(("theirs", "their_module:THEIRS"))
+    assert [*found] == ["ours", "theirs"]
+    assert len(found) == 2
+    assert found["ours"] is OURS
+    assert found["theirs"] is THEIRS
+    assert "nobodys" not in found
+    assert found.get("nobodys") is None
+
+
+def test_a_broken_package_disturbs_only_those_who_use_it(
+    registry: Callable[..., Registry],
+) -> None:
+    found = registry(("broken", "no_such_module:IT"), ("theirs", "their_module:THEIRS"))
+    assert found["theirs"] is THEIRS
+    with pytest.raises(ConfigError) as caught:
+        _ = found["broken"]
+    message = "the connector 'broken' of package no_such_module cannot be loaded"
+    assert caught.value.message.startswith(f"{message}: ModuleNotFoundError")
+    assert "no_such_module:IT" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("added", "message"),
+    [
+        ([("theirs", "their_module:WORD")], "is a str, not a Connector"),
+        ([("other", "their_module:THEIRS")], "calls itself 'theirs'"),
+        ([("theirs", "their_module:MISSING")], "cannot be loaded: AttributeError"),
+        (
+            [("theirs", "their_module:THEIRS"), ("theirs", "their_module:OTHER")],
+            "is provided by several packages: their_module, their_module",
+        ),
+        ([("ours", "their_module:THEIRS")], "by several packages: resurgence, their_module"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(
+    registry: Callable[..., Registry], added: list[tuple[str, str]], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _ = registry(*added)[added[0][0]]
+
+
+def test_a_package_that_is_on_the_path_twice_counts_once(
+    registry: Callable[..., Registry],
+) -> None:
+    entry = ("theirs", "their_module:THEIRS")
+    assert registry(entry, entry)["theirs"] is THEIRS
