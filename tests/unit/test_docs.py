@@ -16,6 +16,7 @@ from resurgence.api.access.key_ring import KeyRing
 from resurgence.api.app import make_app
 from resurgence.cli.app import app
 from resurgence.config import known_keys
+from resurgence.connectors.option_tables import documented, with_option_tables
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.control.jobs.transitions import diagram
 from resurgence.faults import FaultPoint
@@ -51,6 +52,15 @@ def test_the_examples_compile(path: Path) -> None:
         name: each.kind for name, each in load_functions(ROOT / "examples/udfs.py").items()
     }
     assert compile_pipeline(path.read_text(), CONNECTORS, functions).sinks()
+
+
+def test_the_tables_of_options_are_those_that_connectors_declare() -> None:
+    pages = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
+    stale = [name for name, page in pages.items() if with_option_tables(page, CONNECTORS) != page]
+    assert stale == [], "write them anew with python scripts/option_tables.py"
+    described = sorted(each for page in pages.values() for each in documented(page))
+    declared = sorted((name, role) for name, each in CONNECTORS.items() for role in each.roles)
+    assert described == declared
 
 
 def test_every_setting_and_fault_point_is_documented() -> None:

@@ -125,7 +125,7 @@ class NexmarkOptions(ImpulseOptions):
     """The options of a `nexmark` source: those of `impulse`, and how long it runs."""
 
     runtime: PositiveNumber | None = option(
-        "seconds, then the input ends: another way to give `message_count`, with `event_rate`",
+        "so many seconds at that rate, then the input ends",
         default=None,
         hint=POSITIVE_HINT,
     )

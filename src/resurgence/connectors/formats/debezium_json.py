@@ -78,7 +78,7 @@ DEBEZIUM_JSON = Format(
         "debezium_json",
         is_changelog=True,
         uses_keys=True,
-        purpose="[results that change](updates.md#debezium_json)",
+        purpose="[changelogs](updates.md#debezium_json)",
     ),
     suffix="json",
     is_line_based=True,

@@ -1,0 +1,20 @@
+"""Writes the tables of options in the docs anew, from what the connectors declare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from resurgence.connectors.option_tables import with_option_tables
+from resurgence.connectors.registry import CONNECTORS
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def main() -> None:
+    for path in sorted((ROOT / "docs").glob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        path.write_text(with_option_tables(page, CONNECTORS), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
