@@ -9,8 +9,9 @@ from sqlglot import exp
 
 from resurgence.connectors.formats.json_values import declared_units
 from resurgence.connectors.registry import CONNECTORS as REAL_CONNECTORS
+from resurgence.connectors.registry import make_source
 from resurgence.connectors.single_file import SingleFileSourceOptions
-from resurgence.errors import SqlError
+from resurgence.errors import SqlError, UserError
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.source import SourceSpec, WatermarkSpec
 from resurgence.graph.values import Column
@@ -566,3 +567,25 @@ def test_a_unit_is_that_of_the_table_or_of_a_column() -> None:
     units = declared_units(SingleFileSourceOptions.read(read), table.columns)
     assert units == {"a": "millis", "B": "nanos"}
     assert table.max_future_micros == 3_600_000_000
+
+
+def test_a_value_that_cannot_be_parsed_is_refused_at_its_place() -> None:
+    text = (
+        "CREATE TABLE t WITH (connector = 'impulse',\n  event_rate = '{}'); SELECT counter FROM t"
+    )
+    with pytest.raises(SqlError) as caught:
+        compile_pipeline(text.format("fast"), REAL_CONNECTORS)
+    assert caught.value.message == "option 'event_rate' is 'fast'"
+    assert caught.value.hint == "give a positive number"
+    assert (caught.value.line, caught.value.column) == (2, 3)
+
+
+def test_what_a_reference_stands_for_is_judged_where_the_connector_is_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RESURGENCE_RATE", "fast")
+    text = "CREATE TABLE t WITH (connector = 'impulse', event_rate = '${env:RESURGENCE_RATE}'); SELECT counter FROM t"
+    (table,) = compile_pipeline(text, REAL_CONNECTORS).sources()
+    with pytest.raises(UserError) as caught:
+        make_source(table)
+    assert caught.value.message == "option 'event_rate' is '${env:RESURGENCE_RATE}'"
