@@ -82,6 +82,13 @@ def make_source(operator: SourceSpec) -> Source:
             _connector(operator.connector).source, f"'{operator.connector}' is not a source"
         )
         options, chosen = _split(opened.values, role.formats)
+        if chosen.spec.is_changelog != operator.is_changelog:
+            # A controller of an older release does not say so; its changes would pass for rows.
+            raise ConfigError(
+                f"table '{operator.table}' was compiled for another kind of format than"
+                f" '{chosen.name}' is now",
+                hint="Restart the controller: packages were upgraded while it ran.",
+            )
         declaration = SourceDeclaration(
             operator.table, operator.read_columns, operator.keys, chosen
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,12 +13,13 @@ from resurgence.connectors.formats.debezium_json import DEBEZIUM_JSON
 from resurgence.connectors.formats.json_lines import JSON
 from resurgence.connectors.formats.line_encoder import LINE, LineEncoder
 from resurgence.connectors.formats.registry import FORMATS
-from resurgence.connectors.registry import CONNECTORS, INSTALLED, make_sink
+from resurgence.connectors.registry import CONNECTORS, INSTALLED, make_sink, make_source
 from resurgence.connectors.single_file import SINGLE_FILE
 from resurgence.errors import ConfigError, SqlError
 from resurgence.graph.connector_spec import ConnectorSpec, FormatSpec, Role
 from resurgence.graph.explain import explain_graph
 from resurgence.graph.specs.sink import SinkSpec
+from resurgence.graph.specs.source import SourceSpec
 from resurgence.ids import JobName, OperatorId
 from resurgence.sql import compile_pipeline
 
@@ -79,6 +81,16 @@ def test_a_changelog_for_an_append_only_sink_names_the_formats_that_would_do() -
     with pytest.raises(SqlError) as caught:
         compile_pipeline(text, with_format("changes"))
     assert "write it with format = 'debezium_json' or 'changes'" in caught.value.hint
+
+
+def test_a_changelog_that_was_compiled_as_rows_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text("")
+    text = PIPELINE.format(format="debezium_json", value="a").replace("'x'", f"'{tmp_path}/x'")
+    (source,) = compile_pipeline(text, CONNECTORS).sources()
+    make_source(source).check()
+    older = source.model_dump(exclude={"is_changelog"})
+    with pytest.raises(ConfigError, match="compiled for another kind of format"):
+        make_source(SourceSpec.model_validate(older))
 
 
 def test_a_format_that_a_connector_cannot_use_is_refused_where_it_is_made() -> None:
