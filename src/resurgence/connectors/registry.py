@@ -7,15 +7,17 @@ Besides our own there are those that installed packages add under the entry poin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from resurgence.connectors.connector import (
     NO_FORMAT,
     Connector,
-    FormatChoice,
     LookupDeclaration,
+    LookupRole,
     SinkDeclaration,
+    SinkRole,
     SourceDeclaration,
+    SourceRole,
 )
 from resurgence.connectors.contract import Sink, Source
 from resurgence.connectors.filesystem import FILESYSTEM
@@ -30,7 +32,7 @@ from resurgence.connectors.path_overlap import require_separate_paths
 from resurgence.connectors.plugins import PluginRegistry
 from resurgence.connectors.single_file import SINGLE_FILE
 from resurgence.connectors.terminal import BLACKHOLE, STDOUT
-from resurgence.errors import ConfigError, did_you_mean
+from resurgence.errors import ConfigError, UserError, did_you_mean
 from resurgence.graph.connector_spec import ConnectorSpec
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.lookup_join import LookupSpec
@@ -41,6 +43,7 @@ from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName
 from resurgence.secrets import concealer_for, open_options
 
 R = TypeVar("R")
+AnyRole = SourceRole[Any] | SinkRole[Any] | LookupRole[Any]
 
 INSTALLED: Mapping[str, Connector] = PluginRegistry(
     "resurgence.connectors",
@@ -81,7 +84,7 @@ def make_source(operator: SourceSpec) -> Source:
         role = _required(
             _connector(operator.connector).source, f"'{operator.connector}' is not a source"
         )
-        options, chosen = _split(opened.values, role.formats)
+        options, chosen = _read(operator.table, opened.values, role)
         if chosen.spec.is_changelog != operator.is_changelog:
             # A controller of an older release does not say so; its changes would pass for rows.
             raise ConfigError(
@@ -92,7 +95,7 @@ def make_source(operator: SourceSpec) -> Source:
         declaration = SourceDeclaration(
             operator.table, operator.read_columns, operator.keys, chosen
         )
-        return role.make(role.options.read(options), declaration)
+        return role.make(options, declaration)
 
 
 def make_sink(operator: SinkSpec, state_url: str, job: JobName) -> Sink:
@@ -102,7 +105,7 @@ def make_sink(operator: SinkSpec, state_url: str, job: JobName) -> Sink:
         role = _required(
             _connector(operator.connector).sink, f"'{operator.connector}' is not a sink"
         )
-        options, chosen = _split(opened.values, role.formats)
+        options, chosen = _read(operator.table, opened.values, role)
         declaration = SinkDeclaration(
             operator.table,
             operator.keys,
@@ -111,7 +114,7 @@ def make_sink(operator: SinkSpec, state_url: str, job: JobName) -> Sink:
             f"{job}/staged/{operator.id}",
             is_limited=operator.limit is not None,
         )
-        return role.make(role.options.read(options), declaration)
+        return role.make(options, declaration)
 
 
 def make_lookup(spec: LookupSpec) -> LookupTable:
@@ -121,10 +124,8 @@ def make_lookup(spec: LookupSpec) -> LookupTable:
         role = _required(
             _connector(spec.connector).lookup, f"'{spec.connector}' has no lookup tables"
         )
-        options, chosen = _split(opened.values, role.formats)
-        return role.make(
-            role.options.read(options), LookupDeclaration(spec.name, spec.columns, chosen)
-        )
+        options, chosen = _read(spec.name, opened.values, role)
+        return role.make(options, LookupDeclaration(spec.name, spec.columns, chosen))
 
 
 def _connector(name: str) -> Connector:
@@ -139,18 +140,22 @@ def _required(role: R | None, message: str) -> R:
     return role
 
 
-def _split(given: Mapping[str, str], choice: FormatChoice | None) -> tuple[dict[str, str], Format]:
-    """The options of the connector itself, and the format that the others chose."""
-    options = dict(given)
-    if choice is None:
-        return options, NO_FORMAT
-    name = options.pop(FORMAT, choice.default.name)
-    known = {each.name: each for each in choice.among(FORMATS)}
-    if name not in known:
-        raise ConfigError(
-            f"'{name}' is no value for option '{FORMAT}'", hint=did_you_mean(name, known)
-        )
-    return options, known[name]
+def _read(table: str, given: Mapping[str, str], role: AnyRole) -> tuple[Any, Format]:
+    """The options of a table, parsed, and its format."""
+    options, chosen = dict(given), NO_FORMAT
+    if role.formats is not None:
+        name = options.pop(FORMAT, role.formats.default.name)
+        known = {each.name: each for each in role.formats.among(FORMATS)}
+        if name not in known:
+            raise ConfigError(
+                f"table '{table}': '{name}' is no value for option '{FORMAT}'",
+                hint=did_you_mean(name, known),
+            )
+        chosen = known[name]
+    try:
+        return role.options.read(options), chosen
+    except UserError as error:
+        raise UserError(f"table '{table}': {error.message}", hint=error.hint) from error
 
 
 def newest_held(graph: Graph, state_url: str, job: JobName, identity: JobIdentity) -> Epoch:

@@ -588,4 +588,4 @@ def test_what_a_reference_stands_for_is_judged_where_the_connector_is_made(
     (table,) = compile_pipeline(text, REAL_CONNECTORS).sources()
     with pytest.raises(UserError) as caught:
         make_source(table)
-    assert caught.value.message == "option 'event_rate' is '${env:RESURGENCE_RATE}'"
+    assert caught.value.message == "table 't': option 'event_rate' is '${env:RESURGENCE_RATE}'"
