@@ -101,7 +101,7 @@ class TableOptions(BaseModel):
     secret is of type SecretStr.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     by_column: dict[str, str] = Field(default_factory=dict)
     """Not an option: what was set for single columns, by `option.column`."""
@@ -155,7 +155,8 @@ def _option_spec(field: str, info: FieldInfo) -> OptionSpec:
     kinds = [*_kinds(info.annotation)]
     # Annotated takes at least one more argument; pydantic passes over texts.
     annotated: Any = Annotated[info.annotation, *info.metadata, field]
-    adapter: TypeAdapter[object] = TypeAdapter(annotated)
+    # Made when it is needed: every worker imports all models and uses few.
+    adapter: Callable[[], TypeAdapter[object]] = functools.cache(lambda: TypeAdapter(annotated))
     is_given = not info.is_required() and info.default is not None
     return OptionSpec(
         name=info.alias or field,
@@ -166,7 +167,7 @@ def _option_spec(field: str, info: FieldInfo) -> OptionSpec:
         per_column=bool(extra.get("per_column", False)),
         is_secret=SecretStr in kinds,
         hint=str(extra.get("hint", "")),
-        parse=adapter.validate_python,
+        parse=lambda text: adapter().validate_python(text),
     )
 
 
