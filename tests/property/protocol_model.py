@@ -177,7 +177,7 @@ class Program:
         backend = self.backend(store, JOB)
         claim = backend.claim_generation(NOW)
         if self.rolls_back:
-            epochs = epochs_seen(each.path for each in store.list(backend.paths.epochs))
+            epochs = backend.epochs()
             sealed = [epoch for epoch, each in epochs.items() if each.manifests]
             backend.record_rollback(claim, sealed[-2], NOW)
             return

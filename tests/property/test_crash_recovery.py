@@ -24,11 +24,11 @@ from hypothesis import strategies as st
 
 from resurgence.connectors.contract import CoveredInput, SinkMemory
 from resurgence.engine.epochs.sink_agreement import recorded_inputs, require_agreement
-from resurgence.errors import DamagedState, ObjectMissing, Retired, SinkConflict
+from resurgence.errors import Retired, SinkConflict
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
-from resurgence.state.protocol.decisions import epochs_seen
+from resurgence.state.protocol.checkpoint_records import read_checkpoint
 from resurgence.state.records import (
     CommittedRecord,
     InputRange,
@@ -242,17 +242,14 @@ def _metadata(
 def whole_checkpoints(backend: StateBackend) -> list[tuple[str, str]]:
     """(manifest, state file) of every checkpoint that could be restored, oldest first."""
     found = []
-    for objects in epochs_seen(
-        each.path for each in backend.store.list(backend.paths.epochs)
-    ).values():
+    for objects in backend.epochs().values():
         if objects.standing is None:
             continue
         manifest_path = objects.manifests[objects.standing]
-        try:
-            _, operators = backend.read_checkpoint(manifest_path)
-        except (DamagedState, ObjectMissing):
+        records = read_checkpoint(backend.store, manifest_path)
+        if records.unusable:
             continue
-        (file,) = operators[SUM].tables["state"].files
+        (file,) = records.operators[SUM].tables["state"].files
         if backend.store.size(file.path) == file.bytes:
             found.append((manifest_path, file.path))
     return found

@@ -6,11 +6,11 @@ looks into a state file; the engine does that.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from itertools import chain
 
 from resurgence.clock import instant_text
 from resurgence.errors import (
@@ -34,6 +34,12 @@ from resurgence.ids import (
 from resurgence.state.identity import find_identity, identity_missing
 from resurgence.state.load_plan import LoadPlan, operator_load
 from resurgence.state.paths import JobPaths, rollback_of, state_file_epoch
+from resurgence.state.protocol.checkpoint_records import (
+    CheckpointRecords,
+    condemned_reasons,
+    judge,
+    read_checkpoint,
+)
 from resurgence.state.protocol.decisions import (
     Claim,
     EpochObjects,
@@ -52,13 +58,10 @@ from resurgence.state.protocol.decisions import (
     highest_generation,
     is_dead,
     living,
-    manifest_faults,
-    metadata_faults,
 )
 from resurgence.state.protocol.ownership import Leases
 from resurgence.state.protocol.recorded_epochs import RecordedEpochs
 from resurgence.state.records import (
-    UNUSABLE,
     CommittedRecord,
     CondemnedRecord,
     GenerationRecord,
@@ -68,11 +71,9 @@ from resurgence.state.records import (
     Owner,
     RollbackRecord,
     decode,
-    digest_of,
+    object_digest,
 )
 from resurgence.storage.object_store import ObjectStore
-
-Checkpoint = tuple[Manifest, dict[OperatorId, OperatorCheckpointMetadata]]
 
 
 class StateBackend:
@@ -104,7 +105,7 @@ class StateBackend:
         """
         while True:
             # In this order: whoever leaves an epoch has claimed a generation before.
-            epochs = self._epochs()
+            epochs = self.epochs()
             paths = self._generation_paths()
             outcome = decide(Seen(None, highest_generation(paths), epochs))
             assert isinstance(outcome, Claim)
@@ -165,7 +166,7 @@ class StateBackend:
 
     def identity(self) -> tuple[JobIdentity, int | None]:
         """Whose checkpoints these are, and the newest rollback that its generations know of."""
-        epochs = self._epochs()
+        epochs = self.epochs()
         found = find_identity(self.store, self.paths, self._generation_paths(), epochs)
         if found is None:
             raise identity_missing(self.store, self.paths)
@@ -185,13 +186,13 @@ class StateBackend:
         whole.
         """
         dead = dead_ranges(self.rollbacks(claim.rollback))
-        seen = Seen(claim.generation, claim.generation, self._epochs(), dead)
-        sizes = self._file_sizes() if seen.epochs else {}
-        chosen: Checkpoint | None = None
+        seen = Seen(claim.generation, claim.generation, self.epochs(), dead)
+        sizes = self.file_sizes() if seen.epochs else {}
+        chosen = CheckpointRecords()
         while isinstance(outcome := decide(seen), Examine):
-            found = self._examine(seen.epochs[outcome.epoch], claim.job, sizes, damaged)
-            chosen = found if isinstance(found, tuple) else None
-            seen.faults[outcome.epoch] = () if isinstance(found, tuple) else tuple(found)
+            records, faults = self._examine(seen.epochs[outcome.epoch], claim.job, sizes, damaged)
+            chosen = CheckpointRecords() if faults else records
+            seen.faults[outcome.epoch] = faults
         # Reading took a while: nothing is written or decided before another look at the fence.
         seen.newest = highest_generation(self._generation_paths())
         while isinstance(outcome := decide(seen), FallBack):
@@ -202,16 +203,16 @@ class StateBackend:
         if isinstance(outcome, Impossible):
             raise NoValidCheckpoint(_none_valid(outcome.fallbacks), hint=_NONE_VALID_HINT)
         assert isinstance(outcome, Ready | ReplayCommit | Orphaned)
-        epoch = chosen[0].epoch if chosen else NO_EPOCH
+        epoch = chosen.manifest.epoch if chosen.manifest else NO_EPOCH
         return LoadPlan(
             job=claim.job,
             generation=claim.generation,
             parallelism=parallelism,
             epoch=epoch,
-            manifest=chosen[0] if chosen else None,
+            manifest=chosen.manifest,
             operators={
                 operator: operator_load(metadata, parallelism)
-                for operator, metadata in (chosen[1] if chosen else {}).items()
+                for operator, metadata in chosen.operators.items()
             },
             commit_pending=isinstance(outcome, ReplayCommit),
             recorded=self.recorded.after(epoch, living(seen.epochs, dead), dead, claim.job),
@@ -219,10 +220,12 @@ class StateBackend:
             dead=dead,
         )
 
-    def _epochs(self) -> dict[Epoch, EpochObjects]:
+    def epochs(self) -> dict[Epoch, EpochObjects]:
+        """What lies in the folder of each epoch, oldest first."""
         return epochs_seen(each.path for each in self.store.list(self.paths.epochs))
 
-    def _file_sizes(self) -> dict[str, int]:
+    def file_sizes(self) -> dict[str, int]:
+        """Every state file that is stored, with its size."""
         return {each.path: each.size for each in self.store.list(self.paths.tables)}
 
     def _condemn(self, claim: GenerationRecord, outcome: FallBack) -> None:
@@ -235,60 +238,19 @@ class StateBackend:
         )
         self.store.create(self.paths.condemned(record.epoch, record.attempt), record.encode())
 
-    def read_checkpoint(self, manifest_path: str) -> Checkpoint:
-        """A manifest and all it names; raises DamagedState or ObjectMissing."""
-        manifest = decode(Manifest, self.store.read(manifest_path), manifest_path)
-        return manifest, {
-            operator: self._metadata(manifest, operator) for operator in manifest.operators
-        }
-
-    def _metadata(self, manifest: Manifest, operator: OperatorId) -> OperatorCheckpointMetadata:
-        expected = manifest.operators[operator]
-        data = self.store.read(expected.path)
-        if hashlib.sha256(data).hexdigest() != expected.sha256:
-            raise DamagedState(
-                f"the metadata of {operator} does not match its digest ({expected.path})",
-                path=expected.path,
-            )
-        return decode(OperatorCheckpointMetadata, data, expected.path)
-
     def _examine(
         self,
         objects: EpochObjects,
         job: JobIdentity,
         sizes: Mapping[str, int],
         damaged: frozenset[str] = frozenset(),
-    ) -> Checkpoint | list[str]:
-        """An epoch's checkpoint, if it stands and is whole; else the reasons why not."""
+    ) -> tuple[CheckpointRecords, tuple[str, ...]]:
+        """An epoch's checkpoint and why it cannot be restored: nothing, if it stands and is whole."""
         if objects.standing is None:
-            return self._condemned_for(objects)
-        path = objects.manifests[objects.standing]
-        try:
-            manifest = decode(Manifest, self.store.read(path), path)
-            faults = manifest_faults(manifest, job, objects)
-            if faults:
-                return faults
-            operators = {
-                operator: self._metadata(manifest, operator) for operator in manifest.operators
-            }
-        except UNUSABLE as error:
-            return [error.message]
-        faults = [
-            fault
-            for metadata in operators.values()
-            for fault in metadata_faults(metadata, manifest, sizes, damaged)
-        ]
-        return faults or (manifest, operators)
-
-    def _condemned_for(self, objects: EpochObjects) -> list[str]:
-        """Why an epoch's manifests were condemned."""
-        reasons: list[str] = []
-        for path in objects.condemned.values():
-            try:
-                reasons.extend(decode(CondemnedRecord, self.store.read(path), path).reasons)
-            except UNUSABLE as error:
-                reasons.append(error.message)
-        return reasons
+            reasons = (condemned_reasons(self.store, each) for each in objects.condemned.values())
+            return CheckpointRecords(), tuple(chain.from_iterable(reasons))
+        records = read_checkpoint(self.store, objects.manifests[objects.standing])
+        return records, judge(records, job, objects.epoch, sizes, damaged).reasons
 
     # ---------------------------------------------------------------- rollback
 
@@ -339,12 +301,11 @@ class StateBackend:
         """
         self.require_newest(claim.generation)
         rollbacks = self.rollbacks(claim.rollback)
-        epochs, sizes, dead = self._epochs(), self._file_sizes(), dead_ranges(rollbacks)
+        epochs, sizes, dead = self.epochs(), self.file_sizes(), dead_ranges(rollbacks)
         usable = [
             epoch
             for epoch, objects in living(epochs, dead).items()
-            if objects.standing is not None
-            and isinstance(self._examine(objects, claim.job, sizes), tuple)
+            if objects.standing is not None and not self._examine(objects, claim.job, sizes)[1]
         ]
         if to_epoch not in (NO_EPOCH, *usable):
             lacks = (
@@ -394,7 +355,7 @@ class StateBackend:
             data = each.encode()
             if not self.store.create(path, data) and self.store.read(path) != data:
                 raise Retired(f"{path} was already written by someone else")
-            digests[each.operator] = digest_of(path, data)
+            digests[each.operator] = object_digest(path, data)
         return digests
 
     def publish(self, manifest: Manifest) -> None:

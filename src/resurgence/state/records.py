@@ -396,6 +396,6 @@ def _migrated(body: bytes, version: object) -> bytes:
     return body
 
 
-def digest_of(path: str, data: bytes) -> ObjectDigest:
+def object_digest(path: str, data: bytes) -> ObjectDigest:
     """The digest of an object's bytes."""
     return ObjectDigest(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())

@@ -31,8 +31,9 @@ from resurgence.errors import NoValidCheckpoint
 from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.state.backend import StateBackend
 from resurgence.state.paths import state_file_epoch
-from resurgence.state.protocol.decisions import EpochObjects, dead_ranges, epochs_seen, living
-from resurgence.state.records import UNUSABLE, ThinnedEpoch
+from resurgence.state.protocol.checkpoint_records import read_checkpoint
+from resurgence.state.protocol.decisions import EpochObjects, dead_ranges, living
+from resurgence.state.records import ThinnedEpoch
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -164,8 +165,8 @@ class Retention:
         is anything. Files of the epoch `in_flight` and later ones may not be named yet, and those
         `in_use` are being read; both were asked for before.
         """
-        store, paths = self._backend.store, self._backend.paths
-        epochs = epochs_seen(each.path for each in store.list(paths.epochs))
+        store = self._backend.store
+        epochs = self._backend.epochs()
         alive = living(epochs, dead_ranges(self._backend.rollbacks()))
         sealed_at = self._sealed_at(alive) if self._keep_for else {}
         by_time = kept_by_time(sealed_at, self._keep_for, self._clock.now())
@@ -187,7 +188,7 @@ class Retention:
         deletions = classify(
             epochs,
             kept,
-            [each.path for each in store.list(paths.tables)],
+            self._backend.file_sizes(),
             in_use.union(*(each.files for each in known.values())),
             unreadable,
             in_flight,
@@ -235,13 +236,11 @@ class Retention:
 
     def _read(self, manifest_path: str) -> _Known | None:
         if manifest_path not in self._known:
-            try:
-                manifest, operators = self._backend.read_checkpoint(manifest_path)
-            except UNUSABLE:
+            records = read_checkpoint(self._backend.store, manifest_path)
+            if records.manifest is None or records.unusable:
                 return None
-            tables = [table for each in operators.values() for table in each.tables.values()]
-            files = frozenset(file.path for table in tables for file in table.files)
-            self._known[manifest_path] = _Known(manifest.sealed_at, files)
+            files = frozenset(file.path for file, _ in records.state_files())
+            self._known[manifest_path] = _Known(records.manifest.sealed_at, files)
         return self._known[manifest_path]
 
 

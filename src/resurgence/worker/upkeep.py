@@ -19,7 +19,7 @@ from resurgence.faults import FaultInjector, FaultPoint
 from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.verification import Verification, Verifier, condemn, condemnable
-from resurgence.state.protocol.decisions import dead_ranges, epochs_seen, living
+from resurgence.state.protocol.decisions import dead_ranges, living
 from resurgence.state.retention import Retention
 
 log = logging.getLogger(__name__)
@@ -96,11 +96,10 @@ class Upkeep:
         if not interval or time.monotonic() - self._verified < interval:
             return
         self._verified = time.monotonic()
-        listed = self._backend.store.list(self._backend.paths.epochs)
-        epochs = epochs_seen(each.path for each in listed)
+        dead = dead_ranges(self._backend.rollbacks())
         standing = {
             epoch: objects.manifests[objects.standing]
-            for epoch, objects in living(epochs, dead_ranges(self._backend.rollbacks())).items()
+            for epoch, objects in living(self._backend.epochs(), dead).items()
             if objects.standing is not None
         }
         if not standing:

@@ -24,7 +24,7 @@ from resurgence.state.records import (
     OperatorCheckpointMetadata,
     Record,
     decode,
-    digest_of,
+    object_digest,
 )
 from resurgence.storage.object_store import ObjectStore
 from tests.engine.harness import sorted_rows
@@ -156,7 +156,7 @@ def as_left_by_a_newer_release(folder: Path) -> None:
     digests = {}
     for operator, digest in manifest.operators.items():
         raise_version(folder / digest.path, OperatorCheckpointMetadata)
-        digests[operator] = digest_of(digest.path, (folder / digest.path).read_bytes())
+        digests[operator] = object_digest(digest.path, (folder / digest.path).read_bytes())
     raise_version(epoch / "manifest-0.json", Manifest, operators=digests)
     raise_version(epoch / "committed.json", CommittedRecord)
 

@@ -33,7 +33,7 @@ from resurgence.state.records import (
     ThinnedEpochs,
     Totals,
     decode,
-    digest_of,
+    object_digest,
 )
 
 FORMAT_1: dict[type[Record], str] = {
@@ -369,7 +369,7 @@ def test_a_record_is_plain_json_for_others_to_read() -> None:
 
 
 def test_a_digest_is_of_all_bytes() -> None:
-    digest = digest_of("p", b"abc")
+    digest = object_digest("p", b"abc")
     assert (digest.path, digest.bytes) == ("p", 3)
     assert digest.sha256.startswith("ba7816bf8f01cfea")
-    assert digest_of("p", b"abd").sha256 != digest.sha256
+    assert object_digest("p", b"abd").sha256 != digest.sha256

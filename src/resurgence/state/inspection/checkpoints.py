@@ -20,31 +20,31 @@ from typing import Any
 from resurgence.clock import seconds
 from resurgence.errors import (
     ConfigError,
-    NewerFormat,
     NoValidCheckpoint,
 )
 from resurgence.ids import Epoch, JobIdentity, JobName, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.paths import generation_of
+from resurgence.state.protocol.checkpoint_records import (
+    CheckpointRecords,
+    condemned_reasons,
+    judge,
+    read_checkpoint,
+)
 from resurgence.state.protocol.decisions import (
     EpochObjects,
     dead_ranges,
-    epochs_seen,
     is_dead,
     living,
     lost_seal,
-    manifest_faults,
-    metadata_faults,
 )
 from resurgence.state.records import (
     UNUSABLE,
     CommittedRecord,
-    CondemnedRecord,
     Manifest,
     OperatorCheckpointMetadata,
     StateFile,
     decode,
-    digest_of,
 )
 from resurgence.storage.object_store import ObjectStore
 
@@ -75,12 +75,19 @@ class CheckpointView:
     """None: the sinks are committed, so there was a manifest, but it is gone."""
     status: Status
     reasons: tuple[str, ...] = ()
-    manifest: Manifest | None = None
-    operators: Mapping[OperatorId, OperatorCheckpointMetadata] = field(default_factory=dict)
+    records: CheckpointRecords = field(default_factory=CheckpointRecords)
     is_committed: bool = False
     committed: CommittedRecord | None = None
     """None also if the record cannot be read; `committed_fault` says why."""
     committed_fault: str | None = None
+
+    @property
+    def manifest(self) -> Manifest | None:
+        return self.records.manifest
+
+    @property
+    def operators(self) -> Mapping[OperatorId, OperatorCheckpointMetadata]:
+        return self.records.operators
 
     @property
     def stands(self) -> bool:
@@ -91,12 +98,7 @@ class CheckpointView:
     @property
     def files(self) -> tuple[StateFile, ...]:
         """Every state file that it names."""
-        return tuple(
-            file
-            for metadata in self.operators.values()
-            for table in metadata.tables.values()
-            for file in table.files
-        )
+        return tuple(file for file, _ in self.records.state_files())
 
     @property
     def rows(self) -> int:
@@ -135,24 +137,6 @@ class CheckpointView:
         }
 
 
-@dataclass
-class CheckpointRecords:
-    """What was read of a manifest and its operators' metadata, and all that was found wrong."""
-
-    manifest: Manifest | None = None
-    operators: dict[OperatorId, OperatorCheckpointMetadata] = field(default_factory=dict)
-    faults: list[str] = field(default_factory=list)
-    newer: list[str] = field(default_factory=list)
-    """Records of a newer format, which are not for this release to judge."""
-
-    def note(self, error: Exception) -> None:
-        """Take down why a record cannot be used."""
-        if isinstance(error, NewerFormat) and error.intact:
-            self.newer.append(error.message)
-        else:
-            self.faults.append(getattr(error, "message", str(error)))
-
-
 def job_names(store: ObjectStore) -> tuple[JobName, ...]:
     """The jobs that have a folder in a state dir."""
     found = {
@@ -163,53 +147,11 @@ def job_names(store: ObjectStore) -> tuple[JobName, ...]:
     return tuple(JobName(name) for name in sorted(found))
 
 
-def read_records(
-    backend: StateBackend, objects: EpochObjects, attempt: int, job: JobIdentity
-) -> CheckpointRecords:
-    """A manifest and all metadata that it names, with everything that is wrong with them."""
-    found = CheckpointRecords()
-    path = objects.manifests[attempt]
-    try:
-        manifest = decode(Manifest, backend.store.read(path), path)
-    except UNUSABLE as error:
-        found.note(error)
-        return found
-    found.manifest = manifest
-    found.faults.extend(manifest_faults(manifest, job, objects))
-    listed = set(objects.operators)
-    for operator, expected in manifest.operators.items():
-        if expected.path not in listed:
-            continue
-        try:
-            data = backend.store.read(expected.path)
-            if digest_of(expected.path, data) != expected:
-                found.faults.append(
-                    f"the metadata of {operator} does not match its digest ({expected.path})"
-                )
-                continue
-            found.operators[operator] = decode(OperatorCheckpointMetadata, data, expected.path)
-        except UNUSABLE as error:
-            found.note(error)
-    return found
-
-
-def file_faults(records: CheckpointRecords, sizes: Mapping[str, int]) -> list[str]:
-    """Which state files are missing or have another size, given a listing of them."""
-    if records.manifest is None:
-        return []
-    return [
-        fault
-        for metadata in records.operators.values()
-        for fault in metadata_faults(metadata, records.manifest, sizes, frozenset())
-    ]
-
-
 def kept_checkpoints(backend: StateBackend) -> tuple[CheckpointView, ...]:
     """Every checkpoint that is kept, oldest first, condemned ones among them. State files are
     held against one listing; they are not opened.
     """
-    store, paths = backend.store, backend.paths
-    epochs = epochs_seen(each.path for each in store.list(paths.epochs))
+    epochs = backend.epochs()
     if not epochs:
         return ()
     job, rollback = backend.identity()
@@ -217,13 +159,13 @@ def kept_checkpoints(backend: StateBackend) -> tuple[CheckpointView, ...]:
     with ThreadPoolExecutor(_THREADS) as pool:
         read = list(pool.map(lambda each: _views(backend, each, job), epochs.values()))
     # After the manifests: the files of one that was just sealed are there.
-    sizes = {each.path: each.size for each in store.list(paths.tables)}
+    sizes = backend.file_sizes()
     judged = (
         replace(view, status=Status.DEAD, reasons=())
         if is_dead(view.epoch, dead)
-        else _judged(view, records, sizes)
+        else _judged(view, job, sizes)
         for epoch in read
-        for view, records in epoch
+        for view in epoch
     )
     return tuple(view for view in judged if not _went_meanwhile(backend, view))
 
@@ -232,18 +174,17 @@ def newest_checkpoint(backend: StateBackend) -> CheckpointView | None:
     """The checkpoint that a restore would choose; None if the job has sealed none. Older ones are
     read only where newer ones are unusable.
     """
-    store, paths = backend.store, backend.paths
     while True:
-        epochs = epochs_seen(each.path for each in store.list(paths.epochs))
+        epochs = backend.epochs()
         if not epochs:
             return None
         job, rollback = backend.identity()
         alive = living(epochs, dead_ranges(backend.rollbacks(rollback)))
-        sizes = {each.path: each.size for each in store.list(paths.tables)}
+        sizes = backend.file_sizes()
         unusable: list[CheckpointView] = []
         for epoch in sorted(alive, reverse=True):
-            for view, records in _views(backend, alive[epoch], job):
-                judged = _judged(view, records, sizes)
+            for view in _views(backend, alive[epoch], job):
+                judged = _judged(view, job, sizes)
                 if judged.status is Status.VALID:
                     return judged
                 unusable.append(judged)
@@ -255,9 +196,7 @@ def newest_checkpoint(backend: StateBackend) -> CheckpointView | None:
     return None
 
 
-def _views(
-    backend: StateBackend, objects: EpochObjects, job: JobIdentity
-) -> list[tuple[CheckpointView, CheckpointRecords]]:
+def _views(backend: StateBackend, objects: EpochObjects, job: JobIdentity) -> list[CheckpointView]:
     """The checkpoints in one epoch's folder: one per manifest."""
     committed, committed_fault = _committed(backend, objects, job)
     lost = lost_seal(objects)
@@ -270,35 +209,27 @@ def _views(
         committed=committed,
         committed_fault=committed_fault,
     )
-    found = [(blank, CheckpointRecords())] if lost else []
+    found = [blank] if lost else []
     for attempt in sorted({*objects.manifests, *objects.condemned}):
-        records = CheckpointRecords()
+        view = replace(blank, attempt=attempt, reasons=())
         if attempt in objects.manifests:
-            records = read_records(backend, objects, attempt, job)
-        view = replace(
-            blank,
-            attempt=attempt,
-            reasons=(),
-            manifest=records.manifest,
-            operators=records.operators,
-        )
+            records = read_checkpoint(backend.store, objects.manifests[attempt])
+            view = replace(view, records=records)
         if attempt in objects.condemned:
-            reasons = _condemned(backend, objects.condemned[attempt])
+            reasons = condemned_reasons(backend.store, objects.condemned[attempt])
             view = replace(view, status=Status.CONDEMNED, reasons=reasons)
-        found.append((view, records))
+        found.append(view)
     return found
 
 
-def _judged(
-    view: CheckpointView, records: CheckpointRecords, sizes: Mapping[str, int]
-) -> CheckpointView:
+def _judged(view: CheckpointView, job: JobIdentity, sizes: Mapping[str, int]) -> CheckpointView:
     if view.status is Status.CONDEMNED or view.attempt is None:
         return view
-    faults = (*records.faults, *file_faults(records, sizes))
-    if faults:
-        return replace(view, status=Status.DAMAGED, reasons=faults)
-    if records.newer:
-        return replace(view, status=Status.NEWER, reasons=tuple(records.newer))
+    found = judge(view.records, job, view.epoch, sizes)
+    if found.faults:
+        return replace(view, status=Status.DAMAGED, reasons=found.faults)
+    if found.newer:
+        return replace(view, status=Status.NEWER, reasons=found.newer)
     return replace(view, status=Status.VALID)
 
 
@@ -321,13 +252,6 @@ def _committed(
     if (record.job, record.epoch) != (job, objects.epoch):
         return None, f"{objects.committed} is of job {record.job}, epoch {record.epoch}"
     return record, None
-
-
-def _condemned(backend: StateBackend, path: str) -> tuple[str, ...]:
-    try:
-        return decode(CondemnedRecord, backend.store.read(path), path).reasons
-    except UNUSABLE as error:
-        return (error.message,)
 
 
 def of_each_epoch(views: Iterable[CheckpointView]) -> dict[Epoch, CheckpointView]:

@@ -25,16 +25,21 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from resurgence.errors import ObjectMissing, ResurgenceError, StorageError
-from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.ids import Epoch, Generation
 from resurgence.state.backend import StateBackend
-from resurgence.state.inspection.checkpoints import (
-    CheckpointRecords,
-    file_faults,
-    read_records,
-)
 from resurgence.state.paths import epoch_object
-from resurgence.state.protocol.decisions import EpochObjects, epochs_seen, highest_generation
-from resurgence.state.records import CondemnedRecord, Manifest, StateFile, TableKind
+from resurgence.state.protocol.checkpoint_records import (
+    CheckpointRecords,
+    judge,
+    read_checkpoint,
+)
+from resurgence.state.records import (
+    CondemnedRecord,
+    Manifest,
+    StateFile,
+    TableCheckpoint,
+    TableKind,
+)
 from resurgence.state.table_schema import schema_faults, table_columns
 from resurgence.storage.object_store import ObjectStore
 from resurgence.storage.parquet import digest_of
@@ -109,19 +114,20 @@ class Verifier:
     def verify(self, manifest_path: str) -> Verification:
         """The deep check of the checkpoint that a manifest seals."""
         began = time.monotonic()
-        store, paths = self._backend.store, self._backend.paths
+        store = self._backend.store
         parsed = epoch_object(manifest_path)
         if parsed is None or parsed[1] != "manifest" or not parsed[2].isdecimal():
             raise ObjectMissing(f"{manifest_path} is not the path of a manifest")
         epoch, attempt = parsed[0], int(parsed[2])
         job, _ = self._backend.identity()
-        records, sizes = self._records(epoch, attempt, job)
-        faults = [*records.faults, *file_faults(records, sizes)]
+        records, sizes = self._read(manifest_path)
+        judgement = judge(records, job, epoch, sizes)
+        faults = list(judgement.faults)
         if faults:
-            records, sizes = self._records(epoch, attempt, job)
-            again = [*records.faults, *file_faults(records, sizes)]
-            faults = [each for each in again if each in faults]
-        unchecked = list(records.newer)
+            records, sizes = self._read(manifest_path)
+            judgement = judge(records, job, epoch, sizes)
+            faults = [each for each in judgement.faults if each in faults]
+        unchecked = list(judgement.newer)
         for found, troubles in self._deep(records, sizes):
             faults.extend(found)
             unchecked.extend(troubles)
@@ -129,13 +135,13 @@ class Verifier:
         if self._check_sources is not None and records.manifest is not None:
             sources = self._check_sources(records.manifest)
         went = bool(faults) and store.size(manifest_path) is None
-        files = [file for file, _, _ in _named_files(records)]
+        files = [file for file, _ in records.state_files()]
         return Verification(
             epoch=epoch,
             attempt=attempt,
             generation=records.manifest.generation
             if records.manifest
-            else highest_generation(each.path for each in store.list(paths.generations)),
+            else self._backend.newest_generation(),
             faults=() if went else tuple(faults),
             sources_gone=sources.gone,
             unchecked=(*unchecked, *sources.unchecked),
@@ -145,36 +151,27 @@ class Verifier:
             seconds=time.monotonic() - began,
         )
 
-    def _records(
-        self, epoch: Epoch, attempt: int, job: JobIdentity
-    ) -> tuple[CheckpointRecords, dict[str, int]]:
+    def _read(self, manifest_path: str) -> tuple[CheckpointRecords, dict[str, int]]:
         """What a restore looks at: the records, and the sizes of all state files that are there."""
-        store, paths = self._backend.store, self._backend.paths
-        listed = epochs_seen(each.path for each in store.list(paths.epoch(epoch)))
-        objects = listed.get(epoch, EpochObjects(epoch))
-        objects.manifests.setdefault(attempt, paths.manifest(epoch, attempt))
-        records = read_records(self._backend, objects, attempt, job)
-        return records, {each.path: each.size for each in store.list(paths.tables)}
+        return read_checkpoint(self._backend.store, manifest_path), self._backend.file_sizes()
 
     def _deep(
         self, records: CheckpointRecords, sizes: Mapping[str, int]
     ) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
         """(faults, troubles) of each state file that is there with its size."""
-        named = [each for each in _named_files(records) if sizes.get(each[0].path) == each[0].bytes]
+        named = [each for each in records.state_files() if sizes.get(each[0].path) == each[0].bytes]
         with ThreadPoolExecutor(self._threads) as pool:
             yield from pool.map(lambda each: self._file(*each), named)
 
-    def _file(
-        self, file: StateFile, kind: TableKind, schema_text: str
-    ) -> tuple[Sequence[str], Sequence[str]]:
-        key = (file, kind, schema_text)
+    def _file(self, file: StateFile, table: TableCheckpoint) -> tuple[Sequence[str], Sequence[str]]:
+        key = (file, table.kind, table.schema_text)
         if key in self._checked:
             return self._checked[key], ()
         try:
             faults: Sequence[str] = ()
             for _ in range(2):
                 with self._budget.holding(file.bytes):
-                    faults = _file_faults(self._backend.store, file, kind, schema_text)
+                    faults = _file_faults(self._backend.store, *key)
                 if not faults:
                     break
         except (StorageError, MemoryError, pa.ArrowNotImplementedError) as error:
@@ -206,13 +203,6 @@ def condemn(backend: StateBackend, verification: Verification) -> bool:
     )
     path = backend.paths.condemned(verification.epoch, verification.attempt)
     return backend.store.create(path, record.encode())
-
-
-def _named_files(records: CheckpointRecords) -> Iterator[tuple[StateFile, TableKind, str]]:
-    for metadata in records.operators.values():
-        for table in metadata.tables.values():
-            for file in table.files:
-                yield file, table.kind, table.schema_text
 
 
 def _file_faults(

@@ -44,13 +44,7 @@ from dataclasses import dataclass, field
 
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.paths import epoch_object, generation_of
-from resurgence.state.records import (
-    InputRange,
-    Manifest,
-    OperatorCheckpointMetadata,
-    Part,
-    RollbackRecord,
-)
+from resurgence.state.records import InputRange, Part, RollbackRecord
 
 EpochRange = tuple[Epoch, Epoch]
 """First and last, both included."""
@@ -325,45 +319,3 @@ def _missing_before(
             before = first - 1
     reason = f"epoch {begun} was begun, but the manifests before it are missing"
     return Fallback(epoch=Epoch(before), reasons=(reason,))
-
-
-# ---------------------------------------------------------------- faults of a checkpoint
-
-
-def manifest_faults(manifest: Manifest, job: JobIdentity, objects: EpochObjects) -> list[str]:
-    """What is wrong with a manifest by itself."""
-    faults = []
-    if manifest.job != job:
-        faults.append(f"the manifest belongs to another job ({manifest.job})")
-    if manifest.epoch != objects.epoch:
-        faults.append(f"the manifest is of epoch {manifest.epoch}")
-    listed = set(objects.operators)
-    for operator, digest in manifest.operators.items():
-        if digest.path not in listed:
-            faults.append(f"the metadata of {operator} is missing ({digest.path})")
-    return faults
-
-
-def metadata_faults(
-    metadata: OperatorCheckpointMetadata,
-    manifest: Manifest,
-    stored_sizes: Mapping[str, int],
-    damaged: frozenset[str],
-) -> list[str]:
-    """What is wrong with an operator's metadata and the files that it names."""
-    faults = []
-    if (metadata.job, metadata.epoch) != (manifest.job, manifest.epoch):
-        faults.append(
-            f"the metadata of {metadata.operator} is of job {metadata.job}, epoch {metadata.epoch}"
-        )
-    for name, table in metadata.tables.items():
-        for file in table.files:
-            size = stored_sizes.get(file.path)
-            where = f"state file {file.path} of {metadata.operator}.{name}"
-            if size is None:
-                faults.append(f"{where} is missing")
-            elif size != file.bytes:
-                faults.append(f"{where} has {size} bytes instead of {file.bytes}")
-            elif file.path in damaged:
-                faults.append(f"{where} failed its checksum")
-    return faults

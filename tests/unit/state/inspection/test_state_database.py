@@ -23,6 +23,7 @@ from resurgence.state.inspection.checkpoints import (
     kept_checkpoints,
 )
 from resurgence.state.inspection.state_database import StateDatabase, state_tables
+from resurgence.state.protocol.checkpoint_records import CheckpointRecords
 from resurgence.state.records import OperatorCheckpointMetadata, TableCheckpoint, TableKind
 
 PARTIALS = "window_7f_partials"
@@ -131,7 +132,12 @@ def test_a_table_without_files_has_its_columns_all_the_same(real: RealJob) -> No
     table = metadata.tables["partials"].model_copy(update={"files": ()})
     emptied = metadata.model_copy(update={"tables": {"partials": table}})
     operators = {**view.operators, WINDOW: emptied}
-    bare = CheckpointView(epoch=Epoch(2), attempt=0, status=Status.VALID, operators=operators)
+    bare = CheckpointView(
+        epoch=Epoch(2),
+        attempt=0,
+        status=Status.VALID,
+        records=CheckpointRecords(operators=operators),
+    )
     with StateDatabase(real.backend, bare, [bare]) as database:
         assert [name for name, _ in database.columns(PARTIALS)] == [
             "window_start",
@@ -151,7 +157,12 @@ def test_names_are_easy_to_type_and_each_is_there_once() -> None:
         )
         for name in ("source-a-b", "source-a_b", "source-A.B", "source-mit Leerzeichen")
     }
-    view = CheckpointView(epoch=Epoch(1), attempt=0, status=Status.VALID, operators=operators)
+    view = CheckpointView(
+        epoch=Epoch(1),
+        attempt=0,
+        status=Status.VALID,
+        records=CheckpointRecords(operators=operators),
+    )
     assert [each.name for each in state_tables(view)] == [
         "source_a_b_offsets",
         "source_a_b_offsets_2",

@@ -10,6 +10,7 @@ import pytest
 
 from resurgence.errors import DamagedState, ObjectMissing, Retired, RetryHint, SealLost
 from resurgence.ids import Epoch
+from resurgence.state.protocol.checkpoint_records import read_checkpoint
 from resurgence.state.records import Manifest
 
 if TYPE_CHECKING:
@@ -42,8 +43,8 @@ def test_a_manifest_is_created_only_once(job: Job) -> None:
     other = sealed.model_copy(update={"sealed_at": NOW + timedelta(seconds=1)})
     with pytest.raises(Retired, match="epoch 1 was already sealed by someone else"):
         job.backend.publish(other)
-    found, _ = job.backend.read_checkpoint("rides/epochs/0000000001/manifest-0.json")
-    assert found == sealed
+    records = read_checkpoint(job.backend.store, "rides/epochs/0000000001/manifest-0.json")
+    assert records.manifest == sealed
 
 
 def test_an_older_generation_that_sealed_at_the_last_moment_is_recovered_from(job: Job) -> None:
@@ -95,19 +96,24 @@ def test_metadata_is_never_overwritten(job: Job) -> None:
 
 def test_a_checkpoint_reads_back_as_it_was_written(job: Job) -> None:
     manifest = job.seal(1)
-    found, operators = job.backend.read_checkpoint("rides/epochs/0000000001/manifest-0.json")
-    assert found == manifest
-    assert list(operators.values()) == job.metadata(1)
+    records = read_checkpoint(job.backend.store, "rides/epochs/0000000001/manifest-0.json")
+    assert records.manifest == manifest
+    assert list(records.operators.values()) == job.metadata(1)
+    assert records.unusable == ()
 
 
 def test_reading_a_damaged_checkpoint_says_what_is_damaged(job: Job) -> None:
     job.seal(1)
     path = job.path("rides/epochs/0000000001/operator-window-1-1.json")
     path.write_bytes(path.read_bytes().replace(b'"parallelism":1', b'"parallelism":2'))
-    with pytest.raises(DamagedState, match="metadata of window-1 does not match its digest"):
-        job.backend.read_checkpoint("rides/epochs/0000000001/manifest-0.json")
-    with pytest.raises(ObjectMissing):
-        job.backend.read_checkpoint("rides/epochs/0000000009/manifest-0.json")
+    records = read_checkpoint(job.backend.store, "rides/epochs/0000000001/manifest-0.json")
+    (damage,) = records.unusable
+    assert isinstance(damage, DamagedState)
+    assert "metadata of window-1 does not match its digest" in damage.message
+    (missing,) = read_checkpoint(
+        job.backend.store, "rides/epochs/0000000009/manifest-0.json"
+    ).unusable
+    assert isinstance(missing, ObjectMissing)
 
 
 def test_committed_is_recorded_once_and_the_first_record_stays(job: Job) -> None:

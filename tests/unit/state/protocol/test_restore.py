@@ -18,7 +18,7 @@ from resurgence.state.records import (
     Manifest,
     OperatorCheckpointMetadata,
     decode,
-    digest_of,
+    object_digest,
 )
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def swap_metadata_epoch(job: Job) -> None:
     data = epoch_object(job, 2, "operator-source-1-1").read_bytes()
     job.path(path).write_bytes(data)
     manifest = decode(Manifest, manifest_path(job, 3).read_bytes(), path)
-    rewrite_manifest(job, operators={**manifest.operators, SOURCE: digest_of(path, data)})
+    rewrite_manifest(job, operators={**manifest.operators, SOURCE: object_digest(path, data)})
 
 
 DAMAGE: dict[str, tuple[Damage, str]] = {
@@ -407,7 +407,7 @@ def test_one_record_of_a_newer_format_is_fallen_back_from_and_named(job: Job, pl
     else:
         old = decode(OperatorCheckpointMetadata, path.read_bytes(), str(path))
         path.write_bytes(old.model_copy(update={"version": FORMAT_VERSION + 1}).encode())
-        digest = digest_of(manifest.operators[WINDOW].path, path.read_bytes())
+        digest = object_digest(manifest.operators[WINDOW].path, path.read_bytes())
         changed = {**manifest.operators, WINDOW: digest}
         manifest_path(job, 2).write_bytes(
             manifest.model_copy(update={"operators": changed}).encode()
