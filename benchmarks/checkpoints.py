@@ -23,6 +23,7 @@ from resurgence.state.backend import StateBackend
 from resurgence.state.key_groups import owned_groups
 from resurgence.state.records import (
     CommittedRecord,
+    EpochCounts,
     GenerationRecord,
     InputRange,
     Manifest,
@@ -30,6 +31,7 @@ from resurgence.state.records import (
     StateFile,
     TableCheckpoint,
     TableKind,
+    Totals,
 )
 from resurgence.storage.object_store import ObjectStore, StoredObject
 
@@ -96,6 +98,7 @@ class Job:
                     key_groups=owned_groups(subtask, PARALLELISM),
                     time_start=number,
                     time_end=number,
+                    digest="",
                 )
             )
 
@@ -130,6 +133,7 @@ class Job:
                 parent=Epoch(self.epoch - 1),
                 operators=digests,
                 inputs={SOURCE: read},
+                totals=Totals(since=Epoch(1), counts=EpochCounts()),
                 began_at=now,
                 sealed_at=now,
             )

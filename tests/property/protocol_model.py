@@ -34,6 +34,7 @@ from resurgence.state.protocol.decisions import (
 )
 from resurgence.state.records import (
     CommittedRecord,
+    EpochCounts,
     GenerationRecord,
     InputRange,
     Manifest,
@@ -41,6 +42,7 @@ from resurgence.state.records import (
     StateFile,
     TableCheckpoint,
     TableKind,
+    Totals,
     decode,
 )
 from resurgence.state.retention import Retention
@@ -242,6 +244,8 @@ class Program:
                     parent=parent,
                     operators=digests,
                     inputs={OPERATOR: read},
+                    totals=Totals(since=Epoch(1), counts=EpochCounts()),
+                    began_at=NOW,
                     sealed_at=NOW,
                 )
             )
@@ -266,6 +270,7 @@ class Program:
             key_groups=2**64 - 1,
             time_start=0,
             time_end=0,
+            digest="",
         )
 
     def _commit(

@@ -31,12 +31,14 @@ from resurgence.state.load_plan import LoadPlan
 from resurgence.state.protocol.checkpoint_records import read_checkpoint
 from resurgence.state.records import (
     CommittedRecord,
+    EpochCounts,
     InputRange,
     Manifest,
     OperatorCheckpointMetadata,
     StateFile,
     TableCheckpoint,
     TableKind,
+    Totals,
 )
 from resurgence.state.retention import Retention
 from resurgence.storage.object_store import ObjectStore, StoredObject
@@ -180,6 +182,8 @@ class Process:
             ),
             inputs=inputs,
             finished=_end(read) == len(NUMBERS),
+            totals=Totals(since=Epoch(1), counts=EpochCounts()),
+            began_at=NOW,
             sealed_at=NOW,
         )
         self._backend.publish(manifest)
@@ -219,6 +223,7 @@ def _metadata(
         key_groups=2**64 - 1,
         time_start=0,
         time_end=0,
+        digest="",
     )
     common = {
         "job": plan.job,

@@ -23,6 +23,7 @@ def file_of(name: str, key_groups: int) -> StateFile:
         key_groups=key_groups,
         time_start=0,
         time_end=0,
+        digest="",
     )
 
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -19,18 +19,13 @@ from pydantic import (
     ConfigDict,
     JsonValue,
     PlainSerializer,
-    SerializerFunctionWrapHandler,
     ValidationError,
-    model_serializer,
 )
 
 from resurgence.errors import DamagedState, NewerFormat, ObjectMissing
 from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 
 FORMAT_VERSION = 2
-"""2: manifests have running totals, when the epoch began, and counts of rows kept in state; state
-files have digests.
-"""
 
 UNUSABLE = (DamagedState, ObjectMissing, NewerFormat)
 """What makes one record unusable. A job whose newest generation is of a newer format is refused
@@ -87,8 +82,8 @@ class GenerationRecord(Record):
     rollback: int | None = None
     """The newest rollback that counts: this claim was made for it, or a claim before."""
     directory: str | None = None
-    """The working directory of the job: relative paths of its tables are relative to it. None in
-    records of older releases.
+    """The working directory of the job: relative paths of its tables are relative to it. None if
+    the claim was not made to run it.
     """
 
 
@@ -149,15 +144,9 @@ class InputRange(Part):
     idle: bool = False
     """It had no rows for so long that it holds no watermark back."""
     planned_at: datetime | None = None
-    """When the epoch was planned: its processing time, also when it is replayed. None in records of
-    older releases.
+    """When the epoch was planned: its processing time, also when it is replayed. The engine sets it
+    on what a source plans; every record has it.
     """
-
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = serialize(self)
-        unsaid = [name for name in ("idle", "planned_at") if not written.get(name)]
-        return {name: value for name, value in written.items() if name not in unsaid}
 
 
 class StateFile(Part):
@@ -173,10 +162,8 @@ class StateFile(Part):
     time_start: int
     time_end: int
     """Event time of the rows, first and last bin, both included."""
-    digest: str | None = None
-    """Of all its bytes: page checksums leave out the footer, and say nothing of whose file it is.
-    None in records of format 1.
-    """
+    digest: str
+    """Of all its bytes: page checksums leave out the footer, and say nothing of whose file it is."""
 
 
 class TableKind(StrEnum):
@@ -215,7 +202,7 @@ class OperatorCheckpointMetadata(Record):
     input: InputRange | None = None
     """For a source: what this epoch read."""
     place: str | None = None
-    """Where a source or sink has its rows. None in records of format 1."""
+    """Where a source or sink has its rows, if it has a place."""
 
 
 class ObjectDigest(Part):
@@ -264,16 +251,9 @@ class EpochCounts(Part):
             }
         )
 
-    @model_serializer(mode="wrap")
-    def _without_what_is_not_said(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = serialize(self)
-        if not written.get("partly_late_rows"):
-            written.pop("partly_late_rows", None)
-        return written
-
 
 class Totals(Part):
-    """Counts since an epoch: the first one, unless older records did not keep them."""
+    """Counts since an epoch: the first one, or the first one after a rollback to nothing."""
 
     since: Epoch
     counts: EpochCounts
@@ -291,11 +271,11 @@ class Manifest(Record):
     operators: dict[OperatorId, ObjectDigest]
     inputs: dict[OperatorId, InputRange]
     counts: EpochCounts = EpochCounts()
-    totals: Totals | None = None
-    """All that went into this checkpoint, this epoch included. None in records of format 1."""
+    totals: Totals
+    """All that went into this checkpoint, this epoch included."""
     finished: bool = False
     """There is no next epoch: all sources are read to their end, or no sink takes more rows."""
-    began_at: datetime | None = None
+    began_at: datetime
     sealed_at: datetime
 
 
@@ -379,21 +359,13 @@ def decode(kind: type[AnyRecord], data: bytes, path: str) -> AnyRecord:
     if seal != _seal(body):
         raise DamagedState(f"{path} does not match its checksum", path=path)
     try:
-        return kind.model_validate_json(_migrated(body, version))
+        return kind.model_validate_json(body)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(str(part) for part in first["loc"])
         raise DamagedState(
             f"{path} is not a {kind.__name__}: {place}: {first['msg']}", path=path
         ) from error
-
-
-def _migrated(body: bytes, version: object) -> bytes:
-    """A record of an older format as one of today's."""
-    if version == 1:
-        # Format 2 only added what may be missing.
-        return body.replace(b'"version":1', b'"version":2', 1)
-    return body
 
 
 def object_digest(path: str, data: bytes) -> ObjectDigest:

@@ -98,7 +98,7 @@ def read_bins(
     store: ObjectStore,
     path: str,
     size: int,
-    digest: str | None,
+    digest: str,
     column: str,
     start: int,
     end: int,
@@ -113,7 +113,7 @@ def read_bins(
         raise DamagedState(f"state file {path} is missing", path=path) from error
     if len(data) != size:
         raise DamagedState(f"state file {path} has {len(data)} bytes instead of {size}", path=path)
-    if digest is not None and digest_of(data) != digest:
+    if digest_of(data) != digest:
         raise DamagedState(f"state file {path} does not match its digest", path=path)
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)

@@ -35,6 +35,7 @@ def state_file(epoch: int, subtask: int, parallelism: int, size: int) -> StateFi
         key_groups=owned_groups(subtask, parallelism),
         time_start=0,
         time_end=10,
+        digest="",
     )
 
 

@@ -343,6 +343,7 @@ def test_only_files_that_follow_each_other_are_merged(
             key_groups=1,
             time_start=epoch,
             time_end=epoch,
+            digest="",
         )
         for epoch, size in enumerate(sizes, start=1)
     )

@@ -407,7 +407,7 @@ def _(ground: Ground) -> None:
     ObjectStore(url).create("table/a.parquet", b"PAR1")
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from read_bins(ObjectStore(url), "table/a.parquet", 5, None, "bin", 0, 1)
+        yield from read_bins(ObjectStore(url), "table/a.parquet", 5, "", "bin", 0, 1)
 
     ground.task(read)
 

@@ -14,6 +14,7 @@ from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.records import (
     CommittedRecord,
+    EpochCounts,
     GenerationRecord,
     InputRange,
     Manifest,
@@ -21,6 +22,7 @@ from resurgence.state.records import (
     StateFile,
     TableCheckpoint,
     TableKind,
+    Totals,
 )
 from resurgence.storage.object_store import ObjectStore
 
@@ -65,6 +67,7 @@ class Job:
             key_groups=ALL_GROUPS,
             time_start=0,
             time_end=0,
+            digest="",
         )
 
     def metadata(self, epoch: int) -> list[OperatorCheckpointMetadata]:
@@ -96,6 +99,8 @@ class Job:
             parent=Epoch(epoch - 1),
             operators=digests,
             inputs={SOURCE: input_of(epoch)},
+            totals=Totals(since=Epoch(1), counts=EpochCounts()),
+            began_at=NOW,
             sealed_at=NOW,
         )
         self.backend.publish(manifest)

@@ -123,6 +123,7 @@ class RealJob:
             key_groups=2**64 - 1,
             time_start=min(bins),
             time_end=max(bins),
+            digest=encoded.digest,
         )
 
     def metadata(

@@ -20,6 +20,7 @@ from resurgence.state.records import (
     StateFile,
     TableCheckpoint,
     TableKind,
+    Totals,
 )
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -64,6 +65,7 @@ def seal(
             key_groups=1,
             time_start=0,
             time_end=0,
+            digest="",
         )
         match operator:
             case SourceSpec():
@@ -87,6 +89,9 @@ def seal(
         )
     rows_out: dict[OperatorId, int] = {each.id: 3 for each in graph.sinks()}
     counts = EpochCounts(rows_in=dict.fromkeys(inputs, 10), rows_out=rows_out)
+    total = EpochCounts()
+    for _ in range(epoch):
+        total = total.plus(counts)
     backend.publish(
         Manifest(
             job=claim.job,
@@ -97,6 +102,8 @@ def seal(
             operators=backend.write_metadata(found),
             inputs=inputs,
             counts=counts,
+            totals=Totals(since=Epoch(1), counts=total),
+            began_at=sealed_at,
             sealed_at=sealed_at,
         )
     )

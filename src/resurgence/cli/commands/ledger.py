@@ -119,8 +119,6 @@ def _lines(ledger: Ledger) -> Iterator[str]:
         since = f"total since {totals.since}"
         rows.append([since, *(figures[each].get(at) for _, each, at in columns), None, None, ""])
     yield from table_lines(header, rows)
-    if ledger.totals is None:
-        yield "there are no running totals: the records are of a release that did not keep them"
     yield ""
     for kind in CheckKind:
         yield from _check_lines(kind, [each for each in ledger.checks if each.kind is kind])

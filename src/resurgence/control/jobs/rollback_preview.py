@@ -115,15 +115,10 @@ def _counts_after(target: CheckpointView | None, dying: Sequence[CheckpointView]
     sealed = [view.manifest for view in dying if view.manifest is not None]
     if not sealed:
         return EpochCounts()
-    before = target.manifest.totals if target is not None and target.manifest else None
-    after = sealed[-1].totals
-    if after is None or (before is None and (target is not None or after.since > 1)):
-        # Records of an older release have no totals.
-        counts = EpochCounts()
-        for manifest in sealed:
-            counts = counts.plus(manifest.counts)
-        return counts
-    return after.counts if before is None else after.counts.minus(before.counts)
+    after = sealed[-1].totals.counts
+    if target is None or target.manifest is None:
+        return after
+    return after.minus(target.manifest.totals.counts)
 
 
 def _sinks(

@@ -27,7 +27,7 @@ import pydantic
 import sqlalchemy as sa
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from resurgence.control.store.schema import is_current, upgrade
+from resurgence.control.store.schema import create_tables, is_current
 from resurgence.errors import ConfigError, ResurgenceError, StorageError, UserError
 from resurgence.secrets import MASK, Concealer, is_secret
 from resurgence.storage.private_files import FILE_MODE, make_private_folder
@@ -38,7 +38,7 @@ STATEMENT_TIMEOUT = timedelta(seconds=10)
 ANSWER_TIMEOUT = timedelta(seconds=12)
 """When a server that should have ended a statement itself is given up."""
 
-UPGRADE_LOCK = 7_263_001
+TABLES_LOCK = 7_263_001
 EVENTS_LOCK = 7_263_002
 SERVICE_LOCK = 7_263_003
 _POSTGRES = ("postgres", "postgresql", "postgresql+psycopg")
@@ -52,7 +52,7 @@ class DatabaseFileGone(StorageError):
 
 
 class Database:
-    """Transactions, from any thread. Opening it brings its tables up to date."""
+    """Transactions, from any thread. Opening a new one creates its tables."""
 
     def __init__(self, location: Path | str) -> None:
         url = _url(location)
@@ -152,8 +152,8 @@ class Database:
                 if is_current(connection):
                     return
             with self._written() as connection:
-                self.take_turns(connection, UPGRADE_LOCK)
-                upgrade(connection)
+                self.take_turns(connection, TABLES_LOCK)
+                create_tables(connection)
 
     @contextmanager
     def _written(self) -> Iterator[sa.Connection]:

@@ -100,7 +100,7 @@ class Engine:
         self._totals = plan.manifest.totals if plan.manifest else None
         self.compaction = TableCompaction(pipeline, settings, plan.generation, faults)
         self._exhausted: set[OperatorId] = set()
-        self._time = (planned_micros(plan.manifest.inputs) if plan.manifest else None) or 0
+        self._time = planned_micros(plan.manifest.inputs) if plan.manifest else 0
         """When the newest epoch was planned, in microseconds."""
         self._inputs: dict[OperatorId, InputRange] = {}
         """Of the epoch under way."""
@@ -233,8 +233,7 @@ class Engine:
             if each.rows:
                 self._had_rows_at[operator_id] = began_at
         self._inputs = inputs
-        # An epoch recorded by an older release has no planning time of its own.
-        self._time = planned_micros(inputs) or max(self._time, micros(began_at))
+        self._time = planned_micros(inputs)
         self._enter("plan", epoch)
         rows_out = self._totals.counts.rows_out if self._totals else {}
         run = self._execution.begin(epoch, began_at, self._time, inputs, profile, rows_out)

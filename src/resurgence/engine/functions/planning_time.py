@@ -29,10 +29,9 @@ def instant(micros: int) -> datetime:
     return _EPOCH_OF_TIME + timedelta(microseconds=micros)
 
 
-def planned_micros(inputs: Mapping[OperatorId, InputRange]) -> int | None:
-    """When an epoch was planned, in microseconds; None if an older release recorded it."""
-    known = [each.planned_at for each in inputs.values() if each.planned_at is not None]
-    return max(map(micros, known), default=None)
+def planned_micros(inputs: Mapping[OperatorId, InputRange]) -> int:
+    """When an epoch was planned, in microseconds."""
+    return max(micros(each.planned_at) for each in inputs.values() if each.planned_at is not None)
 
 
 def reads_planning_time(operator: OperatorSpec) -> bool:

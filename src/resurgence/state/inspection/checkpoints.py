@@ -110,8 +110,8 @@ class CheckpointView:
 
     @property
     def duration(self) -> timedelta | None:
-        """From the beginning of the epoch to its seal; None in records that do not say."""
-        if self.manifest is None or self.manifest.began_at is None:
+        """From the beginning of the epoch to its seal; None if the manifest cannot be read."""
+        if self.manifest is None:
             return None
         return self.manifest.sealed_at - self.manifest.began_at
 

@@ -69,7 +69,7 @@ class Ledger:
 
     lines: tuple[LedgerLine, ...]
     totals: Totals | None
-    """None: the records do not have them."""
+    """None: no manifest can be read."""
     checks: tuple[Check, ...]
 
     @property
@@ -137,14 +137,12 @@ def _checks(view: CheckpointView, chosen: Mapping[Epoch, CheckpointView]) -> Ite
 
 def _totals_check(manifest: Manifest, parent: Manifest | None) -> Check:
     kind, epoch, totals = CheckKind.TOTALS, manifest.epoch, manifest.totals
-    if totals is None:
-        return Check(kind, epoch, Verdict.UNKNOWN, "written by a release without totals")
     if manifest.parent == NO_EPOCH:
         before = Totals(since=epoch, counts=EpochCounts())
     elif parent is None:
         return Check(kind, epoch, Verdict.UNKNOWN, f"epoch {manifest.parent} is not kept")
     else:
-        before = parent.totals or Totals(since=epoch, counts=EpochCounts())
+        before = parent.totals
     expected = Totals(since=before.since, counts=before.counts.plus(manifest.counts))
     differences = _differences(totals.counts, expected.counts)
     if totals.since != expected.since:
@@ -161,9 +159,6 @@ def _committed_check(view: CheckpointView, manifest: Manifest) -> Check:
         reason = view.committed_fault or "not committed yet"
         return Check(kind, epoch, Verdict.UNKNOWN, reason)
     said, sealed = view.committed.counts, manifest.counts
-    if not said.kept_rows or not sealed.kept_rows:
-        # A release that did not count them wrote one of the two.
-        said, sealed = (each.model_copy(update={"kept_rows": {}}) for each in (said, sealed))
     differences = _differences(said, sealed)
     if differences:
         return Check(kind, epoch, Verdict.MISMATCH, "; ".join(differences))
@@ -198,8 +193,6 @@ def _bad_checks(manifest: Manifest) -> Iterator[Check]:
 
 def _window_checks(manifest: Manifest) -> Iterator[Check]:
     kind, epoch, counts = CheckKind.WINDOWS, manifest.epoch, manifest.counts
-    if not counts.kept_rows and counts.late_rows:
-        yield Check(kind, epoch, Verdict.UNKNOWN, "written by a release that did not count them")
     filtered = filtered_rows(counts)
     for window, kept in counts.kept_rows.items():
         late = counts.late_rows.get(window, 0)

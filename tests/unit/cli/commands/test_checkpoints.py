@@ -135,7 +135,7 @@ def test_verify_condemns_what_is_damaged_and_a_restore_passes_it_over(
     done = cli("checkpoints", "verify", "--all")
     assert done.status == 1
     assert "epoch 3: DAMAGED" in done.out
-    assert f"state file {path} cannot be read" in done.out
+    assert f"state file {path} does not match its digest" in done.out
     assert "epoch 3 is condemned" in done.out
     assert condemned(real) == [3]
     listed = cli("checkpoints", "list").out

@@ -25,7 +25,6 @@ from resurgence.control.jobs.job_record import (
     JobRecord,
     JobStatus,
     PipelineRecord,
-    Wanted,
     WorkerRecord,
     deleted,
     rescaled,
@@ -41,7 +40,7 @@ from resurgence.control.store.metadata import (
     Role,
     stored_sql,
 )
-from resurgence.control.store.schema import STEPS
+from resurgence.control.store.schema import SCHEMA_VERSION
 from resurgence.control.telemetry.events import Event
 from resurgence.errors import ConfigError, StorageError, UserError
 from resurgence.ids import Generation, JobName, WorkerId
@@ -437,95 +436,25 @@ def test_many_can_open_a_new_database_at_once(database_url: str) -> None:
             each.result(30)
 
 
-def old_database(path: Path) -> None:
-    """As `resurgence run` made it before databases had a version."""
-    with closing(sqlite3.connect(path)) as old:
-        old.executescript(
-            """
-            PRAGMA journal_mode=WAL;
-            CREATE TABLE jobs (
-                name VARCHAR NOT NULL,
-                identity VARCHAR,
-                state VARCHAR NOT NULL,
-                cause VARCHAR NOT NULL,
-                generation INTEGER NOT NULL,
-                sql VARCHAR NOT NULL,
-                changed_at VARCHAR NOT NULL,
-                PRIMARY KEY (name)
-            );
-            CREATE TABLE events (
-                id INTEGER NOT NULL,
-                job VARCHAR NOT NULL,
-                at VARCHAR NOT NULL,
-                event VARCHAR NOT NULL,
-                facts VARCHAR NOT NULL,
-                PRIMARY KEY (id)
-            );
-            CREATE INDEX ix_events_job ON events (job);
-            CREATE TABLE incidents (
-                id INTEGER NOT NULL,
-                job VARCHAR NOT NULL,
-                detected_at VARCHAR NOT NULL,
-                facts VARCHAR NOT NULL,
-                PRIMARY KEY (id)
-            );
-            CREATE INDEX ix_incidents_job ON incidents (job);
-            INSERT INTO jobs VALUES ('rides', 'abc', 'Running', 'state is restored', 7,
-                'SELECT ''it''', '2030-01-01T00:00:00.000+00:00');
-            INSERT INTO jobs VALUES ('other', NULL, 'Failed', '', 1, 'SELECT 2',
-                '2030-01-01T00:00:00.000+00:00');
-            INSERT INTO events VALUES (3, 'rides', '1', 'state', '{"event": "state", "at": "1"}');
-            INSERT INTO events VALUES (8, 'rides', '2', 'incident',
-                '{"event": "incident", "at": "2", "detected_at": "1"}');
-            INSERT INTO incidents VALUES (1, 'rides', '1',
-                '{"event": "incident", "at": "2", "detected_at": "1"}');
-            """
-        )
-
-
-def test_a_database_of_before_keeps_what_it_holds(tmp_path: Path) -> None:
-    path = tmp_path / "resurgence.db"
-    old_database(path)
-    for _again in range(2):
-        with closing(MetadataStore(path)) as store:
-            assert store.incidents(JOB) == [{**event("incident", 2), "job": JOB}]
-            assert [each.event["at"] for each in store.events(JOB)] == ["1", "2"]
-            record = store.job(JOB)
-            assert record is not None
-            assert record.status == JobStatus(
-                state=StateName.RUNNING,
-                cause="state is restored",
-                run=1,
-                generation=Generation(7),
-                identity="abc",
-                changed_at=datetime(2030, 1, 1, tzinfo=UTC),
-            )
-            assert record.desired.wanted is Wanted.STOPPED
-            assert [each.status.identity for each in store.jobs()] == ["", "abc"]
-    assert stored_sql(path, JOB) == "SELECT 'it'"
-
-
-def test_a_step_that_fails_leaves_the_database_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_creation_that_fails_leaves_the_database_as_it_was(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "resurgence.db"
-    old_database(path)
     with monkeypatch.context() as broken:
-        broken.setattr("resurgence.control.store.schema.STEPS", (*STEPS, ("CREATE NONSENSE",)))
+        broken.setattr("resurgence.control.store.schema.SCHEMA_VERSION", None)
         with pytest.raises(StorageError, match="cannot open the metadata database"):
-            MetadataStore(path)
-    with closing(MetadataStore(path)) as store:
-        assert len(store.incidents(JOB)) == 1
+            MetadataStore(database_url)
+    with closing(MetadataStore(database_url)) as store:
+        assert store.jobs() == []
 
 
-def test_a_database_of_a_newer_release_is_refused(
+def test_a_database_of_another_release_is_refused(
     database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     MetadataStore(database_url).close()
-    monkeypatch.setattr("resurgence.control.store.schema.STEPS", STEPS[:-1])
-    with pytest.raises(ConfigError, match="newer release") as caught:
+    monkeypatch.setattr("resurgence.control.store.schema.SCHEMA_VERSION", SCHEMA_VERSION - 1)
+    with pytest.raises(ConfigError, match="another release") as caught:
         MetadataStore(database_url)
-    assert caught.value.hint == "use that release, or another database"
+    assert caught.value.hint == "Use that release, or another database."
 
 
 def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:

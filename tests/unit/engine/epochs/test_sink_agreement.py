@@ -12,7 +12,12 @@ from resurgence.errors import RetryHint, SinkConflict
 from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.protocol.decisions import RecordedEpoch
-from resurgence.state.records import InputRange, Manifest
+from resurgence.state.records import (
+    EpochCounts,
+    InputRange,
+    Manifest,
+    Totals,
+)
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 JOB = JobIdentity("a1b2c3d4e5f6")
@@ -41,6 +46,8 @@ def plan(restored: int, *recorded: int, dead: tuple[tuple[int, int], ...] = ()) 
         parent=Epoch(restored - 1),
         operators={},
         inputs=inputs(restored),
+        totals=Totals(since=Epoch(1), counts=EpochCounts()),
+        began_at=NOW,
         sealed_at=NOW,
     )
     return LoadPlan(

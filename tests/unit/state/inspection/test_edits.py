@@ -53,6 +53,7 @@ def stored(graph: Graph, *, rows: int = 5) -> dict[OperatorId, OperatorCheckpoin
             key_groups=1,
             time_start=0,
             time_end=0,
+            digest="",
         )
         tables = {
             "source": {"offsets": TableCheckpoint(kind=TableKind.GLOBAL, values={"counter": 4})},

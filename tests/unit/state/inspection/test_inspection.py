@@ -11,8 +11,7 @@ import pytest
 from tests.unit.state.real_state import NOW, SOURCE, WINDOW, RealJob
 
 from resurgence.errors import ConfigError, IdentityMissing, NoValidCheckpoint
-from resurgence.graph.watermarks import END_OF_TIME
-from resurgence.ids import Epoch, JobName
+from resurgence.ids import Epoch
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import (
     CheckpointView,
@@ -227,15 +226,3 @@ def test_jobs_are_found_by_their_generations(real: RealJob) -> None:
     RealJob.at(real.backend.store.url, "another")
     real.backend.store.create("logs/rides.log", b"")
     assert job_names(real.backend.store) == ("another", "rides")
-
-
-def test_records_of_the_first_format_can_be_shown(tmp_path: Path) -> None:
-    """They do not say when an epoch began."""
-    shutil.copytree(SAMPLES / "format-1", tmp_path, dirs_exist_ok=True)
-    backend = StateBackend(ObjectStore(str(tmp_path)), JobName("totals"))
-    views = kept_checkpoints(backend)
-    assert [view.status for view in views] == [Status.VALID] * len(views)
-    assert [view.duration for view in views] == [None] * len(views)
-    marks = {each.watermark for view in views for each in view.operators.values()}
-    assert END_OF_TIME not in marks
-    assert None not in marks

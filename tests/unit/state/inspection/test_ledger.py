@@ -21,12 +21,10 @@ from tests.unit.state.real_state import (
     offset_at,
 )
 
-from resurgence.ids import Epoch, JobName, OperatorId
-from resurgence.state.backend import StateBackend
+from resurgence.ids import Epoch, OperatorId
 from resurgence.state.inspection.checkpoints import kept_checkpoints
 from resurgence.state.inspection.ledger import CheckKind, Ledger, Verdict, filtered_rows, ledger_of
 from resurgence.state.records import EpochCounts, Totals
-from resurgence.storage.object_store import ObjectStore
 
 SAMPLES = Path(__file__).parents[3] / "samples"
 
@@ -165,15 +163,3 @@ def test_after_a_rollback_totals_go_on_from_where_it_went_back_to(real: RealJob)
 def test_with_several_sources_it_is_not_known_what_was_filtered_out() -> None:
     two = EpochCounts(rows_in={SOURCE: 10, OperatorId("source-2"): 10}, kept_rows={WINDOW: 5})
     assert filtered_rows(two) == {}
-
-
-def test_records_without_totals_and_kept_rows_are_not_judged(tmp_path: Path) -> None:
-    shutil.copytree(SAMPLES / "format-1", tmp_path, dirs_exist_ok=True)
-    views = kept_checkpoints(StateBackend(ObjectStore(str(tmp_path)), JobName("totals")))
-    found = ledger_of(views)
-    assert found.balances
-    assert found.totals is None
-    assert all(line.filtered == {} for line in found.lines)
-    verdicts = {each.kind: each.verdict for each in found.checks}
-    assert verdicts[CheckKind.TOTALS] is verdicts[CheckKind.WINDOWS] is Verdict.UNKNOWN
-    assert verdicts[CheckKind.COMMITTED] is verdicts[CheckKind.INPUT] is Verdict.OK

@@ -282,8 +282,8 @@ def test_a_damaged_file_is_an_error_of_storage(tmp_path: Path, place: str) -> No
     assert "\n" not in caught.value.message
 
 
-def test_the_sample_of_the_first_format_can_be_queried(tmp_path: Path) -> None:
-    shutil.copytree(Path(__file__).parents[3] / "samples" / "format-1", tmp_path / "state")
+def test_a_frozen_sample_can_be_queried(tmp_path: Path) -> None:
+    shutil.copytree(Path(__file__).parents[3] / "samples" / "format-2", tmp_path / "state")
     real = RealJob.at(str(tmp_path / "state"), "totals")
     with opened(real) as database:
         (name,) = (each.name for each in database.tables if each.table == "partials")

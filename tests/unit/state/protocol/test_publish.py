@@ -11,7 +11,11 @@ import pytest
 from resurgence.errors import DamagedState, ObjectMissing, Retired, RetryHint, SealLost
 from resurgence.ids import Epoch
 from resurgence.state.protocol.checkpoint_records import read_checkpoint
-from resurgence.state.records import Manifest
+from resurgence.state.records import (
+    EpochCounts,
+    Manifest,
+    Totals,
+)
 
 if TYPE_CHECKING:
     from tests.unit.state.conftest import Job
@@ -31,6 +35,8 @@ def test_publish_stops_when_generation_is_stale(job: Job) -> None:
         parent=Epoch(1),
         operators=digests,
         inputs={},
+        totals=Totals(since=Epoch(1), counts=EpochCounts()),
+        began_at=NOW,
         sealed_at=NOW,
     )
     with pytest.raises(Retired, match="overtaken"):
