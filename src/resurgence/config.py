@@ -8,7 +8,6 @@ Durations are written `500ms`, `15s`, `2m`. An unknown key is refused.
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,30 +18,20 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic_core import ErrorDetails
 
+from resurgence import durations
 from resurgence.errors import ConfigError, did_you_mean
 
 ENVIRONMENT_PREFIX = "RESURGENCE_"
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 
 
-def parse_duration(value: object) -> object:
-    """`15s`, `2m`, `1.5h` as a timedelta; anything else is left for validation to refuse."""
-    if isinstance(value, timedelta):
-        return value
-    match = _DURATION.fullmatch(str(value).strip())
-    if match is None:
-        raise ValueError(f"'{value}' is not a duration; write it as 500ms, 15s, 2m or 1h")
-    try:
-        return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
-    except OverflowError as error:
-        raise ValueError(f"'{value}' is longer than any job will run") from error
+def parse_duration(value: object) -> timedelta:
+    """The value of a setting as a duration."""
+    return value if isinstance(value, timedelta) else durations.parse_duration(str(value))
 
 
 def duration_text(span: timedelta) -> str:
-    """A duration as `parse_duration` reads it back, to the microsecond."""
-    milliseconds, rest = divmod(span // timedelta(microseconds=1), 1000)
-    return f"{milliseconds}.{rest:03}ms" if rest else f"{milliseconds}ms"
+    """A duration as `parse_duration` reads it back."""
+    return durations.duration_text(span // timedelta(microseconds=1))
 
 
 Duration = Annotated[
@@ -75,7 +64,7 @@ def parse_keep_for(value: object) -> object:
         every, separator, span = part.partition(" for ")
         if not separator:
             raise ValueError(f"'{part}' is not a rule; write it as 1m for 1h, 1h for 1d")
-        rule = KeepRule(_duration(every), _duration(span))
+        rule = KeepRule(parse_duration(every), parse_duration(span))
         if not timedelta(0) < rule.every <= rule.span:
             raise ValueError(f"'{part}': the interval must be positive, and not above the span")
         rules.append(rule)
@@ -83,12 +72,6 @@ def parse_keep_for(value: object) -> object:
     if kept > _MOST_KEPT:
         raise ValueError(f"'{value}' keeps {kept} checkpoints; at most {_MOST_KEPT} are possible")
     return tuple(rules)
-
-
-def _duration(text: str) -> timedelta:
-    parsed = parse_duration(text)
-    assert isinstance(parsed, timedelta)
-    return parsed
 
 
 def keep_for_text(rules: tuple[KeepRule, ...]) -> str:

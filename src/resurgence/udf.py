@@ -9,9 +9,9 @@ A function may be an `async def`: calls for the rows of a batch then overlap, wi
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
-import re
 import sys
 import types
 import typing
@@ -23,14 +23,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_origin, overload
 
+from resurgence.durations import parse_duration
 from resurgence.errors import ConfigError
 
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 _MARK = "__resurgence_function__"
 _LIMITS = "__resurgence_limits__"
-_TIMEOUT = re.compile(r"(\d+(?:\.\d+)?) ?(ms|millisecond|s|second|m|minute|h|hour)s?")
-_SECONDS = {"ms": 0.001, "millisecond": 0.001, "s": 1, "second": 1, "m": 60, "minute": 60}
 _TYPES: dict[object, str] = {
     int: "BIGINT",
     float: "DOUBLE",
@@ -192,9 +191,9 @@ def _limits(function: Callable[..., Any], where: str) -> CallLimits | None:
 
 
 def _timeout(given: object, where: str) -> timedelta:
-    match = _TIMEOUT.fullmatch(given) if isinstance(given, str) else None
-    if match:
-        given = timedelta(seconds=float(match[1]) * _SECONDS.get(match[2], 3600))
+    if isinstance(given, str):
+        with contextlib.suppress(ValueError):
+            given = parse_duration(given)
     if not isinstance(given, timedelta) or given <= timedelta(0):
         raise ConfigError(
             f"{where}: the timeout {given!r} is no time to wait",

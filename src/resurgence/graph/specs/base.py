@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from resurgence.durations import duration_text as duration_text
 from resurgence.graph.values import Value
 from resurgence.ids import OperatorId
 from resurgence.secrets import shown_value
@@ -15,15 +16,6 @@ _QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|`([^`]+)`", re.S)
 """What may hold the names of columns in an expression: a text, which does not, or a name, which is
 always written in quotes.
 """
-
-_UNITS = (
-    (86_400_000_000, "day"),
-    (3_600_000_000, "hour"),
-    (60_000_000, "minute"),
-    (1_000_000, "second"),
-    (1_000, "millisecond"),
-    (1, "microsecond"),
-)
 
 
 @dataclass(frozen=True)
@@ -113,13 +105,3 @@ def options_in_words(options: Mapping[str, str]) -> str:
 
 def subtasks_in_words(parallelism: int) -> str:
     return f"{parallelism} subtask" if parallelism == 1 else f"{parallelism} subtasks"
-
-
-def duration_text(micros: int) -> str:
-    """A length of time in the largest units, as in `1 hour 30 minutes`."""
-    parts = []
-    for size, unit in _UNITS:
-        count, micros = divmod(micros, size)
-        if count:
-            parts.append(f"{count} {unit}" if count == 1 else f"{count} {unit}s")
-    return " ".join(parts)
