@@ -17,7 +17,6 @@ def _declared(texts: dict[int, str]) -> Declared:
 OPEN_ERRORS = _declared(
     {
         403: "Another host or origin than the service's own.",
-        429: "Too many requests.",
         500: "An error of the service.",
     }
 )
@@ -28,13 +27,13 @@ READ_ERRORS = OPEN_ERRORS | _declared(
         403: "The key may not do this, or another host or origin than the service's own.",
         404: "There is no such job.",
         422: "The request is not valid.",
+        429: "Too many requests without a valid key, or too many that wait for events.",
         503: "The database or the object store fails.",
     }
 )
 CHANGE_ERRORS = READ_ERRORS | _declared(
     {
         400: "The body cannot be read.",
-        408: "The body came too slowly.",
         409: "It cannot be done to the job as it is: the message says why.",
         413: "The body is too large.",
         422: "The request is not valid, or its SQL is wrong.",

@@ -17,7 +17,6 @@ from pydantic import JsonValue
 
 from resurgence.api.access.api_keys import new_key
 from resurgence.api.access.guard import Guard
-from resurgence.api.access.token_bucket import Rate
 from resurgence.cli.commands.serve import BuildController, serve_until
 from resurgence.clock import instant_text
 from resurgence.config import settings_from
@@ -44,7 +43,6 @@ from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
 from resurgence.sql import compile_pipeline
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
-PLENTY = Rate(per_second=1e6, burst=1_000_000)
 SQL = """
 CREATE TABLE rides (at TIMESTAMP NOT NULL, driver BIGINT, WATERMARK FOR at AS at)
 WITH (connector = 'single_file', path = 'rides.json', format = 'json', type = 'source');
@@ -273,9 +271,7 @@ def served(
 
     def run() -> None:
         loop.run_until_complete(
-            serve_until(
-                closing, listener, guard or Guard(requests=PLENTY), build, keys.read, on_ready
-            )
+            serve_until(closing, listener, guard or Guard(), build, keys.read, on_ready)
         )
 
     thread = threading.Thread(target=run, daemon=True)

@@ -8,12 +8,9 @@ import time
 from datetime import timedelta
 
 import pytest
-from starlette.types import Message, Receive, Scope, Send
 from tests.unit.api.played_service import NOW
 
 from resurgence.api.access.api_keys import new_key
-from resurgence.api.access.gate import Gate
-from resurgence.api.access.guard import Guard
 from resurgence.api.access.key_ring import KeyRing
 from resurgence.api.error_answer import Refusal
 from resurgence.api.long_polls import LongPolls
@@ -53,32 +50,6 @@ def test_who_has_gone_is_not_waited_for() -> None:
     began = time.monotonic()
     assert asyncio.run(LongPolls().wait_for(nothing, 30, always)) == []
     assert time.monotonic() - began < 5
-
-
-def test_a_body_that_comes_too_slowly_is_refused() -> None:
-    sent: list[Message] = []
-
-    async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        raise AssertionError("it is not reached")
-
-    async def receive() -> Message:
-        await asyncio.sleep(0.02)
-        return {"type": "http.request", "body": b"x", "more_body": True}
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    gate = Gate(application, Guard(), KeyRing(list), body_deadline=timedelta(milliseconds=100))
-    scope: Scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/jobs",
-        "headers": [(b"host", b"localhost")],
-        "client": ("127.0.0.1", 1),
-    }
-    asyncio.run(asyncio.wait_for(gate(scope, receive, send), 10))
-    assert sent[0]["status"] == 408
-    assert b"limit.time" in sent[1]["body"]
 
 
 def test_a_database_that_hangs_delays_no_one_for_long() -> None:

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from starlette.datastructures import Headers
@@ -34,12 +33,10 @@ class Gate:
         app: ASGIApp,
         guard: Guard,
         ring: KeyRing,
-        body_deadline: timedelta = timedelta(seconds=30),
     ) -> None:
         self._app = app
         self._guard = guard
         self._ring = ring
-        self._body_deadline = body_deadline
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -62,7 +59,7 @@ class Gate:
             keys = () if asking.path in OPEN_PATHS else await self._ring.keys()
             self._guard.admit(asking, keys, time.monotonic())
             if asking.method not in ("GET", "HEAD"):
-                receive = await self._read_body(scope, receive)
+                receive = await _read_body(scope, receive)
             await self._app(scope, receive, safely)
         except Exception as error:
             failure = failure_of(error)
@@ -72,19 +69,12 @@ class Gate:
                 answer = _lingering(safely, receive) if failure.status == 413 else safely
                 await failure.response()(scope, receive, answer)
 
-    async def _read_body(self, scope: Scope, receive: Receive) -> Receive:
-        """Read the body, as long as it is not too large; what gives it to the application."""
-        length = Headers(scope=scope).get("content-length", "")
-        if length.isdigit() and int(length) > LARGEST_BODY:
-            raise _too_large()
-        try:
-            async with asyncio.timeout(self._body_deadline.total_seconds()):
-                return await _buffered(receive)
-        except TimeoutError:
-            raise Refusal(408, "limit.time", "the body of the request came too slowly") from None
 
-
-async def _buffered(receive: Receive) -> Callable[[], Awaitable[Message]]:
+async def _read_body(scope: Scope, receive: Receive) -> Receive:
+    """Read the body, as long as it is not too large; what gives it to the application."""
+    length = Headers(scope=scope).get("content-length", "")
+    if length.isdigit() and int(length) > LARGEST_BODY:
+        raise _too_large()
     body = bytearray()
     message: Message = {}
     while True:

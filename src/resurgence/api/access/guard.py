@@ -8,26 +8,26 @@ Facts about a request go in, a refusal or a client comes out; `gate` does the I/
 - Keys. Needed as soon as one exists, and always when the service listens beyond this machine.
 - Roles. `read` may look, `write` may do all. A writer can run code: SQL and Python functions run
   as the user of the service.
-- Rates. A bucket per key, or per address for whoever has none. Failed authentications have a
-  smaller bucket per address. A right key is never refused because of someone else's wrong ones:
-  with 256 random bits no one guesses it, while many users may share an address.
+- Failed logins. So many a minute from an address; then it must wait. A right key is never refused
+  because of someone else's wrong ones: with 256 random bits no one guesses it, while many users may
+  share an address. All other rates are for a reverse proxy to bound.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from resurgence.api.access.api_keys import matching_key
-from resurgence.api.access.token_bucket import Limiter, Rate
 from resurgence.api.error_answer import Refusal
 from resurgence.control.store.metadata import ApiKey, Role
 
-REQUESTS = Rate(per_second=50, burst=100)
-FAILED_AUTHENTICATIONS = Rate(per_second=1, burst=10)
+FAILED_LOGINS = 20
+"""In a minute, from one address."""
 OPEN_PATHS = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
 """No key is needed to see whether the service is alive and ready, and how its API looks."""
 _READING = frozenset({"GET", "HEAD"})
@@ -61,32 +61,22 @@ class Guard:
     """Decides over each request. `host` is what the service listens on."""
 
     host: str = "127.0.0.1"
-    requests: Rate = REQUESTS
-    failed_authentications: Rate = FAILED_AUTHENTICATIONS
-    _limiter: Limiter = field(init=False)
-    _failures: Limiter = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._limiter = Limiter(self.requests)
-        self._failures = Limiter(self.failed_authentications)
+    failed_logins: int = FAILED_LOGINS
+    _minute: float = 0
+    _failures: Counter[str] = field(default_factory=Counter)
+    """Failed logins of this minute, by address."""
 
     @property
     def key_is_required(self) -> bool:
         """Whether a key is needed although none may exist."""
         return not is_loopback(self.host)
 
-    def admit(self, asking: Asking, keys: Sequence[ApiKey], now: float) -> str:
-        """Let a request in, or raise a `Refusal`: the client that it counts for. `now` is in seconds
-        of a monotonic clock.
-        """
+    def admit(self, asking: Asking, keys: Sequence[ApiKey], now: float) -> None:
+        """Let a request in, or raise a `Refusal`. `now` is in seconds of a monotonic clock."""
         self._require_own_name(asking)
         key = None
         if (keys or self.key_is_required) and asking.path not in OPEN_PATHS:
             key = self._authenticate(asking, keys, now)
-        client = f"key {key.name}" if key else f"address {_network(asking.address)}"
-        wait = self._limiter.wait(client, now)
-        if wait:
-            raise _too_many("too many requests", wait)
         if key and key.role is not Role.WRITE and asking.method not in _READING:
             raise Refusal(
                 403,
@@ -94,7 +84,6 @@ class Guard:
                 f"the key '{key.name}' may only read",
                 hint="use a key with the role write",
             )
-        return client
 
     def _require_own_name(self, asking: Asking) -> None:
         if is_loopback(self.host) and not (
@@ -116,9 +105,7 @@ class Guard:
         key = matching_key(text.strip(), keys) if scheme.lower() == "bearer" else None
         if key is not None:
             return key
-        wait = self._failures.wait(_network(asking.address), now)
-        if wait:
-            raise _too_many("too many requests without a valid key", wait)
+        self._count_failure(_network(asking.address), now)
         raise Refusal(
             401,
             "auth.required",
@@ -127,15 +114,19 @@ class Guard:
             headers={"WWW-Authenticate": 'Bearer realm="resurgence"'},
         )
 
-
-def _too_many(message: str, wait: float) -> Refusal:
-    return Refusal(
-        429,
-        "limit.rate",
-        message,
-        hint="ask again after the seconds in Retry-After",
-        headers={"Retry-After": str(math.ceil(wait))},
-    )
+    def _count_failure(self, address: str, now: float) -> None:
+        if now // 60 != self._minute:
+            self._minute = now // 60
+            self._failures.clear()
+        self._failures[address] += 1
+        if self._failures[address] > self.failed_logins:
+            raise Refusal(
+                429,
+                "limit.rate",
+                "too many requests without a valid key",
+                hint="ask again after the seconds in Retry-After",
+                headers={"Retry-After": str(math.ceil(60 - now % 60))},
+            )
 
 
 def _name(host: str) -> str:

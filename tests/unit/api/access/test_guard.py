@@ -10,7 +10,6 @@ from tests.unit.api.played_service import NOW
 
 from resurgence.api.access.api_keys import digest, matching_key, new_key
 from resurgence.api.access.guard import Asking, Guard, is_loopback
-from resurgence.api.access.token_bucket import Rate
 from resurgence.api.error_answer import Refusal
 from resurgence.control.store.metadata import ApiKey, Role
 from resurgence.errors import ConfigError
@@ -73,7 +72,7 @@ def test_what_is_reached_from_this_machine_alone(host: str, expected: bool) -> N
 
 def test_on_loopback_no_key_is_needed_until_one_exists() -> None:
     guard = Guard()
-    assert guard.admit(ASKING, (), 0) == "address 127.0.0.1"
+    guard.admit(ASKING, (), 0)
     assert refused(guard, ASKING).status == 401
 
 
@@ -107,14 +106,14 @@ def test_what_is_not_a_key_is_refused(authorization: str | None) -> None:
 def test_readers_look_and_writers_do_all(method: str, text: str, status: int | None) -> None:
     asking = bearing(text, replace(ASKING, method=method))
     if status is None:
-        assert Guard().admit(asking, KEYS, 0).startswith("key ")
+        Guard().admit(asking, KEYS, 0)
     else:
         assert refused(Guard(), asking).status == status
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready", "/docs", "/openapi.json"])
 def test_some_paths_take_no_key(path: str) -> None:
-    assert Guard("0.0.0.0").admit(replace(ASKING, path=path), KEYS, 0)
+    Guard("0.0.0.0").admit(replace(ASKING, path=path), KEYS, 0)
     assert refused(Guard("0.0.0.0"), replace(ASKING, path=path + "/")).status == 401
 
 
@@ -140,10 +139,10 @@ def test_on_loopback_only_names_of_this_machine_are_answered(
 ) -> None:
     asking = replace(ASKING, host=host)
     if is_let_in:
-        assert Guard().admit(asking, (), 0)
+        Guard().admit(asking, (), 0)
     else:
         assert refused(Guard(), asking, ()).detail.code == "auth.host"
-        assert Guard("0.0.0.0").admit(bearing(WRITE_TEXT, asking), KEYS, 0)
+        Guard("0.0.0.0").admit(bearing(WRITE_TEXT, asking), KEYS, 0)
 
 
 @pytest.mark.parametrize(
@@ -159,33 +158,24 @@ def test_on_loopback_only_names_of_this_machine_are_answered(
 def test_pages_of_another_origin_are_refused(origin: str | None, is_let_in: bool) -> None:
     asking = replace(ASKING, method="POST", origin=origin)
     if is_let_in:
-        assert Guard().admit(asking, (), 0)
+        Guard().admit(asking, (), 0)
     else:
         assert refused(Guard(), asking, ()).detail.code == "auth.origin"
 
 
-def test_each_key_has_its_own_rate() -> None:
-    guard = Guard(requests=Rate(per_second=1, burst=2))
-    for _ in range(2):
-        guard.admit(bearing(READ_TEXT), KEYS, 0)
-    refusal = refused(guard, bearing(READ_TEXT))
-    assert (refusal.status, refusal.headers["Retry-After"]) == (429, "1")
-    assert guard.admit(bearing(WRITE_TEXT), KEYS, 0)
-    assert guard.admit(bearing(READ_TEXT), KEYS, 1)
-
-
-def test_failed_authentications_have_a_smaller_rate_and_do_not_lock_out_a_right_key() -> None:
-    guard = Guard(failed_authentications=Rate(per_second=0.5, burst=2))
+def test_failed_logins_are_bounded_and_do_not_lock_out_a_right_key() -> None:
+    guard = Guard(failed_logins=2)
     statuses = [refused(guard, bearing("wrong")).status for _ in range(4)]
     assert statuses == [401, 401, 429, 429]
-    assert refused(guard, bearing("wrong")).headers["Retry-After"] == "2"
-    assert guard.admit(bearing(WRITE_TEXT), KEYS, 0)
+    assert refused(guard, bearing("wrong"), now=59).headers["Retry-After"] == "1"
+    guard.admit(bearing(WRITE_TEXT), KEYS, 0)
     assert refused(guard, replace(bearing("wrong"), address="10.0.0.1")).status == 401
+    assert refused(guard, bearing("wrong"), now=60).status == 401
 
 
 def test_an_ipv6_network_is_one_client() -> None:
-    guard = Guard("::", requests=Rate(per_second=0.1, burst=1))
-    asking = replace(ASKING, path="/health", address="2001:db8::1")
-    guard.admit(asking, (), 0)
-    assert refused(guard, replace(asking, address="2001:db8::2"), ()).status == 429
-    assert guard.admit(replace(asking, address="2001:db8:0:1::1"), (), 0)
+    guard = Guard("::", failed_logins=1)
+    asking = replace(bearing("wrong"), address="2001:db8::1")
+    assert refused(guard, asking).status == 401
+    assert refused(guard, replace(asking, address="2001:db8::2")).status == 429
+    assert refused(guard, replace(asking, address="2001:db8:0:1::1")).status == 401
