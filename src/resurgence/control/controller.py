@@ -147,7 +147,7 @@ class Controller:
         await in_thread(self._metadata.put_value, _CONTROL_PORT, str(self._pool.address[1]))
         self._beside.append(asyncio.create_task(self._recorder.run()))
         if self._webhooks is not None:
-            self._beside.append(asyncio.create_task(self._webhooks.run()))
+            self._webhooks.start()
         for keeper in self._keepers.values():
             keeper.begin()
 

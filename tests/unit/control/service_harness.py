@@ -67,7 +67,7 @@ class Onlooker(Webhooks):
     def note(self, job: JobName, event: Event) -> None:
         self._see(job, event)
 
-    async def run(self) -> None:
+    def start(self) -> None:
         return
 
     async def close(self, deadline: timedelta) -> None:

@@ -18,7 +18,6 @@ import json
 import logging
 import random
 import uuid
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -75,7 +74,7 @@ class DeliveryPolicy:
     """Notices that wait; one more drops the oldest."""
 
 
-class Verdict(Enum):
+class Reception(Enum):
     """What an answer means."""
 
     DELIVERED = auto()
@@ -118,14 +117,14 @@ def signature(secret: str, body: bytes, now: datetime) -> str:
     return f"t={instant},v1={signed.hexdigest()}"
 
 
-def judge_answer(status: int | None) -> Verdict:
+def judge_answer(status: int | None) -> Reception:
     """What an HTTP status means; None: there was none, for want of a connection or of time.
 
     Redirects are refusals: whoever may answer for the receiver must not send notices elsewhere.
     """
     if status is None or status >= 500 or status in (408, 429):
-        return Verdict.TRY_AGAIN
-    return Verdict.DELIVERED if 200 <= status < 300 else Verdict.REFUSED
+        return Reception.TRY_AGAIN
+    return Reception.DELIVERED if 200 <= status < 300 else Reception.REFUSED
 
 
 def wait_after(tries: int, policy: DeliveryPolicy, jitter: float) -> timedelta | None:
@@ -158,12 +157,8 @@ class Webhooks:
         self._jitter = jitter
         self._client = _open_client(self._policy.timeout)
         self._down: set[JobName] = set()
-        self._queue: deque[Notice] = deque()
-        self._in_delivery: Notice | None = None
-        self._arrived = asyncio.Event()
-        self._ended = asyncio.Event()
-        self._closing = False
-        self._time_limit: asyncio.Timeout | None = None
+        self._queue: asyncio.Queue[Notice] = asyncio.Queue(self._policy.capacity)
+        self._delivery: asyncio.Task[None] | None = None
         self.delivered = 0
         self.dropped = 0
         """Notices that did not arrive, for whatever reason."""
@@ -177,54 +172,47 @@ class Webhooks:
             self._down.discard(job)
         if kind is None:
             return
-        if len(self._queue) >= self._policy.capacity:
-            self._drop(self._queue.popleft(), f"{self._policy.capacity} newer ones wait")
-        self._queue.append(make_notice(job, kind, event))
-        self._arrived.set()
+        if self._queue.full():
+            self._drop_oldest(f"{self._policy.capacity} newer ones wait")
+        self._queue.put_nowait(make_notice(job, kind, event))
 
-    async def run(self) -> None:
-        """Deliver until cancelled or closed."""
-        try:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None) as self._time_limit:
-                    while self._queue or not self._closing:
-                        self._arrived.clear()
-                        while self._queue:
-                            self._in_delivery = self._queue.popleft()
-                            await self._deliver(self._in_delivery)
-                            self._in_delivery = None
-                        if not self._closing:
-                            await self._arrived.wait()
-        finally:
-            self._time_limit = None
-            self._ended.set()
+    def start(self) -> None:
+        """Deliver in the background until closed."""
+        self._delivery = asyncio.create_task(self._deliver_all())
 
     async def close(self, deadline: timedelta) -> None:
-        """Deliver what waits, for no longer than that; then end `run`, and drop the rest."""
-        self._closing = True
-        self._arrived.set()
-        if self._time_limit is not None:
-            self._time_limit.reschedule(
-                asyncio.get_running_loop().time() + deadline.total_seconds()
-            )
-            await self._ended.wait()
-        if self._in_delivery is not None:
-            self._queue.appendleft(self._in_delivery)
-            self._in_delivery = None
-        while self._queue:
-            self._drop(self._queue.popleft(), "the controller ends")
+        """Deliver what waits, for no longer than that, and drop the rest."""
+        if self._delivery is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(deadline.total_seconds()):
+                    await self._queue.join()
+            self._delivery.cancel()
+            await asyncio.wait([self._delivery])
+        while not self._queue.empty():
+            self._drop_oldest("the controller ends")
         await self._client.aclose()
+
+    async def _deliver_all(self) -> None:
+        while True:
+            notice = await self._queue.get()
+            try:
+                await self._deliver(notice)
+            except asyncio.CancelledError:
+                self._drop(notice, "the controller ends")
+                raise
+            finally:
+                self._queue.task_done()
 
     async def _deliver(self, notice: Notice) -> None:
         tries = 0
         while True:
             status, said = await self._post(notice)
             tries += 1
-            verdict = judge_answer(status)
-            if verdict is Verdict.DELIVERED:
+            reception = judge_answer(status)
+            if reception is Reception.DELIVERED:
                 self.delivered += 1
                 return
-            if verdict is Verdict.REFUSED:
+            if reception is Reception.REFUSED:
                 self._drop(notice, f"{self._receiver} refused it: {said}")
                 return
             wait = wait_after(tries, self._policy, self._jitter())
@@ -255,6 +243,10 @@ class Webhooks:
             return None, f"{type(error).__name__}: {error}"
         finally:
             self._client.cookies.clear()
+
+    def _drop_oldest(self, why: str) -> None:
+        self._drop(self._queue.get_nowait(), why)
+        self._queue.task_done()
 
     def _drop(self, notice: Notice, why: str) -> None:
         self.dropped += 1

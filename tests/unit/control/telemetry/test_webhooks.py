@@ -24,7 +24,7 @@ from resurgence.control.telemetry.events import Event
 from resurgence.control.telemetry.webhooks import (
     DeliveryPolicy,
     NoticeKind,
-    Verdict,
+    Reception,
     Webhooks,
     judge_answer,
     judge_event,
@@ -97,13 +97,13 @@ def test_a_job_that_goes_down_comes_back_or_is_given_up_is_news_and_nothing_else
 @pytest.mark.parametrize(
     ("statuses", "verdict"),
     [
-        ((200, 201, 202, 204, 299), Verdict.DELIVERED),
-        ((None, 408, 429, 500, 502, 503, 504, 599), Verdict.TRY_AGAIN),
-        ((300, 301, 302, 307, 308, 400, 401, 403, 404, 410, 422), Verdict.REFUSED),
+        ((200, 201, 202, 204, 299), Reception.DELIVERED),
+        ((None, 408, 429, 500, 502, 503, 504, 599), Reception.TRY_AGAIN),
+        ((300, 301, 302, 307, 308, 400, 401, 403, 404, 410, 422), Reception.REFUSED),
     ],
 )
 def test_only_what_may_pass_is_tried_again(
-    statuses: tuple[int | None, ...], verdict: Verdict
+    statuses: tuple[int | None, ...], verdict: Reception
 ) -> None:
     assert {judge_answer(status) for status in statuses} == {verdict}
 
@@ -253,11 +253,10 @@ def deliver(
         for each in events:
             job, noted = each if isinstance(each, tuple) else (JOB, each)
             webhooks.note(JobName(job), noted)
-        runner = asyncio.create_task(webhooks.run())
+        webhooks.start()
         await asyncio.sleep(0)
         await asyncio.to_thread(before_closing)
         await webhooks.close(deadline)
-        await runner
         return webhooks
 
     return asyncio.run(run())
@@ -419,7 +418,7 @@ def test_a_receiver_that_hangs_holds_up_no_one_who_notes_events(receiver: Receiv
 
     async def run() -> tuple[float, int]:
         webhooks = Webhooks(receiver.url, SECRET, policy=policy)
-        runner = asyncio.create_task(webhooks.run())
+        webhooks.start()
         webhooks.note(JOB, failure())
         assert await asyncio.to_thread(receiver.hanging.wait, 20)
         began = time.monotonic()
@@ -428,7 +427,6 @@ def test_a_receiver_that_hangs_holds_up_no_one_who_notes_events(receiver: Receiv
             webhooks.note(JOB, failure())
         took = time.monotonic() - began
         await webhooks.close(timedelta(0))
-        await runner
         return took, webhooks.dropped
 
     took, dropped = asyncio.run(run())
@@ -458,15 +456,12 @@ def test_close_waits_no_longer_than_its_deadline_and_drops_the_rest(
 def test_events_that_come_while_it_runs_are_delivered_without_a_close(receiver: Receiver) -> None:
     async def run() -> None:
         webhooks = Webhooks(receiver.url, SECRET, policy=QUICK)
-        runner = asyncio.create_task(webhooks.run())
+        webhooks.start()
         for number, each in enumerate((failure(), RECOVERED), 1):
             webhooks.note(JOB, each)
             async with asyncio.timeout(20):
                 while webhooks.delivered < number:
                     await asyncio.sleep(0.005)
-        runner.cancel()
-        await asyncio.wait([runner])
-        assert runner.cancelled()
         await webhooks.close(PATIENCE)
 
     asyncio.run(run())
