@@ -18,26 +18,21 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 from pydantic_core import ErrorDetails
 
-from resurgence import durations
+from resurgence.durations import duration_text
+from resurgence.durations import parse_duration as parse_duration
 from resurgence.errors import ConfigError, did_you_mean
 
 ENVIRONMENT_PREFIX = "RESURGENCE_"
 
 
-def parse_duration(value: object) -> timedelta:
-    """The value of a setting as a duration."""
-    return value if isinstance(value, timedelta) else durations.parse_duration(str(value))
-
-
-def duration_text(span: timedelta) -> str:
-    """A duration as `parse_duration` reads it back."""
-    return durations.duration_text(span // timedelta(microseconds=1))
+def _duration_text(span: timedelta) -> str:
+    return duration_text(span // timedelta(microseconds=1))
 
 
 Duration = Annotated[
     timedelta,
     BeforeValidator(parse_duration),
-    PlainSerializer(duration_text, return_type=str),
+    PlainSerializer(_duration_text, return_type=str),
 ]
 Wait = Annotated[Duration, Field(gt=timedelta(0))]
 Count = Annotated[int, Field(ge=1)]
@@ -77,7 +72,7 @@ def parse_keep_for(value: object) -> object:
 def keep_for_text(rules: tuple[KeepRule, ...]) -> str:
     """Rules as `parse_keep_for` reads them back."""
     return ", ".join(
-        f"{duration_text(rule.every)} for {duration_text(rule.span)}" for rule in rules
+        f"{_duration_text(rule.every)} for {_duration_text(rule.span)}" for rule in rules
     )
 
 
@@ -236,7 +231,7 @@ def _reason(mistake: ErrorDetails) -> str:
 
 
 def _shown(limit: object) -> str:
-    return duration_text(limit) if isinstance(limit, timedelta) else str(limit)
+    return _duration_text(limit) if isinstance(limit, timedelta) else str(limit)
 
 
 def _toml_values(path: Path) -> dict[str, str]:

@@ -21,9 +21,11 @@ _SHORT = {"d": "day", "h": "hour", "m": "minute", "s": "second", "ms": "millisec
 _PART = re.compile(rf"(\d+(?:\.\d+)?)\s*(?:({'|'.join(_UNITS)})s?|(ms|[smhd]))(?![a-z])\s*")
 
 
-def parse_duration(text: str) -> timedelta:
+def parse_duration(given: object) -> timedelta:
     """A duration from its text; a ValueError says how to write it."""
-    rest, micros = text.strip(), Decimal(0)
+    if isinstance(given, timedelta):
+        return given
+    rest, micros = str(given).strip(), Decimal(0)
     while match := _PART.match(rest):
         micros += Decimal(match[1]) * _UNITS[match[2] or _SHORT[match[3]]]
         rest = rest[match.end() :]
@@ -31,8 +33,8 @@ def parse_duration(text: str) -> timedelta:
             try:
                 return timedelta(microseconds=int(micros))
             except OverflowError as error:
-                raise ValueError(f"'{text}' is longer than any job will run") from error
-    raise ValueError(f"'{text}' is not a duration; write it as 500ms, 15s, 2m or 1h")
+                raise ValueError(f"'{given}' is longer than any job will run") from error
+    raise ValueError(f"'{given}' is not a duration; write it as 500ms, 15s, 2m or 1h")
 
 
 def duration_text(micros: int) -> str:

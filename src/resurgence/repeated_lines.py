@@ -25,7 +25,7 @@ class _Run:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LineVerdict:
     """What to write for a line."""
 
     is_written: bool
@@ -40,14 +40,14 @@ class Repeats:
         self._window = window.total_seconds()
         self._runs: dict[str, _Run] = {}
 
-    def note(self, logger: str, line: Hashable, now: float) -> Verdict:
+    def note(self, logger: str, line: Hashable, now: float) -> LineVerdict:
         """Decide over the next line of a logger."""
         run = self._runs.get(logger)
         if run is not None and run.line == line and now - run.began_at < self._window:
             run.repeats += 1
-            return Verdict(is_written=False, repeats=0)
+            return LineVerdict(is_written=False, repeats=0)
         self._runs[logger] = _Run(line, now)
-        return Verdict(is_written=True, repeats=run.repeats if run else 0)
+        return LineVerdict(is_written=True, repeats=run.repeats if run else 0)
 
     def end(self) -> dict[str, int]:
         """Forget all lines: how often the last one of each logger was repeated."""

@@ -12,7 +12,7 @@ from resurgence.config import KeepRule
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobName, OperatorId
 from resurgence.state.paths import JobPaths, epoch_object, state_file_epoch
 from resurgence.state.protocol.decisions import EpochObjects, epochs_seen
-from resurgence.state.retention import classify, kept_by_time, kept_checkpoints, thinnable
+from resurgence.state.retention import classify, kept_by_time, kept_epochs, thinnable
 
 PATHS = JobPaths(JobName("rides"))
 WINDOW = OperatorId("window-1")
@@ -68,7 +68,7 @@ def state_file(epoch: int, generation: int) -> str:
 
 def clean(history: History, keep: int, unreadable: Epoch = NO_EPOCH) -> tuple[set[str], set[Epoch]]:
     """(everything that is deleted, the checkpoints that are kept)."""
-    kept = kept_checkpoints(history.epochs, keep)
+    kept = kept_epochs(history.epochs, keep)
     named = frozenset().union(*(history.names[each] for each in kept if each != unreadable))
     deletions = classify(history.epochs, kept, history.files, named, unreadable)
     return {*deletions.records, *deletions.files}, set(kept)
@@ -101,7 +101,7 @@ def test_nothing_newer_than_the_newest_checkpoint_is_deleted(history: History, k
 def test_nothing_that_an_unreadable_kept_checkpoint_names_is_deleted(
     history: History, keep: int, data: st.DataObject
 ) -> None:
-    kept = kept_checkpoints(history.epochs, keep)
+    kept = kept_epochs(history.epochs, keep)
     if not kept:
         return
     unreadable = data.draw(st.sampled_from(kept))
@@ -114,7 +114,7 @@ def test_nothing_that_an_unreadable_kept_checkpoint_names_is_deleted(
 def test_a_round_that_was_cut_off_anywhere_is_finished_by_the_next(
     history: History, keep: int, data: st.DataObject
 ) -> None:
-    kept = kept_checkpoints(history.epochs, keep)
+    kept = kept_epochs(history.epochs, keep)
     named = frozenset().union(*(history.names[each] for each in kept))
     whole = classify(history.epochs, kept, history.files, named)
     order = [*whole.records, *whole.files]
@@ -124,7 +124,7 @@ def test_a_round_that_was_cut_off_anywhere_is_finished_by_the_next(
         [each for each in history.files if each not in gone],
         history.names,
     )
-    assert kept_checkpoints(left.epochs, keep) == kept
+    assert kept_epochs(left.epochs, keep) == kept
     again = classify(left.epochs, kept, left.files, named)
     assert {*again.records, *again.files} | gone == set(order)
 
@@ -134,7 +134,7 @@ def test_a_round_that_was_cut_off_anywhere_is_finished_by_the_next(
 def test_records_are_deleted_oldest_first_and_manifests_before_the_rest(
     history: History, keep: int
 ) -> None:
-    kept = kept_checkpoints(history.epochs, keep)
+    kept = kept_epochs(history.epochs, keep)
     named = frozenset().union(*(history.names[each] for each in kept))
     parsed = [
         epoch_object(path) for path in classify(history.epochs, kept, history.files, named).records
@@ -203,7 +203,7 @@ def test_only_committed_epochs_between_kept_checkpoints_are_thinned(
     history: History, keep: int, data: st.DataObject
 ) -> None:
     by_time = data.draw(st.sets(st.sampled_from(sorted(history.names)))) if history.names else set()
-    kept = kept_checkpoints(history.epochs, keep, by_time)
+    kept = kept_epochs(history.epochs, keep, by_time)
     assert by_time <= set(kept)
     for epoch in thinnable(history.epochs, kept):
         assert min(kept) < epoch < max(kept)

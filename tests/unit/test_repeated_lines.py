@@ -10,15 +10,15 @@ from datetime import timedelta
 
 import pytest
 
-from resurgence.repeated_lines import CollapsingHandler, Repeats, Verdict
+from resurgence.repeated_lines import CollapsingHandler, LineVerdict, Repeats
 
-WRITTEN, COUNTED = Verdict(is_written=True, repeats=0), Verdict(is_written=False, repeats=0)
+WRITTEN, COUNTED = LineVerdict(is_written=True, repeats=0), LineVerdict(is_written=False, repeats=0)
 
 
 def test_identical_consecutive_lines_are_counted_and_the_next_one_tells_how_many() -> None:
     repeats = Repeats(timedelta(seconds=60))
     assert [repeats.note("a", "x", now) for now in (0, 5, 59)] == [WRITTEN, COUNTED, COUNTED]
-    assert repeats.note("a", "y", 59.5) == Verdict(is_written=True, repeats=2)
+    assert repeats.note("a", "y", 59.5) == LineVerdict(is_written=True, repeats=2)
     assert repeats.note("a", "x", 59.6) == WRITTEN, "it did not follow its like"
 
 

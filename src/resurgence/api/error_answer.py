@@ -50,7 +50,7 @@ class Refusal(Exception):
 
 
 @dataclass(frozen=True)
-class Failure:
+class HttpFailure:
     """An error answer that has not been sent yet."""
 
     status: int
@@ -62,23 +62,23 @@ class Failure:
         return JSONResponse(body, self.status, self.headers)
 
 
-def failure_of(error: Exception) -> Failure:
+def failure_of(error: Exception) -> HttpFailure:
     """What a client is told about an error. What we did not foresee is told without its text."""
     match error:
         case Refusal():
-            return Failure(error.status, error.detail, error.headers)
+            return HttpFailure(error.status, error.detail, error.headers)
         case ResurgenceError():
             return _own(error)
         case RequestValidationError():
-            return Failure(422, _invalid(error))
+            return HttpFailure(422, _invalid(error))
         case HTTPException():
             detail = ErrorDetail(
                 code=_HTTP_CODES.get(error.status_code, "http"),
                 message=str(error.detail),
                 domain=ErrorDomain.USER,
             )
-            return Failure(error.status_code, detail, dict(error.headers or {}))
-    return Failure(
+            return HttpFailure(error.status_code, detail, dict(error.headers or {}))
+    return HttpFailure(
         500,
         ErrorDetail(
             code="internal",
@@ -89,7 +89,7 @@ def failure_of(error: Exception) -> Failure:
     )
 
 
-def _own(error: ResurgenceError) -> Failure:
+def _own(error: ResurgenceError) -> HttpFailure:
     place = (error.line, error.column) if isinstance(error, SqlError) else (None, None)
     detail = ErrorDetail(
         code=error.code,
@@ -100,10 +100,10 @@ def _own(error: ResurgenceError) -> Failure:
         column=place[1],
     )
     if isinstance(error, UserError) or error.domain is ErrorDomain.USER:
-        return Failure(STATUS_OF_CODE.get(error.code, 422), detail)
+        return HttpFailure(STATUS_OF_CODE.get(error.code, 422), detail)
     if error.domain is ErrorDomain.EXTERNAL:
-        return Failure(503, detail, {"Retry-After": str(RETRY_AFTER_SECONDS)})
-    return Failure(500, detail)
+        return HttpFailure(503, detail, {"Retry-After": str(RETRY_AFTER_SECONDS)})
+    return HttpFailure(500, detail)
 
 
 def _invalid(error: RequestValidationError) -> ErrorDetail:

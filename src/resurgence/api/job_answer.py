@@ -7,12 +7,12 @@ from resurgence.api.models import (
     Job,
     JobDetail,
     JobEvent,
-    Pipeline,
+    PipelineDetail,
     Rollback,
     RollbackSink,
     RollbackSource,
     Status,
-    Worker,
+    WorkerDetail,
 )
 from resurgence.control.controller import JobView, WorkerView
 from resurgence.control.jobs.rollback_preview import RollbackPreview
@@ -52,7 +52,7 @@ def job_answer(view: JobView) -> Job:
 def job_detail_answer(view: JobView) -> JobDetail:
     """A job with its pipeline. Reading a long text takes a while: not on the event loop."""
     pipeline = view.record.pipeline
-    shown = Pipeline(
+    shown = PipelineDetail(
         sql=masked_sql(pipeline.sql),
         functions=pipeline.functions,
         settings={key: shown_value(key, value) for key, value in pipeline.settings.items()},
@@ -65,8 +65,8 @@ def event_answer(stored: StoredEvent) -> JobEvent:
     return JobEvent.model_validate({**stored.event, "id": stored.id})
 
 
-def worker_answer(view: WorkerView) -> Worker:
-    return Worker(
+def worker_answer(view: WorkerView) -> WorkerDetail:
+    return WorkerDetail(
         worker=view.worker.worker,
         generation=view.worker.generation,
         pid=view.worker.pid,

@@ -128,7 +128,7 @@ class ErrorAnswer(BaseModel):
     error: ErrorDetail
 
 
-class Worker(BaseModel):
+class WorkerDetail(BaseModel):
     """A worker process, active or standing by."""
 
     worker: str
@@ -141,7 +141,7 @@ class Worker(BaseModel):
     last_heard_at: datetime | None
 
 
-class Pipeline(BaseModel):
+class PipelineDetail(BaseModel):
     """The pipeline of a job, with `***` for what must not be shown."""
 
     sql: str
@@ -186,7 +186,7 @@ class Job(BaseModel):
 class JobDetail(Job):
     """A job with its pipeline."""
 
-    pipeline: Pipeline
+    pipeline: PipelineDetail
 
 
 class Jobs(BaseModel):
@@ -247,7 +247,7 @@ class Incidents(BaseModel):
 class Workers(BaseModel):
     """All worker processes."""
 
-    workers: list[Worker]
+    workers: list[WorkerDetail]
 
 
 class Health(BaseModel):

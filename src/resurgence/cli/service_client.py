@@ -31,7 +31,7 @@ from resurgence.api.models import (
     Rollback,
     RollbackRequest,
     StopRequest,
-    Worker,
+    WorkerDetail,
     Workers,
 )
 from resurgence.control.jobs.job_record import StopMode
@@ -170,7 +170,7 @@ class ServiceClient:
         """What a rollback would do."""
         return self._read(Rollback, "GET", f"/v1/jobs/{name}/rollback", {"to_epoch": to_epoch})
 
-    def workers(self) -> list[Worker]:
+    def workers(self) -> list[WorkerDetail]:
         return self._read(Workers, "GET", "/v1/workers").workers
 
     def last_log_lines(self, name: str, lines: int) -> LogAnswer:

@@ -37,7 +37,7 @@ from resurgence.state.paths import JobPaths, rollback_of, state_file_epoch
 from resurgence.state.protocol.checkpoint_records import (
     CheckpointRecords,
     condemned_reasons,
-    judge,
+    judge_checkpoint,
     read_checkpoint,
 )
 from resurgence.state.protocol.decisions import (
@@ -47,17 +47,17 @@ from resurgence.state.protocol.decisions import (
     FallBack,
     Fallback,
     Impossible,
+    Observed,
     Orphaned,
     Ready,
     ReplayCommit,
     Retire,
-    Seen,
     dead_ranges,
-    decide,
     epochs_seen,
     highest_generation,
     is_dead,
     living,
+    next_step,
 )
 from resurgence.state.protocol.ownership import Leases
 from resurgence.state.protocol.recorded_epochs import RecordedEpochs
@@ -107,7 +107,7 @@ class StateBackend:
             # In this order: whoever leaves an epoch has claimed a generation before.
             epochs = self.epochs()
             paths = self._generation_paths()
-            outcome = decide(Seen(None, highest_generation(paths), epochs))
+            outcome = next_step(Observed(None, highest_generation(paths), epochs))
             assert isinstance(outcome, Claim)
             found = find_identity(self.store, self.paths, paths, epochs)
             job, rollback = found or (new_identity(), None)
@@ -130,7 +130,7 @@ class StateBackend:
 
     def require_newest(self, generation: Generation) -> None:
         """Raise Retired if a newer generation exists."""
-        outcome = decide(Seen(generation, highest_generation(self._generation_paths())))
+        outcome = next_step(Observed(generation, highest_generation(self._generation_paths())))
         if isinstance(outcome, Retire):
             raise self._overtaken(generation, outcome)
 
@@ -186,16 +186,16 @@ class StateBackend:
         whole.
         """
         dead = dead_ranges(self.rollbacks(claim.rollback))
-        seen = Seen(claim.generation, claim.generation, self.epochs(), dead)
+        seen = Observed(claim.generation, claim.generation, self.epochs(), dead)
         sizes = self.file_sizes() if seen.epochs else {}
         chosen = CheckpointRecords()
-        while isinstance(outcome := decide(seen), Examine):
+        while isinstance(outcome := next_step(seen), Examine):
             records, faults = self._examine(seen.epochs[outcome.epoch], claim.job, sizes, damaged)
             chosen = CheckpointRecords() if faults else records
             seen.faults[outcome.epoch] = faults
         # Reading took a while: nothing is written or decided before another look at the fence.
         seen.newest = highest_generation(self._generation_paths())
-        while isinstance(outcome := decide(seen), FallBack):
+        while isinstance(outcome := next_step(seen), FallBack):
             self._condemn(claim, outcome)
             seen.epochs[outcome.epoch].condemned[outcome.attempt] = ""
         if isinstance(outcome, Retire):
@@ -250,7 +250,7 @@ class StateBackend:
             reasons = (condemned_reasons(self.store, each) for each in objects.condemned.values())
             return CheckpointRecords(), tuple(chain.from_iterable(reasons))
         records = read_checkpoint(self.store, objects.manifests[objects.standing])
-        return records, judge(records, job, objects.epoch, sizes, damaged).reasons
+        return records, judge_checkpoint(records, job, objects.epoch, sizes, damaged).reasons
 
     # ---------------------------------------------------------------- rollback
 

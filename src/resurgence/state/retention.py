@@ -53,7 +53,7 @@ class Deletions:
         return tuple(path for epoch in self.epochs for path in epoch)
 
 
-def kept_checkpoints(
+def kept_epochs(
     epochs: Mapping[Epoch, EpochObjects],
     keep: int,
     by_time: Collection[Epoch] = (),
@@ -170,7 +170,7 @@ class Retention:
         alive = living(epochs, dead_ranges(self._backend.rollbacks()))
         sealed_at = self._sealed_at(alive) if self._keep_for else {}
         by_time = kept_by_time(sealed_at, self._keep_for, self._clock.now())
-        kept = kept_checkpoints(alive, self._keep, by_time)
+        kept = kept_epochs(alive, self._keep, by_time)
         waiting = thinnable(alive, kept)
         thinned = self._thin(alive, waiting) if len(waiting) >= self.batch else ()
         staying = [each for each in (*kept, *waiting) if each not in thinned]

@@ -38,7 +38,7 @@ from resurgence.control.jobs.rollback_preview import (
     SourcePosition,
 )
 from resurgence.control.jobs.transitions import TERMINAL, StateName
-from resurgence.control.store.metadata import ApiKey, JobExists, NoSuchJob, Role, StoredEvent
+from resurgence.control.store.metadata import ApiKey, JobExists, KeyRole, NoSuchJob, StoredEvent
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
 from resurgence.sql import compile_pipeline
 
@@ -238,7 +238,7 @@ class KeyBox:
             raise self.failing
         return self.kept
 
-    def add(self, name: str, role: Role) -> str:
+    def add(self, name: str, role: KeyRole) -> str:
         text, key = new_key(name, role, NOW)
         self.kept = [*self.kept, key]
         return text

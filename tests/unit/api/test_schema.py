@@ -30,7 +30,7 @@ from resurgence.clock import SystemClock
 from resurgence.control.controller import Controller
 from resurgence.control.jobs.job_environment import JobEnvironment
 from resurgence.control.jobs.job_record import StopMode
-from resurgence.control.store.metadata import MetadataStore, Role
+from resurgence.control.store.metadata import KeyRole, MetadataStore
 from resurgence.control.workers.scheduler import (
     Exited,
     ProcessScheduler,
@@ -93,7 +93,7 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> BuildController:
 @pytest.fixture(scope="module")
 def service(build: BuildController) -> Iterator[Keyed]:
     keys = KeyBox([])
-    text = keys.add("writer", Role.WRITE)
+    text = keys.add("writer", KeyRole.WRITE)
     with served(build, keys) as url:
         yield Keyed(url, {"Authorization": f"Bearer {text}"})
 

@@ -14,7 +14,7 @@ from resurgence.api.access.api_keys import new_key
 from resurgence.api.access.key_ring import KeyRing
 from resurgence.api.error_answer import Refusal
 from resurgence.api.long_polls import LongPolls
-from resurgence.control.store.metadata import ApiKey, Role
+from resurgence.control.store.metadata import ApiKey, KeyRole
 from resurgence.errors import StorageError
 
 
@@ -53,7 +53,7 @@ def test_who_has_gone_is_not_waited_for() -> None:
 
 
 def test_a_database_that_hangs_delays_no_one_for_long() -> None:
-    key = new_key("reader", Role.READ, NOW)[1]
+    key = new_key("reader", KeyRole.READ, NOW)[1]
     hang, calls = threading.Event(), 0
 
     def read() -> list[ApiKey]:

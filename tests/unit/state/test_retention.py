@@ -10,7 +10,7 @@ from resurgence.errors import InjectedFault
 from resurgence.ids import Epoch, Generation, JobName, OperatorId
 from resurgence.state.paths import JobPaths
 from resurgence.state.protocol.decisions import EpochObjects, epochs_seen
-from resurgence.state.retention import Deletions, Retention, classify, kept_checkpoints
+from resurgence.state.retention import Deletions, Retention, classify, kept_epochs
 
 if TYPE_CHECKING:
     from tests.unit.state.conftest import Job
@@ -45,14 +45,14 @@ def strike() -> None:
     ("keep", "kept"), [(1, (5,)), (2, (5, 4)), (5, (5, 4, 3, 2, 1)), (99, (5, 4, 3, 2, 1))]
 )
 def test_the_newest_checkpoints_are_kept(keep: int, kept: tuple[int, ...]) -> None:
-    assert kept_checkpoints(sealed(1, 2, 3, 4, 5), keep) == kept
+    assert kept_epochs(sealed(1, 2, 3, 4, 5), keep) == kept
 
 
 def test_condemned_and_unsealed_epochs_are_not_counted() -> None:
     epochs = sealed(1, 2, 3, 4)
     epochs[Epoch(4)].condemned[0] = "x"
     epochs[Epoch(5)] = EpochObjects(Epoch(5), operators=["o"])
-    assert kept_checkpoints(epochs, 2) == (3, 2)
+    assert kept_epochs(epochs, 2) == (3, 2)
 
 
 # ---------------------------------------------------------------- classify

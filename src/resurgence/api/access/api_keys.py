@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Iterable
 from datetime import datetime
 
-from resurgence.control.store.metadata import ApiKey, Role
+from resurgence.control.store.metadata import ApiKey, KeyRole
 from resurgence.errors import ConfigError
 
 PREFIX = "rsg"
@@ -21,7 +21,7 @@ _RANDOM_BYTES = 32
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
-def new_key(name: str, role: Role, now: datetime) -> tuple[str, ApiKey]:
+def new_key(name: str, role: KeyRole, now: datetime) -> tuple[str, ApiKey]:
     """The key as its owner gets it, once, and the record of it."""
     if not _NAME.fullmatch(name):
         raise ConfigError(

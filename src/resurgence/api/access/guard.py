@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from resurgence.api.access.api_keys import matching_key
 from resurgence.api.error_answer import Refusal
-from resurgence.control.store.metadata import ApiKey, Role
+from resurgence.control.store.metadata import ApiKey, KeyRole
 
 FAILED_LOGINS = 20
 """In a minute, from one address."""
@@ -77,7 +77,7 @@ class Guard:
         key = None
         if (keys or self.key_is_required) and asking.path not in OPEN_PATHS:
             key = self._authenticate(asking, keys, now)
-        if key and key.role is not Role.WRITE and asking.method not in _READING:
+        if key and key.role is not KeyRole.WRITE and asking.method not in _READING:
             raise Refusal(
                 403,
                 "auth.forbidden",

@@ -24,8 +24,8 @@ from resurgence.cli.state_dir import (
 from resurgence.cli.whole_number import whole_number
 from resurgence.errors import ConfigError, ResurgenceError, SourceRangeGone, SqlError, UserError
 from resurgence.state.inspection.checkpoints import (
+    CheckpointStatus,
     CheckpointView,
-    Status,
     checkpoint_of,
     kept_checkpoints,
     of_each_epoch,
@@ -293,7 +293,7 @@ def verify(
     if sql is None:
         print("sources were not asked whether they hold what comes next: that takes --sql FILE.sql")
     if not dry_run:
-        usable = {view.epoch for view in views if view.status is Status.VALID}
+        usable = {view.epoch for view in views if view.status is CheckpointStatus.VALID}
         to_condemn = condemnable(found, usable)
         for each in to_condemn:
             condemn(backend, each)

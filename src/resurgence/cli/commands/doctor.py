@@ -26,7 +26,7 @@ from resurgence.storage.object_store import (
 _LITTLE_ROOM = 1_000_000_000
 
 
-class Verdict(StrEnum):
+class Condition(StrEnum):
     """How a check ended."""
 
     OK = "ok"
@@ -36,11 +36,11 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Check:
+class Finding:
     """One thing that a job needs."""
 
     name: str
-    verdict: Verdict
+    verdict: Condition
     detail: str
 
 
@@ -51,38 +51,38 @@ def doctor_command(state_dir: StateDir = DEFAULT_STATE_DIR, debug: Debug = False
         checks = list(examine(state_dir))
         rows = [(each.name, each.verdict, each.detail) for each in checks]
         print("\n".join(table_lines(("check", "", "detail"), rows)))
-        return 1 if any(each.verdict is Verdict.FAILED for each in checks) else 0
+        return 1 if any(each.verdict is Condition.FAILED for each in checks) else 0
 
     answer(debug, command)
 
 
-def examine(state_dir: str) -> Iterator[Check]:
+def examine(state_dir: str) -> Iterator[Finding]:
     """All checks, one after the other."""
     try:
         java = find_java()
     except ConfigError as error:
-        yield Check("java", Verdict.FAILED, f"{error.message}: {error.hint}")
+        yield Finding("java", Condition.FAILED, f"{error.message}: {error.hint}")
     else:
-        yield Check("java", Verdict.OK, f"{java.executable} ({java.version.splitlines()[0]})")
+        yield Finding("java", Condition.OK, f"{java.executable} ({java.version.splitlines()[0]})")
         yield class_archive(java)
     yield temporary_folder()
     yield state(state_dir)
 
 
-def class_archive(java: Java) -> Check:
+def class_archive(java: Java) -> Finding:
     """Without it every start of a worker takes longer."""
     name, archive = "class-data archive", archive_path(java)
     failed = failure_log(archive)
     if archive.is_file():
-        return Check(name, Verdict.OK, f"{archive} ({bytes_text(archive.stat().st_size)})")
+        return Finding(name, Condition.OK, f"{archive} ({bytes_text(archive.stat().st_size)})")
     if is_being_built(archive):
-        return Check(name, Verdict.SLOW, f"is being built: {archive}")
+        return Finding(name, Condition.SLOW, f"is being built: {archive}")
     if failed.is_file():
-        return Check(name, Verdict.SLOW, f"could not be built, the reason is in {failed}")
-    return Check(name, Verdict.SLOW, f"missing: the next start of a job builds {archive}")
+        return Finding(name, Condition.SLOW, f"could not be built, the reason is in {failed}")
+    return Finding(name, Condition.SLOW, f"missing: the next start of a job builds {archive}")
 
 
-def temporary_folder() -> Check:
+def temporary_folder() -> Finding:
     """Where Spark puts what it cannot hold in memory."""
     name = "temporary folder"
     try:
@@ -90,21 +90,21 @@ def temporary_folder() -> Check:
         with tempfile.TemporaryFile() as file:
             file.write(b"x")
     except OSError as error:
-        return Check(name, Verdict.FAILED, f"cannot be written: {error.strerror or error}")
+        return Finding(name, Condition.FAILED, f"cannot be written: {error.strerror or error}")
     room = shutil.disk_usage(folder).free
-    verdict = Verdict.OK if room >= _LITTLE_ROOM else Verdict.SLOW
-    return Check(name, verdict, f"{folder} ({bytes_text(room)} free)")
+    verdict = Condition.OK if room >= _LITTLE_ROOM else Condition.SLOW
+    return Finding(name, verdict, f"{folder} ({bytes_text(room)} free)")
 
 
-def state(state_dir: str) -> Check:
+def state(state_dir: str) -> Finding:
     """Whether checkpoints can be written. A folder that is missing is not made."""
     name, url = "state dir", storage_url(state_dir)
     scheme, path = split_url(url)
     if scheme == "file" and not Path(path).exists():
         parent = next(each for each in Path(path).parents if each.exists())
         if os.access(parent, os.W_OK | os.X_OK):
-            return Check(name, Verdict.OK, f"{path} will be made")
-        return Check(name, Verdict.FAILED, f"{path} cannot be made in {parent}")
+            return Finding(name, Condition.OK, f"{path} will be made")
+        return Finding(name, Condition.FAILED, f"{path} cannot be made in {parent}")
     probe = f"doctor-{uuid.uuid4().hex[:8]}"
     try:
         store = ObjectStore(url)
@@ -112,5 +112,5 @@ def state(state_dir: str) -> Check:
         store.create(probe, b"")
         store.delete([probe])
     except ResurgenceError as error:
-        return Check(name, Verdict.FAILED, error.message)
-    return Check(name, Verdict.OK, f"{path if scheme == 'file' else url} can be written")
+        return Finding(name, Condition.FAILED, error.message)
+    return Finding(name, Condition.OK, f"{path if scheme == 'file' else url} can be written")

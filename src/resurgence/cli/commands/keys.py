@@ -15,7 +15,7 @@ from resurgence.cli.commands.serve import Database, opened_metadata
 from resurgence.cli.output.plain_table import table_lines
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, AsJson, Debug, StateDir, answer
 from resurgence.clock import SystemClock, instant_text
-from resurgence.control.store.metadata import Role
+from resurgence.control.store.metadata import KeyRole
 from resurgence.errors import ConfigError, did_you_mean
 
 commands = typer.Typer(no_args_is_help=True, help="Make and remove the API keys of a service.")
@@ -26,7 +26,7 @@ KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.")
 @commands.command("create")
 def create_command(
     name: KeyName,
-    role: Annotated[Role, typer.Option(help="read may look, write may do all.")] = Role.READ,
+    role: Annotated[KeyRole, typer.Option(help="read may look, write may do all.")] = KeyRole.READ,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     database: Database = None,
     debug: Debug = False,

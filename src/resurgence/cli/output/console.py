@@ -69,7 +69,7 @@ def watermark_text(mark: object) -> str:
         return str(mark)
 
 
-class Progress:
+class ProgressLine:
     """What a run looks like from outside, fed by events."""
 
     def __init__(self, job: str) -> None:
@@ -142,7 +142,7 @@ class ProgressView:
     """Live on a terminal, plain lines anywhere else; always on standard error."""
 
     def __init__(self, job: str) -> None:
-        self._progress = Progress(job)
+        self._progress = ProgressLine(job)
         self._live = (
             Live(self._progress, console=ERROR_CONSOLE, refresh_per_second=5)
             if sys.stderr.isatty()

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from resurgence.api.models import Job, JobDetail, Worker
+from resurgence.api.models import Job, JobDetail, WorkerDetail
 from resurgence.cli.output.plain_table import span_text, table_lines
 from resurgence.cli.service_client import DEFAULT_SERVER, Facts, ServiceClient
 from resurgence.cli.service_flags import (
@@ -182,7 +182,7 @@ def _incident_cells(incident: Facts) -> tuple[object, ...]:
     )
 
 
-def _worker_cells(worker: Worker, now: datetime) -> tuple[object, ...]:
+def _worker_cells(worker: WorkerDetail, now: datetime) -> tuple[object, ...]:
     heard = worker.last_heard_at
     return (
         worker.worker,

@@ -13,8 +13,8 @@ from resurgence.graph.model import Graph
 from resurgence.ids import NO_EPOCH, Epoch, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import (
+    CheckpointStatus,
     CheckpointView,
-    Status,
     kept_checkpoints,
     of_each_epoch,
 )
@@ -80,7 +80,7 @@ def preview_rollback(backend: StateBackend, graph: Graph, to_epoch: Epoch) -> Ro
     that epoch has no usable checkpoint.
     """
     views = of_each_epoch(kept_checkpoints(backend))
-    usable = [epoch for epoch, view in views.items() if view.status is Status.VALID]
+    usable = [epoch for epoch, view in views.items() if view.status is CheckpointStatus.VALID]
     if to_epoch not in (NO_EPOCH, *usable):
         raise RollbackRefused(
             f"cannot roll back to epoch {to_epoch}: it has no checkpoint that can be used",
@@ -88,7 +88,9 @@ def preview_rollback(backend: StateBackend, graph: Graph, to_epoch: Epoch) -> Ro
         )
     target = views.get(to_epoch)
     dying = [
-        view for view in views.values() if view.epoch > to_epoch and view.status is not Status.DEAD
+        view
+        for view in views.values()
+        if view.epoch > to_epoch and view.status is not CheckpointStatus.DEAD
     ]
     counts = _counts_after(target, dying)
     return RollbackPreview(

@@ -52,7 +52,7 @@ class KeyExists(UserError):
     code = "key.exists"
 
 
-class Role(StrEnum):
+class KeyRole(StrEnum):
     """What a key of the API allows."""
 
     READ = "read"
@@ -64,7 +64,7 @@ class ApiKey:
     """A key of the API; of the key itself only a digest is kept."""
 
     name: str
-    role: Role
+    role: KeyRole
     digest: str
     created_at: datetime
 

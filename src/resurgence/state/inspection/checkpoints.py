@@ -28,7 +28,7 @@ from resurgence.state.paths import generation_of
 from resurgence.state.protocol.checkpoint_records import (
     CheckpointRecords,
     condemned_reasons,
-    judge,
+    judge_checkpoint,
     read_checkpoint,
 )
 from resurgence.state.protocol.decisions import (
@@ -52,7 +52,7 @@ _THREADS = 8
 """Records are small: reading them is waiting for answers."""
 
 
-class Status(StrEnum):
+class CheckpointStatus(StrEnum):
     """What a checkpoint is good for."""
 
     VALID = "valid"
@@ -73,7 +73,7 @@ class CheckpointView:
     epoch: Epoch
     attempt: int | None
     """None: the sinks are committed, so there was a manifest, but it is gone."""
-    status: Status
+    status: CheckpointStatus
     reasons: tuple[str, ...] = ()
     records: CheckpointRecords = field(default_factory=CheckpointRecords)
     is_committed: bool = False
@@ -93,7 +93,7 @@ class CheckpointView:
     def stands(self) -> bool:
         """A restore may choose it, if it is whole."""
         gone = self.attempt is None
-        return not gone and self.status not in (Status.CONDEMNED, Status.DEAD)
+        return not gone and self.status not in (CheckpointStatus.CONDEMNED, CheckpointStatus.DEAD)
 
     @property
     def files(self) -> tuple[StateFile, ...]:
@@ -161,7 +161,7 @@ def kept_checkpoints(backend: StateBackend) -> tuple[CheckpointView, ...]:
     # After the manifests: the files of one that was just sealed are there.
     sizes = backend.file_sizes()
     judged = (
-        replace(view, status=Status.DEAD, reasons=())
+        replace(view, status=CheckpointStatus.DEAD, reasons=())
         if is_dead(view.epoch, dead)
         else _judged(view, job, sizes)
         for epoch in read
@@ -185,7 +185,7 @@ def newest_checkpoint(backend: StateBackend) -> CheckpointView | None:
         for epoch in sorted(alive, reverse=True):
             for view in _views(backend, alive[epoch], job):
                 judged = _judged(view, job, sizes)
-                if judged.status is Status.VALID:
+                if judged.status is CheckpointStatus.VALID:
                     return judged
                 unusable.append(judged)
         # Retention may have deleted what was listed: then there are newer ones.
@@ -203,7 +203,7 @@ def _views(backend: StateBackend, objects: EpochObjects, job: JobIdentity) -> li
     blank = CheckpointView(
         epoch=objects.epoch,
         attempt=None,
-        status=Status.DAMAGED,
+        status=CheckpointStatus.DAMAGED,
         reasons=(lost,) if lost else (),
         is_committed=objects.committed is not None,
         committed=committed,
@@ -217,25 +217,25 @@ def _views(backend: StateBackend, objects: EpochObjects, job: JobIdentity) -> li
             view = replace(view, records=records)
         if attempt in objects.condemned:
             reasons = condemned_reasons(backend.store, objects.condemned[attempt])
-            view = replace(view, status=Status.CONDEMNED, reasons=reasons)
+            view = replace(view, status=CheckpointStatus.CONDEMNED, reasons=reasons)
         found.append(view)
     return found
 
 
 def _judged(view: CheckpointView, job: JobIdentity, sizes: Mapping[str, int]) -> CheckpointView:
-    if view.status is Status.CONDEMNED or view.attempt is None:
+    if view.status is CheckpointStatus.CONDEMNED or view.attempt is None:
         return view
-    found = judge(view.records, job, view.epoch, sizes)
+    found = judge_checkpoint(view.records, job, view.epoch, sizes)
     if found.faults:
-        return replace(view, status=Status.DAMAGED, reasons=found.faults)
+        return replace(view, status=CheckpointStatus.DAMAGED, reasons=found.faults)
     if found.newer:
-        return replace(view, status=Status.NEWER, reasons=found.newer)
-    return replace(view, status=Status.VALID)
+        return replace(view, status=CheckpointStatus.NEWER, reasons=found.newer)
+    return replace(view, status=CheckpointStatus.VALID)
 
 
 def _went_meanwhile(backend: StateBackend, view: CheckpointView) -> bool:
     """Whether what is wrong is only that retention has deleted it."""
-    if view.status is not Status.DAMAGED or view.attempt is None:
+    if view.status is not CheckpointStatus.DAMAGED or view.attempt is None:
         return False
     return backend.store.size(backend.paths.manifest(view.epoch, view.attempt)) is None
 
@@ -259,7 +259,11 @@ def of_each_epoch(views: Iterable[CheckpointView]) -> dict[Epoch, CheckpointView
     chosen: dict[Epoch, CheckpointView] = {}
     for view in views:
         before = chosen.get(view.epoch)
-        if before is None or before.status is Status.CONDEMNED or view.status is Status.VALID:
+        if (
+            before is None
+            or before.status is CheckpointStatus.CONDEMNED
+            or view.status is CheckpointStatus.VALID
+        ):
             chosen[view.epoch] = view
     return chosen
 
@@ -278,7 +282,7 @@ def checkpoint_of(views: Sequence[CheckpointView], epoch: int | None) -> Checkpo
                 f"there is no checkpoint of epoch {epoch}", hint=f"kept: {kept}"
             ) from None
     for view in reversed(chosen.values()):
-        if view.status is Status.VALID:
+        if view.status is CheckpointStatus.VALID:
             return view
     raise _none_valid()
 

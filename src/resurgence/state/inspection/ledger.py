@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from resurgence.ids import NO_EPOCH, Epoch, OperatorId
-from resurgence.state.inspection.checkpoints import CheckpointView, Status, of_each_epoch
+from resurgence.state.inspection.checkpoints import CheckpointStatus, CheckpointView, of_each_epoch
 from resurgence.state.records import EpochCounts, Manifest, Totals
 
 
@@ -86,7 +86,7 @@ def ledger_of(views: Iterable[CheckpointView], last: int | None = None) -> Ledge
     totals = [
         view.manifest.totals
         for view in chosen.values()
-        if view.manifest and view.status is not Status.DEAD
+        if view.manifest and view.status is not CheckpointStatus.DEAD
     ]
     return Ledger(
         lines=tuple(_line(view, view.manifest) for view in shown if view.manifest),

@@ -28,7 +28,7 @@ from resurgence.state.backend import StateBackend
 from resurgence.state.paths import epoch_object
 from resurgence.state.protocol.checkpoint_records import (
     CheckpointRecords,
-    judge,
+    judge_checkpoint,
     read_checkpoint,
 )
 from resurgence.state.records import (
@@ -119,11 +119,11 @@ class Verifier:
         epoch, attempt = parsed[0], int(parsed[2])
         job, _ = self._backend.identity()
         records, sizes = self._read(manifest_path)
-        judgement = judge(records, job, epoch, sizes)
+        judgement = judge_checkpoint(records, job, epoch, sizes)
         faults = list(judgement.faults)
         if faults:
             records, sizes = self._read(manifest_path)
-            judgement = judge(records, job, epoch, sizes)
+            judgement = judge_checkpoint(records, job, epoch, sizes)
             faults = [each for each in judgement.faults if each in faults]
         unchecked = list(judgement.newer)
         for found, troubles in self._deep(records, sizes):

@@ -2,8 +2,8 @@
 
 Restore, retention, the commands that show checkpoints and the deep check all read a checkpoint here
 and judge it here, so that they never differ on whether it is whole. Reading keeps what could not be
-read beside what could; `judge` is pure. State files are held against a listing of them. Whoever
-opens them (the engine, `inspection.verification`) checks their content.
+read beside what could; `judge_checkpoint` is pure. State files are held against a listing of them.
+Whoever opens them (the engine, `inspection.verification`) checks their content.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _metadata(
     return decode(OperatorCheckpointMetadata, data, expected.path)
 
 
-def judge(
+def judge_checkpoint(
     records: CheckpointRecords,
     job: JobIdentity,
     epoch: Epoch,

@@ -32,8 +32,8 @@ Every later generation is claimed after the rollback counts, and knows of it.
 An epoch that was never sealed was never committed and may read anything; for simplicity it reads
 what it recorded, if it recorded anything.
 
-`decide` is all of this as one function. Whoever asks puts in what was seen so far; if that is not
-enough, the answer is what to look at next (`Examine`), newest first.
+`next_step` is all of this as one function. Whoever asks puts in what was seen so far; if that is
+not enough, the answer is what to look at next (`Examine`), newest first.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def epoch_after(epoch: Epoch, dead: Iterable[EpochRange]) -> Epoch:
 
 
 @dataclass
-class Seen:
+class Observed:
     """What a generation has seen of its job so far."""
 
     mine: Generation | None
@@ -271,7 +271,7 @@ def _at_work(epochs: Mapping[Epoch, EpochObjects]) -> Generation:
     )
 
 
-def decide(seen: Seen) -> Outcome:
+def next_step(seen: Observed) -> Outcome:
     """What a generation must do, given what it has seen."""
     if seen.mine is None:
         return Claim(Generation(max(seen.newest, _at_work(seen.epochs)) + 1))

@@ -14,7 +14,7 @@ from tests.unit.api.played_service import SQL, KeyBox, PlayedController, played,
 
 from resurgence.api.access.gate import LARGEST_BODY
 from resurgence.api.access.guard import Guard
-from resurgence.control.store.metadata import Role
+from resurgence.control.store.metadata import KeyRole
 from resurgence.errors import StorageError
 
 SHAPE = {"code", "message", "hint", "domain"}
@@ -91,7 +91,7 @@ def test_a_key_that_is_made_counts_soon(controller: PlayedController) -> None:
     keys = KeyBox([])
     with served(played(controller), keys) as url, httpx.Client(base_url=url) as http:
         assert http.get("/v1/jobs").status_code == 200
-        text = keys.add("reader", Role.READ)
+        text = keys.add("reader", KeyRole.READ)
         assert _until(lambda: http.get("/v1/jobs").status_code, 401) == 401
         bearing = {"Authorization": f"Bearer {text}"}
         assert http.get("/v1/jobs", headers=bearing).status_code == 200
@@ -105,7 +105,7 @@ def test_a_key_that_is_made_counts_soon(controller: PlayedController) -> None:
 
 def test_keys_count_while_the_database_is_away(controller: PlayedController) -> None:
     box = KeyBox([])
-    text = box.add("reader", Role.READ)
+    text = box.add("reader", KeyRole.READ)
     bearing = {"Authorization": f"Bearer {text}"}
     with served(played(controller), box) as url, httpx.Client(base_url=url) as http:
         assert http.get("/v1/jobs", headers=bearing).status_code == 200
@@ -169,7 +169,7 @@ def test_texts_are_bounded(http: httpx.Client) -> None:
 
 def test_wrong_keys_are_slowed_down(controller: PlayedController) -> None:
     box = KeyBox([])
-    text = box.add("writer", Role.WRITE)
+    text = box.add("writer", KeyRole.WRITE)
     guard = Guard(failed_logins=2)
     with served(played(controller), box, guard) as url, httpx.Client(base_url=url) as http:
         assert [http.get("/v1/jobs").status_code for _ in range(3)] == [401, 401, 429]

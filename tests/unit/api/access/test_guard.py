@@ -11,13 +11,13 @@ from tests.unit.api.played_service import NOW
 from resurgence.api.access.api_keys import digest, matching_key, new_key
 from resurgence.api.access.guard import Asking, Guard, is_loopback
 from resurgence.api.error_answer import Refusal
-from resurgence.control.store.metadata import ApiKey, Role
+from resurgence.control.store.metadata import ApiKey, KeyRole
 from resurgence.errors import ConfigError
 
 # Always the same, for they are in the names of tests.
 WRITE_TEXT, READ_TEXT = f"rsg_writer_{'w' * 43}", f"rsg_reader_{'r' * 43}"
-WRITER = ApiKey("writer", Role.WRITE, digest(WRITE_TEXT), NOW)
-READER = ApiKey("reader", Role.READ, digest(READ_TEXT), NOW)
+WRITER = ApiKey("writer", KeyRole.WRITE, digest(WRITE_TEXT), NOW)
+READER = ApiKey("reader", KeyRole.READ, digest(READ_TEXT), NOW)
 KEYS = (READER, WRITER)
 ASKING = Asking("GET", "/v1/jobs", "127.0.0.1", "127.0.0.1:7070", None, None)
 
@@ -33,18 +33,18 @@ def bearing(text: str, asking: Asking = ASKING) -> Asking:
 
 
 def test_a_key_is_shown_whole_and_kept_as_a_digest() -> None:
-    text, key = new_key("writer", Role.WRITE, NOW)
+    text, key = new_key("writer", KeyRole.WRITE, NOW)
     assert text.startswith("rsg_writer_")
     assert len(text) > len("rsg_writer_") + 40
     assert key.digest == digest(text)
     assert text not in repr(key)
-    assert new_key("writer", Role.WRITE, NOW)[0] != text
+    assert new_key("writer", KeyRole.WRITE, NOW)[0] != text
 
 
 @pytest.mark.parametrize("name", ["", "A", "a_b", "-a", "a" * 41, "ä"])
 def test_names_of_keys_are_plain(name: str) -> None:
     with pytest.raises(ConfigError):
-        new_key(name, Role.READ, NOW)
+        new_key(name, KeyRole.READ, NOW)
 
 
 def test_only_the_whole_key_matches() -> None:

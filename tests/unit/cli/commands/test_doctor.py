@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from resurgence.cli.commands import doctor
-from resurgence.cli.commands.doctor import Verdict
+from resurgence.cli.commands.doctor import Condition
 from resurgence.engine.spark.class_archive import archive_path, failure_log
 from resurgence.engine.spark.java import Java
 from resurgence.errors import ConfigError
@@ -48,7 +48,7 @@ def test_the_archive_is_there_being_built_or_could_not_be() -> None:
     assert "is being built" in doctor.class_archive(JAVA).detail
     os.close(lock)
     archive.write_bytes(b"classes")
-    assert doctor.class_archive(JAVA).verdict is Verdict.OK
+    assert doctor.class_archive(JAVA).verdict is Condition.OK
 
 
 def test_a_machine_without_java_fails(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from tests.unit.cli.conftest import Answer
 from typer.testing import CliRunner
 
 from resurgence.cli.app import app
-from resurgence.control.store.metadata import Role
+from resurgence.control.store.metadata import KeyRole
 from resurgence.errors import IncompatibleState, StorageError
 from resurgence.ids import JobName
 
@@ -280,7 +280,7 @@ def test_logs_are_the_end_of_the_newest(
 
 def test_a_key_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
     keys = KeyBox([])
-    text = keys.add("reader", Role.READ)
+    text = keys.add("reader", KeyRole.READ)
     path = tmp_path / "key"
     path.write_text(text + "\n")
     with served(played(PlayedController(tmp_path)), keys) as url:

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.cli.conftest import Cli
 
 from resurgence.api.access.api_keys import digest
-from resurgence.control.store.metadata import MetadataStore, Role
+from resurgence.control.store.metadata import KeyRole, MetadataStore
 
 SCRIPT = """
 import sys
@@ -36,7 +36,7 @@ def test_a_key_is_printed_once_and_kept_as_a_digest(cli: Cli, state_dir: Path) -
     store = MetadataStore(state_dir / ".service" / "service.db")
     (key,) = store.keys()
     store.close()
-    assert (key.name, key.role, key.digest) == ("ci", Role.WRITE, digest(text))
+    assert (key.name, key.role, key.digest) == ("ci", KeyRole.WRITE, digest(text))
     listed = cli("keys", "list")
     assert listed.out.splitlines()[1].split()[:2] == ["ci", "write"]
     assert text not in listed.out

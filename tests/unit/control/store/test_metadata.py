@@ -35,9 +35,9 @@ from resurgence.control.store.metadata import (
     ApiKey,
     JobExists,
     KeyExists,
+    KeyRole,
     MetadataStore,
     NoSuchJob,
-    Role,
     stored_sql,
 )
 from resurgence.control.store.schema import SCHEMA_VERSION
@@ -394,13 +394,13 @@ def test_the_newest_events_of_each_job_are_kept_and_all_incidents(metadata: Meta
 
 
 def test_keys_are_added_listed_and_removed(metadata: MetadataStore) -> None:
-    watch = ApiKey("watch", Role.READ, "d1", NOW)
-    operate = ApiKey("operate", Role.WRITE, "d2", NOW)
+    watch = ApiKey("watch", KeyRole.READ, "d1", NOW)
+    operate = ApiKey("operate", KeyRole.WRITE, "d2", NOW)
     metadata.add_key(watch)
     metadata.add_key(operate)
     assert metadata.keys() == [operate, watch]
     with pytest.raises(KeyExists, match="key 'watch' already exists"):
-        metadata.add_key(replace(watch, role=Role.WRITE))
+        metadata.add_key(replace(watch, role=KeyRole.WRITE))
     assert metadata.remove_key("watch")
     assert not metadata.remove_key("watch")
     assert metadata.keys() == [operate]

@@ -14,8 +14,8 @@ from resurgence.errors import ConfigError, IdentityMissing, NoValidCheckpoint
 from resurgence.ids import Epoch
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import (
+    CheckpointStatus,
     CheckpointView,
-    Status,
     checkpoint_of,
     job_names,
     kept_checkpoints,
@@ -33,7 +33,7 @@ def real(tmp_path: Path) -> RealJob:
     return made
 
 
-def statuses(real: RealJob) -> list[tuple[int, int | None, Status]]:
+def statuses(real: RealJob) -> list[tuple[int, int | None, CheckpointStatus]]:
     return [(each.epoch, each.attempt, each.status) for each in kept_checkpoints(real.backend)]
 
 
@@ -70,13 +70,13 @@ def test_a_job_without_checkpoints_has_none(tmp_path: Path) -> None:
 def test_an_epoch_that_was_never_sealed_is_not_a_checkpoint(real: RealJob) -> None:
     real.seal(3)
     real.path(real.manifest_path(3)).unlink()
-    assert statuses(real) == [(1, 0, Status.VALID), (2, 0, Status.VALID)]
+    assert statuses(real) == [(1, 0, CheckpointStatus.VALID), (2, 0, CheckpointStatus.VALID)]
 
 
 def test_one_that_is_not_committed_says_so(real: RealJob) -> None:
     real.seal(3)
     *_, last = kept_checkpoints(real.backend)
-    assert (last.status, last.is_committed, last.committed) == (Status.VALID, False, None)
+    assert (last.status, last.is_committed, last.committed) == (CheckpointStatus.VALID, False, None)
 
 
 def test_a_committed_record_that_is_damaged_is_not_a_fault_of_the_checkpoint(
@@ -84,7 +84,7 @@ def test_a_committed_record_that_is_damaged_is_not_a_fault_of_the_checkpoint(
 ) -> None:
     real.path(real.backend.paths.committed(Epoch(2))).write_text("damaged")
     *_, last = kept_checkpoints(real.backend)
-    assert (last.status, last.is_committed, last.committed) == (Status.VALID, True, None)
+    assert (last.status, last.is_committed, last.committed) == (CheckpointStatus.VALID, True, None)
     assert "committed.json is not JSON" in (last.committed_fault or "")
 
 
@@ -120,7 +120,7 @@ def test_what_is_wrong_is_said(
     else:
         path.write_bytes(content)
     first, last = kept_checkpoints(real.backend)
-    assert (first.status, last.status) == (Status.VALID, Status.DAMAGED)
+    assert (first.status, last.status) == (CheckpointStatus.VALID, CheckpointStatus.DAMAGED)
     assert len(last.reasons) == 1
     assert all(reason in last.reasons[0] for reason in reasons)
 
@@ -134,7 +134,7 @@ def test_all_that_is_wrong_is_said_and_not_only_the_first(real: RealJob) -> None
 
 def test_a_manifest_that_went_after_its_sinks_were_committed_is_missed(real: RealJob) -> None:
     manifest(real).unlink()
-    assert statuses(real) == [(1, 0, Status.VALID), (2, None, Status.DAMAGED)]
+    assert statuses(real) == [(1, 0, CheckpointStatus.VALID), (2, None, CheckpointStatus.DAMAGED)]
 
 
 def test_a_condemned_checkpoint_is_shown_with_its_reasons_beside_the_next_attempt(
@@ -145,9 +145,9 @@ def test_a_condemned_checkpoint_is_shown_with_its_reasons_beside_the_next_attemp
     del real.files[1:]
     real.seal(2, attempt=1)
     assert statuses(real) == [
-        (1, 0, Status.VALID),
-        (2, 0, Status.CONDEMNED),
-        (2, 1, Status.VALID),
+        (1, 0, CheckpointStatus.VALID),
+        (2, 0, CheckpointStatus.CONDEMNED),
+        (2, 1, CheckpointStatus.VALID),
     ]
     views = kept_checkpoints(real.backend)
     assert "has 5 bytes instead of" in views[1].reasons[0]
@@ -161,7 +161,7 @@ def test_a_checkpoint_of_a_newer_format_is_not_called_damaged(real: RealJob) -> 
     seal = b',"checksum":"%s"}' % hashlib.sha256(body).hexdigest()[:16].encode()
     manifest(real).write_bytes(body.removesuffix(b"}") + seal)
     *_, last = kept_checkpoints(real.backend)
-    assert last.status is Status.NEWER
+    assert last.status is CheckpointStatus.NEWER
     assert "format version 99" in last.reasons[0]
 
 
@@ -169,10 +169,14 @@ def test_epochs_that_were_rolled_back_are_dead(real: RealJob) -> None:
     real.run(3)
     claim = real.backend.claim_generation(NOW)
     real.backend.record_rollback(claim, Epoch(1), NOW)
-    assert [status for *_, status in statuses(real)] == [Status.VALID, Status.DEAD, Status.DEAD]
+    assert [status for *_, status in statuses(real)] == [
+        CheckpointStatus.VALID,
+        CheckpointStatus.DEAD,
+        CheckpointStatus.DEAD,
+    ]
     views = kept_checkpoints(real.backend)
     assert checkpoint_of(views, None).epoch == 1
-    assert checkpoint_of(views, 3).status is Status.DEAD
+    assert checkpoint_of(views, 3).status is CheckpointStatus.DEAD
     assert [view.stands for view in views] == [True, False, False]
 
 
@@ -217,7 +221,7 @@ def test_the_newest_valid_checkpoint_is_taken_by_default(real: RealJob) -> None:
 def test_without_a_valid_checkpoint_none_is_taken() -> None:
     with pytest.raises(ConfigError, match="no checkpoints yet"):
         checkpoint_of([], None)
-    damaged = CheckpointView(epoch=Epoch(1), attempt=0, status=Status.DAMAGED)
+    damaged = CheckpointView(epoch=Epoch(1), attempt=0, status=CheckpointStatus.DAMAGED)
     with pytest.raises(NoValidCheckpoint):
         checkpoint_of([damaged], None)
 

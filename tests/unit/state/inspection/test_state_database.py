@@ -17,8 +17,8 @@ from tests.unit.state.real_state import MINUTE, WINDOW, RealJob, state_rows
 from resurgence.errors import DamagedState, ResurgenceError, StorageError, UserError
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.inspection.checkpoints import (
+    CheckpointStatus,
     CheckpointView,
-    Status,
     checkpoint_of,
     kept_checkpoints,
 )
@@ -135,7 +135,7 @@ def test_a_table_without_files_has_its_columns_all_the_same(real: RealJob) -> No
     bare = CheckpointView(
         epoch=Epoch(2),
         attempt=0,
-        status=Status.VALID,
+        status=CheckpointStatus.VALID,
         records=CheckpointRecords(operators=operators),
     )
     with StateDatabase(real.backend, bare, [bare]) as database:
@@ -160,7 +160,7 @@ def test_names_are_easy_to_type_and_each_is_there_once() -> None:
     view = CheckpointView(
         epoch=Epoch(1),
         attempt=0,
-        status=Status.VALID,
+        status=CheckpointStatus.VALID,
         records=CheckpointRecords(operators=operators),
     )
     assert [each.name for each in state_tables(view)] == [

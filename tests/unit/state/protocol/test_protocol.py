@@ -22,19 +22,19 @@ from resurgence.state.protocol.decisions import (
     FallBack,
     Fallback,
     Impossible,
+    Observed,
     Orphaned,
     Outcome,
     Ready,
     ReplayCommit,
     Retire,
-    Seen,
     dead_ranges,
-    decide,
     epoch_after,
     epochs_seen,
     highest_generation,
     living,
     lost_seal,
+    next_step,
     prevailing_identity,
 )
 from resurgence.state.records import RollbackRecord
@@ -133,8 +133,8 @@ def test_a_foreign_path_is_no_state_file(path: str) -> None:
 def test_only_the_highest_generation_may_go_on(
     mine: int | None, newest: int, outcome: Outcome
 ) -> None:
-    seen = Seen(None if mine is None else Generation(mine), Generation(newest))
-    assert decide(seen) == outcome
+    seen = Observed(None if mine is None else Generation(mine), Generation(newest))
+    assert next_step(seen) == outcome
 
 
 def test_foreign_names_do_not_raise_the_fence() -> None:
@@ -283,8 +283,8 @@ def decided(
     faults: Mapping[int, tuple[str, ...]] | None = None,
     *dead: tuple[int, int],
 ) -> Outcome:
-    return decide(
-        Seen(
+    return next_step(
+        Observed(
             Generation(2),
             Generation(2),
             {Epoch(epoch): objects(epoch, kinds) for epoch, kinds in folders.items()},
@@ -366,14 +366,16 @@ def test_the_epoch_before_a_gap_is_the_one_that_is_missed() -> None:
 def test_an_overtaken_generation_retires_whatever_it_has_seen() -> None:
     epochs = {Epoch(1): objects(1, "omc"), Epoch(2): objects(2, "omc")}
     faults = {Epoch(1): WHOLE, Epoch(2): ("torn",)}
-    seen = Seen(Generation(2), Generation(3), epochs, faults=faults)
-    assert decide(seen) == Retire(Generation(3))
+    seen = Observed(Generation(2), Generation(3), epochs, faults=faults)
+    assert next_step(seen) == Retire(Generation(3))
 
 
 def test_deciding_changes_nothing_that_was_seen() -> None:
     epochs = {Epoch(1): objects(1, "omc"), Epoch(2): objects(2, "omc")}
-    seen = Seen(Generation(2), Generation(2), epochs, faults={Epoch(1): (), Epoch(2): ("torn",)})
-    assert decide(seen) == decide(seen) == FallBack(Epoch(2), 0, ("torn",))
+    seen = Observed(
+        Generation(2), Generation(2), epochs, faults={Epoch(1): (), Epoch(2): ("torn",)}
+    )
+    assert next_step(seen) == next_step(seen) == FallBack(Epoch(2), 0, ("torn",))
 
 
 def test_the_identity_is_what_most_records_say() -> None:
@@ -390,5 +392,5 @@ def test_a_generation_that_left_metadata_has_its_number_taken() -> None:
             "rides/epochs/0000000004/committed.json",
         ]
     )
-    assert decide(Seen(None, Generation(3), epochs)) == Claim(Generation(8))
-    assert decide(Seen(None, Generation(9), epochs)) == Claim(Generation(10))
+    assert next_step(Observed(None, Generation(3), epochs)) == Claim(Generation(8))
+    assert next_step(Observed(None, Generation(9), epochs)) == Claim(Generation(10))
