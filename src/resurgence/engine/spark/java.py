@@ -93,7 +93,9 @@ def choose_java(candidates: Iterable[str], version_of: Callable[[str], str | Non
 
 
 def java_version(executable: str) -> str | None:
-    """What `java -version` prints, or None when it does not run."""
+    """What `java -version` prints of itself, or None when it does not run. With JDK_JAVA_OPTIONS or
+    JAVA_TOOL_OPTIONS it prints these, too: options are no other Java, and share its archive.
+    """
     try:
         answer = subprocess.run(
             [executable, "-version"],
@@ -104,7 +106,10 @@ def java_version(executable: str) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return answer.stderr.strip() if answer.returncode == 0 else None
+    if answer.returncode != 0:
+        return None
+    lines = answer.stderr.strip().splitlines()
+    return "\n".join(each for each in lines if "Picked up J" not in each)
 
 
 def major_version(version: str) -> int:
