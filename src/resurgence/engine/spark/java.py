@@ -50,6 +50,9 @@ JAVA_OPTIONS = [
     "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
 ]
 
+_OPTIONS = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
+"""Where the environment may have options for every Java."""
+
 QUIET = ["-Xlog:disable", "-Xlog:all=error:stderr"]
 
 
@@ -93,9 +96,10 @@ def choose_java(candidates: Iterable[str], version_of: Callable[[str], str | Non
 
 
 def java_version(executable: str) -> str | None:
-    """What `java -version` prints of itself, or None when it does not run. With JDK_JAVA_OPTIONS or
-    JAVA_TOOL_OPTIONS it prints these, too: options are no other Java, and share its archive.
+    """What `java -version` prints, or None when it does not run. Without the options in the
+    environment, which it prints, too: with them it is the same Java, and uses the same archive.
     """
+    environment = {name: value for name, value in os.environ.items() if name not in _OPTIONS}
     try:
         answer = subprocess.run(
             [executable, "-version"],
@@ -103,13 +107,11 @@ def java_version(executable: str) -> str | None:
             capture_output=True,
             text=True,
             timeout=30,
+            env=environment,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    if answer.returncode != 0:
-        return None
-    lines = answer.stderr.strip().splitlines()
-    return "\n".join(each for each in lines if "Picked up J" not in each)
+    return answer.stderr.strip() if answer.returncode == 0 else None
 
 
 def major_version(version: str) -> int:
