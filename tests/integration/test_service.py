@@ -131,7 +131,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[Service]:
 @pytest.mark.timeout(500)
 def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres_url: str) -> None:
     """Two jobs: one worker goes on and is taken over, one is frozen while nobody watches."""
-    project.write_input(1600)  # None must be through before both have begun.
+    project.write_input(3000)  # Neither must be through before both have begun.
     jobs = ("goes-on", "frozen")
     common = settings(
         *QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.adopt_timeout=25s"
