@@ -177,7 +177,7 @@ def test_a_sink_that_cannot_retract_must_be_accepted(
     screen = "CREATE TABLE screen WITH (connector = 'stdout', type = 'sink');"
     job = rides_job(spark, tmp_path, f"{screen}INSERT INTO screen SELECT id FROM events")
     advance(job, 3, 40)
-    with pytest.raises(UserError, match="screen cannot take back") as raised:
+    with pytest.raises(UserError, match="screen cannot retract") as raised:
         back(job, 1)
     assert "--accept-duplicates" in raised.value.hint
     assert job.open().epoch == 3

@@ -49,6 +49,7 @@ def pipeline(
                 table="events",
                 connector="single_file",
                 options={"path": str(folder / "in.json"), "format": file_format},
+                is_changelog=file_format == "debezium_json",
                 columns=tuple(Column(name=name, type=kind) for name, kind in columns.items()),
             ),
             operator,

@@ -314,7 +314,7 @@ def test_only_one_process_builds_and_one_that_was_killed_holds_up_nobody(
 ) -> None:
     archive = tmp_path / "classes-0.jsa"
     program = (
-        "import sys, time; from pathlib import Path; from resurgence.engine import class_archive\n"
+        "import sys, time; from pathlib import Path; from resurgence.engine.spark import class_archive\n"
         "class_archive._build = lambda *_: (print('building', flush=True), time.sleep(60))\n"
         "class_archive.build_archive(Path(sys.argv[1]))"
     )

@@ -68,7 +68,7 @@ _DENIED = re.compile(
     r" authentication|\b(os error|Errno) (1|13|30)\b"
 )
 _CRASH_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$', re.M)
-_OUR_CALL = "/engine/user_call.py"
+_OUR_CALL = "/engine/functions/user_call.py"
 _BEFORE_JAVA = re.compile(
     r"\A(An error occurred while calling \S+\s*:?\s*)?"
     r"([\w.$]+: )?(Job aborted due to stage failure: )?"
