@@ -25,7 +25,7 @@ NO_FORMAT = Format(FormatSpec(""), suffix="")
 
 @dataclass(frozen=True)
 class SourceDeclaration:
-    """What a source is told of its table, besides the options."""
+    """The declaration of a source table, besides its options."""
 
     table: str
     columns: tuple[Column, ...]
@@ -37,7 +37,7 @@ class SourceDeclaration:
 
 @dataclass(frozen=True)
 class SinkDeclaration:
-    """What a sink is told of its table, besides the options."""
+    """The declaration of a sink table, besides its options."""
 
     table: str
     keys: tuple[str, ...] = ()
@@ -52,7 +52,7 @@ class SinkDeclaration:
 
 @dataclass(frozen=True)
 class LookupDeclaration:
-    """What a lookup table is told of its declaration, besides the options."""
+    """The declaration of a lookup table, besides its options."""
 
     table: str
     columns: tuple[Column, ...]

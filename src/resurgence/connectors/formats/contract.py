@@ -57,7 +57,7 @@ class FileEncoder(Protocol):
 
 @dataclass(frozen=True)
 class RecordTable:
-    """What a reader is told of the table whose records it reads."""
+    """The declaration of the table whose records a reader reads."""
 
     columns: tuple[Column, ...]
     keys: tuple[str, ...] = ()

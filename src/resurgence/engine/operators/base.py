@@ -18,6 +18,7 @@ before `promote`, so a failure anywhere leaves nothing to undo.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -85,7 +86,7 @@ class Rows(Protocol):
         ...
 
 
-class Operator:
+class Operator(ABC):
     """One operator of a running pipeline."""
 
     spec: OperatorSpec
@@ -141,11 +142,11 @@ class Operator:
     def ingest(self, run: EpochRun) -> None:
         """Write what the rows of an epoch change in the state."""
 
+    @abstractmethod
     def output(self, run: EpochRun) -> DataFrame | None:
-        """The rows that it gives; of an operator with state, once it and its inputs have ingested
+        """The rows that it emits; of an operator with state, once it and its inputs have ingested
         theirs. None: there are none, and it is known without asking Spark.
         """
-        raise NotImplementedError
 
     def stage(self, run: EpochRun) -> None:
         """Write the rows of an epoch to the outside, uncommitted."""
@@ -178,9 +179,9 @@ class Operator:
 class TransparentOperator(Operator):
     """An operator without state: its rows are computed from those of its inputs alone."""
 
+    @abstractmethod
     def apply(self, inputs: Sequence[DataFrame]) -> DataFrame:
         """Its rows."""
-        raise NotImplementedError
 
     def output(self, run: EpochRun) -> DataFrame | None:
         return self.probe_output(run)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -34,7 +35,7 @@ class Definition:
 
 
 class Spec(Value):
-    """One node of the graph: all that an operator is told, and nothing of how it is run."""
+    """One node of the graph: what an operator is, and nothing of how it runs."""
 
     id: OperatorId
 
@@ -50,9 +51,9 @@ class Spec(Value):
     """The shuffles that it adds to the Spark job of whatever reads it, in words."""
 
     @property
+    @abstractmethod
     def input_ids(self) -> tuple[OperatorId, ...]:
         """The operators that it reads."""
-        raise NotImplementedError
 
     @property
     def row_ids(self) -> tuple[OperatorId, ...]:
@@ -69,13 +70,13 @@ class Spec(Value):
         """What its own Spark job does, if it has one."""
         return ""
 
+    @abstractmethod
     def definition(self, needed: set[str] | None) -> Definition:
         """What makes the values of the columns that are needed, or of all of them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def explain(self, parallelism: int) -> Iterator[str]:
         """What it does and what it keeps, line by line."""
-        raise NotImplementedError
 
 
 def column_names(definition: object) -> set[str]:

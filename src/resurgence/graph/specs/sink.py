@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from resurgence.graph.specs.base import Spec, options_in_words, place_of
+from resurgence.graph.specs.base import Definition, Spec, options_in_words, place_of
 from resurgence.graph.values import Column
 from resurgence.ids import OperatorId
 
@@ -36,6 +36,9 @@ class SinkSpec(Spec):
     @property
     def input_ids(self) -> tuple[OperatorId, ...]:
         return (self.input,)
+
+    def definition(self, needed: set[str] | None) -> Definition:
+        raise AssertionError(f"nothing reads the sink {self.id}")
 
     def explain(self, parallelism: int) -> Iterator[str]:
         yield f"{self.id}: sink"
