@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from resurgence.engine.operators.updating_query import UpdatingQuery
+from resurgence.engine.operators.changelogs.updating_query import UpdatingQuery
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.graph.specs.updating_query import UpdatingInput, UpdatingQuerySpec
 from resurgence.graph.values import CHANGE, Expression

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from resurgence.connectors.contract import Sink, Source
@@ -105,6 +106,10 @@ class SinkRole(Generic[O]):
     options: type[O]
     guarantee: Guarantee
     formats: FormatChoice | None = None
+    records_folder: Callable[[Path], Path] | None = None
+    """Where a sink with a file of its own keeps its records, by the path of that file. No other job
+    may write such a file.
+    """
 
     def spec(self, formats: Mapping[str, Format]) -> RoleSpec:
         return RoleSpec(

@@ -26,7 +26,7 @@ from typing import Protocol
 from pydantic import BaseModel, ConfigDict
 from pyspark.sql import DataFrame, SparkSession
 
-from resurgence.errors import BadRecord, SinkConflict
+from resurgence.errors import BadRecord, SinkConflict, UserError
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.protocol.decisions import EpochRange
 from resurgence.state.records import InputRange, Offset, Part
@@ -224,3 +224,14 @@ class Sink(Protocol):
         begun before. Later epochs go on after them.
         """
         ...
+
+
+def whole_number(content: Mapping[str, object], name: str) -> int:
+    """A member of an offset, or of a commit record."""
+    value = content.get(name)
+    if not isinstance(value, int):
+        raise UserError(
+            f"'{name}' is missing in {dict(content)}",
+            hint="Restore the checkpoint from a backup: it was edited by hand.",
+        )
+    return value

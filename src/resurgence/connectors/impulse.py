@@ -18,7 +18,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.config import parse_duration
 from resurgence.connectors.connector import Connector, SourceRole
-from resurgence.errors import BadRecord, UserError
+from resurgence.connectors.contract import whole_number
+from resurgence.errors import BadRecord
 from resurgence.graph.table_options import TableOptions, option
 from resurgence.graph.values import Column
 from resurgence.state.records import InputRange, Offset
@@ -180,16 +181,6 @@ class ImpulseSource:
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
         return BadRecord(f"impulse made a bad record at {position} of {input_range.start}")
-
-
-def whole_number(offset: Offset, name: str) -> int:
-    """A member of an offset."""
-    value = offset.get(name)
-    if not isinstance(value, int):
-        raise UserError(
-            f"'{name}' is missing in the offset {offset}", hint="was the checkpoint edited by hand?"
-        )
-    return value
 
 
 IMPULSE = Connector(

@@ -18,12 +18,12 @@ from pydantic import model_validator
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.connector import Connector, SourceRole
+from resurgence.connectors.contract import whole_number
 from resurgence.connectors.impulse import (
     POSITIVE_HINT,
     ImpulseOptions,
     ImpulseSource,
     PositiveNumber,
-    whole_number,
 )
 from resurgence.errors import BadRecord, UserError
 from resurgence.graph.table_options import option

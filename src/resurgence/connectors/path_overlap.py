@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from resurgence.connectors.single_file import hidden_folder
+from resurgence.connectors.registry import records_folder
 from resurgence.errors import UserError
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.sink import SinkSpec
@@ -91,17 +91,17 @@ def require_separate_paths(graph: Graph) -> None:
 
 
 def files_written(graph: Graph) -> tuple[Place, ...]:
-    """The files of a job's `single_file` sinks: no other job may write them."""
+    """The files that belong to a job's sinks: no other job may write them."""
     return tuple(
         place
         for sink in graph.sinks()
-        if sink.connector == "single_file"
-        for place in _written(sink)
+        if len(places := tuple(_written(sink))) > 1
+        for place in places
     )
 
 
 def require_not_taken(written: Iterable[Place], others: Mapping[JobName, Iterable[Place]]) -> None:
-    """Raise PathTaken if a `single_file` sink of another job writes one of these files."""
+    """Raise PathTaken if a sink of another job writes one of these files."""
     taken = [(job, each) for job, places in others.items() for each in places]
     for mine, (job, theirs) in itertools.product(written, taken):
         if mine.is_same(theirs):
@@ -116,8 +116,7 @@ def _written(sink: SinkSpec) -> Iterator[Place]:
     """All that a sink writes: its output, and where it keeps its records beside it."""
     for place in _place(sink.table, sink.options):
         yield place
-        if sink.connector == "single_file":
-            folder = hidden_folder(Path(*place.parts[1:]))
+        if folder := records_folder(sink, Path(*place.parts[1:])):
             yield Place(place.table, place.shown, ("file", *folder.parts), is_internal=True)
 
 

@@ -7,6 +7,7 @@ Besides our own there are those that installed packages add under the entry poin
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from resurgence.connectors.connector import (
@@ -28,7 +29,6 @@ from resurgence.connectors.lookups.contract import LookupTable
 from resurgence.connectors.lookups.delta import DELTA
 from resurgence.connectors.lookups.postgres import POSTGRES
 from resurgence.connectors.nexmark import NEXMARK
-from resurgence.connectors.path_overlap import require_separate_paths
 from resurgence.connectors.plugins import PluginRegistry
 from resurgence.connectors.single_file import SINGLE_FILE
 from resurgence.connectors.terminal import BLACKHOLE, STDOUT
@@ -169,17 +169,7 @@ def newest_held(graph: Graph, state_url: str, job: JobName, identity: JobIdentit
     return newest
 
 
-def check_connectors(graph: Graph, state_url: str, job: JobName) -> None:
-    """Raise a UserError for what can be seen to be wrong before Spark starts: a missing file
-    or secret, say.
-    """
-    require_separate_paths(graph)
-    for source in graph.sources():
-        with open_options(source.table, source.options).concealer.over_errors():
-            make_source(source).check()
-    for table in graph.lookup_tables():
-        with open_options(table.name, table.options).concealer.over_errors():
-            make_lookup(table).check()
-    for sink in graph.sinks():
-        with open_options(sink.table, sink.options).concealer.over_errors():
-            make_sink(sink, state_url, job).check()
+def records_folder(sink: SinkSpec, path: Path) -> Path | None:
+    """Where a sink with a file of its own keeps its records; None for any other sink."""
+    role = INSTALLED[sink.connector].sink if sink.connector in INSTALLED else None
+    return role.records_folder(path) if role and role.records_folder else None

@@ -21,9 +21,9 @@ from pydantic import JsonValue
 from resurgence.clock import Clock
 from resurgence.connectors.path_overlap import Place, files_written, require_not_taken
 from resurgence.control.background import in_thread
-from resurgence.control.jobs.edit_check import require_state_kept
-from resurgence.control.jobs.job_definition import JobDefinition
-from resurgence.control.jobs.job_environment import JobEnvironment
+from resurgence.control.definitions.edit_check import require_state_kept
+from resurgence.control.definitions.job_definition import JobDefinition
+from resurgence.control.definitions.job_environment import JobEnvironment
 from resurgence.control.jobs.job_keeper import JobKeeper
 from resurgence.control.jobs.job_record import (
     DesiredConfig,

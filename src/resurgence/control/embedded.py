@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 
 from resurgence.clock import SystemClock
 from resurgence.control.background import in_thread
+from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.jobs.context import JobContext
-from resurgence.control.jobs.job_definition import JobDefinition
 from resurgence.control.jobs.job_record import (
     DesiredConfig,
     JobRecord,

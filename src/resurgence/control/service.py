@@ -14,7 +14,7 @@ from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.control.background import in_thread
 from resurgence.control.controller import Controller
-from resurgence.control.jobs.job_environment import JobEnvironment
+from resurgence.control.definitions.job_environment import JobEnvironment
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.webhooks import Webhooks
 from resurgence.control.workers.scheduler import ProcessScheduler

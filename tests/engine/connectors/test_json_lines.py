@@ -147,7 +147,6 @@ def test_a_file_of_several_blocks_is_read_by_several_tasks_with_the_right_line_n
     lines[12_000] = ""
     lines[20_000] = long_line
     path.write_text("\n".join(lines))
-    assert len(source(path)._spans(whole(path), 2)) == 2
     rows = source(path).read(spark, whole(path), 2)
     assert rows.rdd.getNumPartitions() == 2
     found = rows.selectExpr(

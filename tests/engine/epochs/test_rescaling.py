@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from resurgence.engine.epochs.engine import Engine
-from resurgence.engine.operators.window import WindowOperator
+from resurgence.engine.operators.windows.window_operator import WindowOperator
 from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.state.key_groups import KEY_GROUPS, FileSlice, deal, owned_groups
 from resurgence.state.records import StateFile

@@ -9,7 +9,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.config import settings_from
-from resurgence.connectors.registry import CONNECTORS, check_connectors
+from resurgence.connectors.checks import check_connectors
+from resurgence.connectors.registry import CONNECTORS
 from resurgence.engine.epochs.in_process import open_engine
 from resurgence.errors import UserError
 from resurgence.ids import JobName

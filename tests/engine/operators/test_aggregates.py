@@ -245,7 +245,7 @@ def test_merged_aggregates_give_the_batch_answer(
         (LISTS, ["flag"], [3, 1]),
     ],
 )
-def test_aggregates_over_kept_values_give_the_batch_answer(
+def test_aggregates_over_buffered_values_give_the_batch_answer(
     spark: SparkSession,
     tmp_path: Path,
     calls: list[str | tuple[str, str]],

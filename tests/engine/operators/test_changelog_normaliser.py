@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.connectors.formats.debezium_types import PLACEHOLDER
 from resurgence.engine.epochs.engine import Engine
-from resurgence.engine.operators.changelog_normaliser import ChangelogNormaliser
+from resurgence.engine.operators.changelogs.changelog_normaliser import ChangelogNormaliser
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.errors import BadRecord
 from resurgence.faults import FaultPoint

@@ -21,11 +21,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 
-from resurgence.connectors.registry import CONNECTORS, check_connectors
+from resurgence.connectors.checks import check_connectors
+from resurgence.connectors.registry import CONNECTORS
 from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.operators.lookup_join import LookupJoinOperator
 from resurgence.engine.spark.errors import translate
-from resurgence.engine.tables.kept_lookup import KeptLookup
+from resurgence.engine.tables.lookup_cache import LookupCache
 from resurgence.errors import InjectedFault, ResurgenceError
 from resurgence.ids import Epoch, JobName
 from resurgence.sql import compile_pipeline
@@ -228,13 +229,13 @@ def test_a_table_that_is_joined_twice_is_read_once_in_an_epoch(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings: list[int] = []
-    read = KeptLookup.read
+    read = LookupCache.read
 
-    def counted(table: KeptLookup, epoch: Epoch, now: datetime) -> None:
+    def counted(table: LookupCache, epoch: Epoch, now: datetime) -> None:
         readings.append(epoch)
         read(table, epoch, now)
 
-    monkeypatch.setattr(KeptLookup, "read", counted)
+    monkeypatch.setattr(LookupCache, "read", counted)
     ground.parquet({"id": [0, 1, 2], "name": ["a", "b", "c"]})
     query = f"{INNER} JOIN customers d ON e.id = d.id"
     ground.job(query, more=", lookup.cache.ttl = '0'").run([Leg(rows=3)])

@@ -28,7 +28,7 @@ from resurgence.api.long_polls import LONGEST_WAIT
 from resurgence.cli.commands.serve import BuildController
 from resurgence.clock import SystemClock
 from resurgence.control.controller import Controller
-from resurgence.control.jobs.job_environment import JobEnvironment
+from resurgence.control.definitions.job_environment import JobEnvironment
 from resurgence.control.jobs.job_record import StopMode
 from resurgence.control.store.metadata import KeyRole, MetadataStore
 from resurgence.control.workers.scheduler import (

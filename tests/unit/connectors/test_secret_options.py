@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from resurgence.connectors import registry
-from resurgence.connectors.registry import CONNECTORS, check_connectors, make_sink, make_source
+from resurgence.connectors.checks import check_connectors
+from resurgence.connectors.registry import CONNECTORS, make_sink, make_source
 from resurgence.errors import ResurgenceError, UserError
 from resurgence.graph.model import Graph
 from resurgence.ids import JobName

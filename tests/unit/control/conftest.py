@@ -15,8 +15,8 @@ from tests.unit.control.service_harness import Service, staged
 from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
+from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.jobs.context import JobContext
-from resurgence.control.jobs.job_definition import JobDefinition
 from resurgence.control.jobs.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
 from resurgence.control.jobs.states import State
 from resurgence.control.jobs.supervisor import Supervisor

@@ -28,8 +28,8 @@ from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.control import controller
 from resurgence.control.controller import Controller, NewJob
+from resurgence.control.definitions.job_environment import JobEnvironment
 from resurgence.control.jobs import job_keeper, states, supervisor, wake_up
-from resurgence.control.jobs.job_environment import JobEnvironment
 from resurgence.control.jobs.job_record import JobRecord, JobStatus
 from resurgence.control.jobs.transitions import EDGES, TERMINAL, StateName
 from resurgence.control.store.metadata import MetadataStore

@@ -15,8 +15,8 @@ from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.control import embedded
+from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.embedded import EmbeddedController
-from resurgence.control.jobs.job_definition import JobDefinition
 from resurgence.control.jobs.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry import event_recorder

@@ -13,8 +13,8 @@ from rich.table import Table
 
 from resurgence.cli.output import console
 from resurgence.cli.pipeline_file import compile_file, local_folder, read_sql, settings_for
+from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.embedded import EmbeddedController
-from resurgence.control.jobs.job_definition import JobDefinition
 from resurgence.control.jobs.states import Failed, State
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.events import Event

@@ -18,11 +18,11 @@ from pydantic import JsonValue
 from resurgence.clock import Clock
 from resurgence.connectors.registry import newest_held
 from resurgence.control.background import in_thread
+from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.detection.detector import detect
 from resurgence.control.detection.failure import Failure
 from resurgence.control.detection.running_job_model import RunningJobModel
 from resurgence.control.jobs.job_claim import JobClaim
-from resurgence.control.jobs.job_definition import JobDefinition
 from resurgence.control.jobs.job_incidents import JobIncidents
 from resurgence.control.jobs.job_record import DesiredConfig, WorkerRecord
 from resurgence.control.jobs.job_worker import JobWorker

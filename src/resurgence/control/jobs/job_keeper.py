@@ -13,8 +13,8 @@ from pydantic import JsonValue, TypeAdapter
 
 from resurgence.clock import Clock
 from resurgence.control.background import in_thread
+from resurgence.control.definitions.job_environment import JobEnvironment
 from resurgence.control.jobs.context import JobContext
-from resurgence.control.jobs.job_environment import JobEnvironment
 from resurgence.control.jobs.job_record import (
     JobRecord,
     JobStatus,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.detection.running_job_model import RunningJobModel
-from resurgence.control.jobs.job_definition import JobDefinition
 from resurgence.control.jobs.job_record import WorkerRecord
 from resurgence.control.jobs.wake_up import WakeUp
 from resurgence.control.telemetry.events import EventLog

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
-from resurgence.connectors.registry import check_connectors
+from resurgence.connectors.checks import check_connectors
 from resurgence.control.background import in_thread
 from resurgence.control.detection.failure import Failure, FailureKind, controller_failure
 from resurgence.control.detection.running_job_model import WorkerState

@@ -10,8 +10,8 @@ from resurgence.engine.operators.base import Operator, OperatorContext
 from resurgence.engine.operators.registry import make_operator
 from resurgence.engine.operators.sink import SinkOperator
 from resurgence.engine.operators.source import SourceOperator
-from resurgence.engine.tables.kept_lookup import KeptLookup
 from resurgence.engine.tables.live_files import LiveFiles
+from resurgence.engine.tables.lookup_cache import LookupCache
 from resurgence.graph.model import Graph
 from resurgence.ids import OperatorId
 from resurgence.state.key_groups import shuffle_partitions
@@ -29,7 +29,7 @@ class Pipeline:
         spark.catalog.clearCache()
         self.spark = spark
         lookups = {
-            each.name: KeptLookup(each, make_lookup(each), spark) for each in graph.lookup_tables()
+            each.name: LookupCache(each, make_lookup(each), spark) for each in graph.lookup_tables()
         }
         context = OperatorContext(spark, state_url, paths, parallelism, lookups)
         self.operators: dict[OperatorId, Operator] = {}

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.engine.functions.planning_time import reads_planning_time, with_planning_time
-from resurgence.engine.tables.kept_lookup import KeptLookup
 from resurgence.engine.tables.live_files import LiveFiles
+from resurgence.engine.tables.lookup_cache import LookupCache
 from resurgence.engine.tables.state_writer import Written
 from resurgence.graph.specs import OperatorSpec
 from resurgence.ids import Epoch, Generation, OperatorId
@@ -47,7 +47,7 @@ class OperatorContext:
     state_url: str
     paths: JobPaths
     parallelism: int
-    lookups: Mapping[str, KeptLookup] = field(default_factory=dict)
+    lookups: Mapping[str, LookupCache] = field(default_factory=dict)
     """The lookup tables, by name."""
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from resurgence.engine.operators.base import Operator, OperatorContext
-from resurgence.engine.operators.window import WindowOperator
+from resurgence.engine.operators.windows.window_operator import WindowOperator
 from resurgence.graph.specs.late_rows import LateRowsSpec
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from resurgence.engine.operators.base import Operator, OperatorContext
+from resurgence.engine.operators.changelogs.normalise import NormaliseOperator
+from resurgence.engine.operators.changelogs.updating import UpdatingOperator
 from resurgence.engine.operators.closed_query import ClosedQueryOperator
 from resurgence.engine.operators.late_rows import LateRowsOperator
 from resurgence.engine.operators.lookup_join import LookupJoinOperator
-from resurgence.engine.operators.normalise import NormaliseOperator
 from resurgence.engine.operators.query import QueryOperator
 from resurgence.engine.operators.sink import SinkOperator
 from resurgence.engine.operators.source import SourceOperator
 from resurgence.engine.operators.union import UnionOperator
-from resurgence.engine.operators.updating import UpdatingOperator
-from resurgence.engine.operators.window import WindowOperator
+from resurgence.engine.operators.windows.window_operator import WindowOperator
 from resurgence.graph.specs import OperatorSpec
 
 OPERATORS: dict[str, Any] = {

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from resurgence.connectors.registry import CONNECTORS, check_connectors, make_lookup
+from resurgence.connectors.checks import check_connectors
+from resurgence.connectors.registry import CONNECTORS, make_lookup
 from resurgence.errors import ConfigError, ResurgenceError, UserError
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.lookup_join import LookupSpec

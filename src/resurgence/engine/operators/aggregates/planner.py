@@ -3,7 +3,7 @@ user sees.
 
 The answer is the one that Spark's own function gives over all rows at once, type included. Where
 Spark's answer depends on the order of rows (`first`, `last`, `collect_list`), it is that over rows
-in the order of event time. What cannot be merged is kept row by row (`kept_values`).
+in the order of event time. What cannot be merged is kept row by row (`value_buffers`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql.types import DecimalType, NumericType, StringType
 
-from resurgence.engine.operators.aggregate_plan import (
+from resurgence.engine.operators.aggregates.aggregate_plan import (
     AggregatePlan,
     Partial,
     is_ordered,
     type_of,
 )
-from resurgence.engine.operators.kept_values import keep_values
-from resurgence.engine.operators.moments import (
+from resurgence.engine.operators.aggregates.moments import (
     COVARIANCES,
     VARIANCES,
     covariance_make,
@@ -29,6 +28,7 @@ from resurgence.engine.operators.moments import (
     variance_make,
     variance_merge,
 )
+from resurgence.engine.operators.aggregates.value_buffers import buffer_values
 from resurgence.graph.aggregate_call import AggregateCall, SortOrder
 from resurgence.graph.values import EVENT_TIME
 from resurgence.sql.functions.aggregate_sql import filter_clause, null_filter, spark_sql
@@ -74,7 +74,7 @@ def plan_aggregate(call: AggregateCall, name: str, rows: DataFrame) -> Aggregate
         is_distinct = call.is_distinct and not known.has(Trait.IGNORES_DUPLICATES)
         call = call.model_copy(update={"function": known.name, "is_distinct": is_distinct})
         if not _can_merge(call, known.partials, rows):
-            return keep_values(call, name, rows)
+            return buffer_values(call, name, rows)
     columns = tuple(f"{name}_in{index}" for index in range(len(call.arguments)))
     inputs = [f"{sql} AS {column}" for sql, column in zip(call.arguments, columns, strict=True)]
     if known.partials is Partials.BY_EVENT_TIME:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from resurgence.control.jobs import function_kinds as subject
-from resurgence.control.jobs.function_kinds import function_kinds
+from resurgence.control.definitions import function_kinds as subject
+from resurgence.control.definitions.function_kinds import function_kinds
 from resurgence.errors import ConfigError
 from resurgence.udf import FunctionKind
 

@@ -20,9 +20,9 @@ from resurgence.engine.operators.base import (
     OperatorState,
     Rows,
 )
+from resurgence.engine.operators.changelogs.updating_query import ROWS_TABLE, UpdatingQuery
 from resurgence.engine.operators.closed_query import batch_query
 from resurgence.engine.operators.sql_places import Part, places
-from resurgence.engine.operators.updating_query import ROWS_TABLE, UpdatingQuery
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.state.load_plan import OperatorLoad

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from resurgence.engine.operators.aggregate_plan import (
+from resurgence.engine.operators.aggregates.aggregate_plan import (
     AggregatePlan,
     Partial,
     is_constant,
@@ -26,7 +26,7 @@ from resurgence.sql.functions.aggregates import Trait, aggregate_function
 _AT = "at"
 
 
-def keep_values(call: AggregateCall, name: str, rows: DataFrame) -> AggregatePlan:
+def buffer_values(call: AggregateCall, name: str, rows: DataFrame) -> AggregatePlan:
     """How a call is kept, in columns that begin with `name`."""
     known = aggregate_function(call.function)
     # What has partials is here with other arguments, which make duplicates count: max_by(x, y, 3).

@@ -15,12 +15,12 @@ from resurgence.engine.operators.base import (
     OperatorState,
     Rows,
 )
-from resurgence.engine.operators.changelog_normaliser import (
+from resurgence.engine.operators.changelogs.changelog_normaliser import (
     ChangelogNormaliser,
     truncated_at,
     truncation,
 )
-from resurgence.engine.operators.updating_query import ROWS_TABLE
+from resurgence.engine.operators.changelogs.updating_query import ROWS_TABLE
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.graph.specs.normalise import NormaliseSpec
 from resurgence.ids import Epoch

@@ -30,8 +30,11 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StructField
 
-from resurgence.engine.operators.added_up import AddedUp, added_up
-from resurgence.engine.operators.aggregates import settled_sql
+from resurgence.engine.operators.aggregates.partial_aggregates import (
+    PartialAggregates,
+    partial_aggregates,
+)
+from resurgence.engine.operators.aggregates.planner import settled_sql
 from resurgence.engine.tables.exact_rows import ExactRows, quoted
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
 from resurgence.engine.tables.live_files import LiveFiles
@@ -66,7 +69,7 @@ class UpdatingQuery:
         parallelism: int,
     ) -> None:
         """`inputs` have the columns of the operator's inputs, and no rows."""
-        self._sums = added_up(operator, inputs[0])
+        self._sums = partial_aggregates(operator, inputs[0])
         if self._sums is not None:
             operator = self._sums.operator
         elif operator.aggregates:
@@ -275,7 +278,7 @@ class UpdatingQuery:
             )
         return merged.sortWithinPartitions(KEY).selectExpr(KEY, *self._exact.restored, CHANGE, TIME)
 
-    def _merged_sums(self, rows: DataFrame, sums: AddedUp) -> DataFrame:
+    def _merged_sums(self, rows: DataFrame, sums: PartialAggregates) -> DataFrame:
         named = [
             (column, quoted(each.name))
             for column, each in zip(self._names[0], self._operator.inputs[0].columns, strict=True)

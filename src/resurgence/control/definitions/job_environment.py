@@ -12,8 +12,8 @@ from pathlib import Path
 from resurgence.config import settings_from
 from resurgence.connectors.path_overlap import require_separate_paths
 from resurgence.connectors.registry import CONNECTORS
-from resurgence.control.jobs.function_kinds import function_kinds
-from resurgence.control.jobs.job_definition import JobDefinition
+from resurgence.control.definitions.function_kinds import function_kinds
+from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.jobs.job_record import PipelineRecord
 from resurgence.faults import parse_faults
 from resurgence.graph.model import Graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resurgence.engine.operators.moments import COVARIANCES, VARIANCES
+from resurgence.engine.operators.aggregates.moments import COVARIANCES, VARIANCES
 from resurgence.sql.functions.aggregates import AGGREGATES, Partials
 
 

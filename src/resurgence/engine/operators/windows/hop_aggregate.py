@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
 
-from resurgence.engine.operators.window_aggregate import (
+from resurgence.engine.operators.windows.window_aggregate import (
     BEGINNING_OF_TIME,
     WindowAggregate,
     together,

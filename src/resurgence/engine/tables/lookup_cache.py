@@ -15,7 +15,7 @@ from resurgence.graph.specs.lookup_join import LookupSpec
 from resurgence.ids import Epoch
 
 
-class KeptLookup:
+class LookupCache:
     """The rows of a lookup table as they were read last."""
 
     def __init__(self, spec: LookupSpec, table: LookupTable, spark: SparkSession) -> None:

@@ -22,8 +22,8 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from resurgence.engine.operators.aggregate_plan import Partial
-from resurgence.engine.operators.window_aggregate import (
+from resurgence.engine.operators.aggregates.aggregate_plan import Partial
+from resurgence.engine.operators.windows.window_aggregate import (
     BEGINNING_OF_TIME,
     WindowAggregate,
     together,

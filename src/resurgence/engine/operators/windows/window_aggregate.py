@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from resurgence.engine.operators.aggregate_plan import Partial
-from resurgence.engine.operators.aggregates import plan_aggregate
+from resurgence.engine.operators.aggregates.aggregate_plan import Partial
+from resurgence.engine.operators.aggregates.planner import plan_aggregate
 from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.values import EVENT_TIME

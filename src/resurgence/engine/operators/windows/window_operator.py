@@ -22,8 +22,8 @@ from resurgence.engine.operators.base import (
     Rows,
 )
 from resurgence.engine.operators.sql_places import Part, places
-from resurgence.engine.operators.window_aggregate import PARTIALS
-from resurgence.engine.operators.windows import compile_window
+from resurgence.engine.operators.windows.registry import compile_window
+from resurgence.engine.operators.windows.window_aggregate import PARTIALS
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import Written
 from resurgence.engine.tables.time_table import SubtaskRows, TimeTable

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
-from resurgence.engine.operators.aggregate_plan import Partial
-from resurgence.engine.operators.aggregates import plan_aggregate
+from resurgence.engine.operators.aggregates.aggregate_plan import Partial
+from resurgence.engine.operators.aggregates.planner import plan_aggregate
 from resurgence.engine.tables.exact_rows import quoted
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.graph.values import EVENT_TIME, Expression
@@ -25,7 +25,7 @@ _ROWS = "__rows"
 
 
 @dataclass(frozen=True)
-class AddedUp:
+class PartialAggregates:
     """An aggregation over parts in the place of rows."""
 
     operator: UpdatingQuerySpec
@@ -58,7 +58,7 @@ class AddedUp:
         return [f"{each.merge} AS {each.name}" for each in self.partials]
 
 
-def added_up(operator: UpdatingQuerySpec, rows: DataFrame) -> AddedUp | None:
+def partial_aggregates(operator: UpdatingQuerySpec, rows: DataFrame) -> PartialAggregates | None:
     """The same operator over parts; None if its rows have to be kept."""
     given = operator.inputs[0]
     if operator.aggregates is None or given.is_updating:
@@ -95,7 +95,7 @@ def added_up(operator: UpdatingQuerySpec, rows: DataFrame) -> AddedUp | None:
             ),
         }
     )
-    found = AddedUp(
+    found = PartialAggregates(
         operator=over_parts,
         keys=keys,
         partials=partials,

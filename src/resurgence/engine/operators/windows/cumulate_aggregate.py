@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from pyspark.sql import DataFrame
 
-from resurgence.engine.operators.window_aggregate import WindowAggregate, together
+from resurgence.engine.operators.windows.window_aggregate import WindowAggregate, together
 from resurgence.engine.tables.time_table import BIN, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.watermarks import END_OF_TIME

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from resurgence.engine.operators.asof_join import AsofJoin
-from resurgence.engine.operators.cumulate_aggregate import CumulateAggregate
-from resurgence.engine.operators.hop_aggregate import HopAggregate
-from resurgence.engine.operators.session_aggregate import SessionAggregate
-from resurgence.engine.operators.window_aggregate import WindowAggregate
+from resurgence.engine.operators.windows.asof_join import AsofJoin
+from resurgence.engine.operators.windows.cumulate_aggregate import CumulateAggregate
+from resurgence.engine.operators.windows.hop_aggregate import HopAggregate
+from resurgence.engine.operators.windows.session_aggregate import SessionAggregate
+from resurgence.engine.operators.windows.window_aggregate import WindowAggregate
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 
 _KINDS: dict[str, type[WindowAggregate]] = {

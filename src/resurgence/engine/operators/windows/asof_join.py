@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from resurgence.engine.operators.window_aggregate import WindowAggregate, together
+from resurgence.engine.operators.windows.window_aggregate import WindowAggregate, together
 from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.values import EVENT_TIME

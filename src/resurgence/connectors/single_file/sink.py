@@ -1,0 +1,198 @@
+"""The sink: a file that grows by whole epochs, written exactly once.
+
+Commit writes an epoch's bytes at the offset that the commit log fixed for that epoch, under a lock;
+a repeated commit writes the same bytes at the same offset. A new job truncates the file.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame
+
+from resurgence.connectors.commit_log import CommitLog
+from resurgence.connectors.contract import (
+    CoveredInput,
+    SinkMemory,
+    StagedOutput,
+    require_same_input,
+    whole_number,
+)
+from resurgence.connectors.formats.contract import Format, WriteSettings
+from resurgence.connectors.formats.json_lines import JSON
+from resurgence.connectors.formats.options import LineSinkOptions
+from resurgence.connectors.staging import stage_files
+from resurgence.errors import ObjectMissing, SinkError, UserError
+from resurgence.graph.table_options import option
+from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.state.records import Offset
+from resurgence.storage.object_store import (
+    ObjectStore,
+    is_missing_folder,
+    shared_store,
+    storage_url,
+)
+
+_LOCK_DEADLINE_SECONDS = 30.0
+
+
+def hidden_folder(path: Path) -> Path:
+    """Where a sink keeps what is staged, and its records: beside its file."""
+    return path.parent / f".{path.name}.resurgence"
+
+
+class SingleFileSinkOptions(LineSinkOptions):
+    """The options of a `single_file` sink."""
+
+    path: str = option()
+
+
+class SingleFileSink:
+    """One file of lines, which only ever grows by whole epochs."""
+
+    retracts = True
+
+    def __init__(
+        self,
+        options: SingleFileSinkOptions,
+        keys: Sequence[str] = (),
+        file_format: Format = JSON,
+    ) -> None:
+        self._path = Path(options.path).expanduser().absolute()
+        self._format = file_format
+        self._settings = WriteSettings(tuple(keys), options.timestamps)
+        self._url = storage_url(str(hidden_folder(self._path)))
+
+    @property
+    def _store(self) -> ObjectStore:
+        return shared_store(self._url)
+
+    @functools.cached_property
+    def _log(self) -> CommitLog:
+        return CommitLog(self._store, "commits")
+
+    def check(self) -> None:
+        if self._path.is_dir():
+            raise UserError(
+                f"the sink file {self._path} is a folder", hint="check the option 'path'"
+            )
+        _ = self._store
+
+    def stage(
+        self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
+    ) -> StagedOutput:
+        prefix = self._log.staged_prefix(job, epoch, generation)
+        return stage_files(rows, self._format, self._url, prefix, self._settings)
+
+    def commit(
+        self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
+    ) -> None:
+        with self._locked():
+            latest = self._log.latest(job)
+            if latest is None or (latest[0] < epoch and staged.files):
+                content: Offset = {
+                    "offset": _end(latest),
+                    "length": sum(each.bytes for each in staged.files),
+                    "files": [each.path for each in staged.files],
+                }
+                latest = epoch, self._log.fix(job, epoch, content, covered)
+            fixed = latest[1] if latest[0] == epoch else self._log.fixed(job, epoch)
+            held = None if fixed is None else self._log.covered(fixed)
+            require_same_input(str(self._path), epoch, held, covered)
+            if latest[0] == epoch:
+                files = [str(each) for each in _list(latest[1], "files")]
+                self._write(
+                    whole_number(latest[1], "offset"), whole_number(latest[1], "length"), files
+                )
+                self._store.delete(files)
+        self.discard(staged)
+
+    def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
+        return SinkMemory() if is_missing_folder(self._url) else self._log.recall(job, epochs)
+
+    def discard(self, staged: StagedOutput) -> None:
+        self._store.delete(each.path for each in staged.files)
+
+    def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
+        self._log.sweep(job, epoch)
+
+    def forget(self, job: JobIdentity, before: Epoch) -> None:
+        self._log.forget(job, before)
+
+    def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
+        if is_missing_folder(self._url):
+            # Nothing was ever staged here, and opening the store would make the folder.
+            return
+        with self._locked():
+            if self._log.is_retracted(job, after, up_to):
+                return
+            # Of everything the first records may be gone; of less they are kept.
+            dead = self._log.between(job, after, up_to)
+            end = min(
+                (whole_number(each, "offset") for each in dead), default=_end(self._log.latest(job))
+            )
+            end = end if after else 0
+            if self._path.is_file() and self._path.stat().st_size > end:
+                os.truncate(self._path, end)
+            content: Offset = {"offset": end, "length": 0}
+            self._log.close(job, after, up_to, content)
+            self._log.mark_retracted(job, after, up_to, content)
+
+    def _write(self, offset: int, length: int, files: Sequence[str]) -> None:
+        """Put the staged pieces at their place and cut off what stands after them.
+
+        The pieces are deleted only after they are all written, so a missing piece means that this
+        was done before: then the file reaches beyond them.
+        """
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as target:
+            target.seek(offset)
+            for path in files:
+                try:
+                    target.write(self._store.read(path))
+                except ObjectMissing as error:
+                    if target.seek(0, os.SEEK_END) >= offset + length:
+                        return
+                    raise SinkError(
+                        f"{self._url}/{path} was staged for {self._path} and is gone",
+                        hint="staged output was removed by hand; bring it back from a copy",
+                    ) from error
+            target.truncate()
+            target.flush()
+            os.fsync(target.fileno())
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One committer at a time on this machine; the lock dies with its holder."""
+        folder = hidden_folder(self._path)
+        folder.mkdir(parents=True, exist_ok=True)
+        deadline = time.monotonic() + _LOCK_DEADLINE_SECONDS
+        with (folder / "lock").open("a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if time.monotonic() > deadline:
+                        raise SinkError(
+                            f"another process holds the lock of {self._path}",
+                            hint="is another job writing this file? it will be tried again",
+                        ) from error
+                    time.sleep(0.02)
+            yield
+
+
+def _end(latest: tuple[Epoch, Mapping[str, object]] | None) -> int:
+    """Where the output of a job ends, by its newest record."""
+    return whole_number(latest[1], "offset") + whole_number(latest[1], "length") if latest else 0
+
+
+def _list(content: Mapping[str, object], name: str) -> Sequence[object]:
+    value = content.get(name)
+    return value if isinstance(value, list) else ()

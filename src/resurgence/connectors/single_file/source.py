@@ -1,0 +1,204 @@
+"""The source: a file of lines, read from end to end.
+
+Its offset is a line, the byte where that line begins, so that an epoch reads its part only, and a
+fingerprint of what precedes it, so that a replaced file is detected. The file is bounded: its end is
+the end of the input.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import os
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from resurgence.connectors.contract import whole_number
+from resurgence.connectors.formats.contract import BadLine, Format, RecordTable
+from resurgence.connectors.formats.json_lines import JSON, OUT_OF_RANGE
+from resurgence.connectors.formats.options import BadData, LineSourceOptions
+from resurgence.connectors.single_file.lines import BLOCK, cut_into_spans, line_reader
+from resurgence.errors import BadRecord, ConfigError, SourceRangeGone, UserError
+from resurgence.graph.table_options import option
+from resurgence.graph.values import Column
+from resurgence.state.records import InputRange, Offset
+
+METADATA = {"path": "STRING", "line": "BIGINT"}
+"""What is known of a record beside what is in it: its file, and its line in it, from 1."""
+_FINGERPRINT = "fingerprint"
+"""The member of an offset that tells whether the file before it is still the same."""
+_FINGERPRINT_BYTES = 64 * 1024
+"""How much of the start of the file, and of what stands before an offset, its fingerprint covers."""
+_REPLACED_HINT = (
+    "restore the file that the job has read, of which only the end may grow, or start a new job"
+    " with another --name"
+)
+_BAD_LINE_HINT = (
+    "mend the line, or set bad_data = 'drop' on the table to count and leave out such lines"
+)
+_UNIT_HINT = (
+    "declare the unit of whole numbers with timestamp_unit = 'millis', 'micros' or 'nanos' on the"
+    " table, or 'timestamp_unit.column' for one column"
+)
+_UNKNOWN: BadLine = ("cannot be read", 1, None)
+
+
+class SingleFileSourceOptions(LineSourceOptions):
+    """The options of a `single_file` source."""
+
+    path: str = option()
+
+
+class SingleFileSource:
+    """A file of lines."""
+
+    def __init__(
+        self,
+        options: SingleFileSourceOptions,
+        columns: Sequence[Column],
+        keys: tuple[str, ...] = (),
+        record_format: Format = JSON,
+    ) -> None:
+        self._path = Path(options.path).expanduser().absolute()
+        if record_format.line_reader is None:
+            raise ConfigError(f"format '{record_format.name}' cannot be read from lines")
+        self._reader = record_format.line_reader(RecordTable(tuple(columns), keys, options))
+        self.drops_bad_records = options.bad_data is BadData.DROP
+
+    def check(self) -> None:
+        if not self._path.is_file():
+            raise UserError(
+                f"the source file {self._path} does not exist", hint="check the option 'path'"
+            )
+        if not os.access(self._path, os.R_OK):
+            raise UserError(
+                f"the source file {self._path} cannot be read", hint="check its permissions"
+            )
+
+    def first_offset(self, now: datetime, parallelism: int) -> Offset:
+        return {"line": 0, "byte": 0}
+
+    def plan(self, offset: Offset, most_rows: int, now: datetime) -> InputRange:
+        line, byte = whole_number(offset, "line"), whole_number(offset, "byte")
+        self.check()
+        size = self._path.stat().st_size
+        self._require_unchanged(offset)
+        end, lines = self._advance(byte, most_rows)
+        return InputRange(
+            start=offset, end=self._offset(line + lines, end), rows=lines, final=end >= size
+        )
+
+    def _offset(self, line: int, byte: int) -> Offset:
+        offset: Offset = {"line": line, "byte": byte}
+        return {**offset, _FINGERPRINT: self._fingerprint(byte)} if byte else offset
+
+    def _fingerprint(self, byte: int) -> str:
+        """Of the file up to a byte: its first and its last bytes."""
+        digest = hashlib.blake2b(digest_size=8)
+        with self._path.open("rb") as file:
+            for start in (0, max(0, byte - _FINGERPRINT_BYTES)):
+                file.seek(start)
+                digest.update(file.read(min(_FINGERPRINT_BYTES, byte - start)))
+        return digest.hexdigest()
+
+    def _require_unchanged(self, offset: Offset) -> None:
+        """Raise SourceRangeGone unless the file up to an offset is the one that was read. An offset
+        of an older release has no fingerprint: then it must only be long enough.
+        """
+        line, byte = whole_number(offset, "line"), whole_number(offset, "byte")
+        size = self._path.stat().st_size
+        if byte > size:
+            message = f"the source file {self._path} was truncated or replaced"
+            detail = f"it has {size} bytes, and the job has read {byte} (up to line {line})"
+            raise SourceRangeGone(f"{message}: {detail}", hint=_REPLACED_HINT)
+        if offset.get(_FINGERPRINT, self._fingerprint(byte)) != self._fingerprint(byte):
+            message = f"the source file {self._path} was replaced or changed"
+            detail = (
+                f"its first {byte} bytes (up to line {line}) are not those that the job has read"
+            )
+            raise SourceRangeGone(f"{message}: {detail}", hint=_REPLACED_HINT)
+
+    def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
+        self.check()
+        self._require_unchanged(input_range.start)
+        self._require_unchanged(input_range.end)
+        spans = cut_into_spans(
+            self._path,
+            whole_number(input_range.start, "byte"),
+            whole_number(input_range.end, "byte"),
+            whole_number(input_range.start, "line"),
+            parallelism,
+        )
+        lines = spark.range(0, len(spans), 1, len(spans)).mapInArrow(
+            line_reader(str(self._path), spans), "position BIGINT, text STRING"
+        )
+        metadata = {"path": F.lit(str(self._path)), "line": F.col("position") + 1}
+        return self._reader.parse(lines, metadata)
+
+    def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
+        start, end = input_range.start, input_range.end
+        self.check()
+        self._require_unchanged(end)
+        lines = input_range.rows // 2
+        byte, found = self._advance(whole_number(start, "byte"), lines)
+        if not 0 < found < input_range.rows or byte >= whole_number(end, "byte"):
+            return None
+        cut = self._offset(whole_number(start, "line") + found, byte)
+        rest = input_range.rows - found
+        return (
+            InputRange(start=start, end=cut, rows=found),
+            InputRange(start=cut, end=end, rows=rest, final=input_range.final),
+        )
+
+    def in_words(self, input_range: InputRange) -> str:
+        start, end = (
+            f"line {whole_number(each, 'line')}, byte {whole_number(each, 'byte')}"
+            for each in (input_range.start, input_range.end)
+        )
+        return f"after {start}, up to {end}"
+
+    def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
+        reason, column, hint = _UNKNOWN
+        with self._path.open("rb") as file:
+            file.seek(whole_number(input_range.start, "byte"))
+            for number, line in enumerate(file, start=whole_number(input_range.start, "line")):
+                if number == position:
+                    line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
+                    reason, column, hint = self._explain(line.rstrip(b"\r\n"))
+                    if hint is None and OUT_OF_RANGE in reason:
+                        hint = _UNIT_HINT
+                    break
+        return BadRecord(
+            f"{self._path}, line {position + 1}, column {column}: {reason}",
+            hint=hint or _BAD_LINE_HINT,
+            position=f"{self._path}, line {position + 1}",
+        )
+
+    def _explain(self, line: bytes) -> BadLine:
+        try:
+            return self._reader.explain_bad_line(line.decode())
+        except UnicodeDecodeError as error:
+            place = len(line[: error.start].decode()) + 1
+            return f"not UTF-8: byte {line[error.start]:02x}", place, None
+
+    def _advance(self, byte: int, most_lines: int) -> tuple[int, int]:
+        """(byte after at most that many lines, how many lines there were)."""
+        lines = 0
+        with self._path.open("rb") as file:
+            file.seek(byte)
+            unfinished = False
+            while lines < most_lines and (block := file.read(BLOCK)):
+                found = block.count(b"\n")
+                if lines + found >= most_lines:
+                    place = -1
+                    for _ in range(most_lines - lines):
+                        place = block.index(b"\n", place + 1)
+                    return byte + place + 1, most_lines
+                lines += found
+                byte += len(block)
+                unfinished = not block.endswith(b"\n")
+        return byte, lines + unfinished

@@ -1,0 +1,1 @@
+"""Aggregates as mergeable partial aggregates."""

@@ -1,0 +1,1 @@
+"""Operators that read or emit changelog streams: updating queries and changelog normalisation."""

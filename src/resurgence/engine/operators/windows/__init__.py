@@ -1,0 +1,1 @@
+"""Window operators: one module per window kind."""
