@@ -109,7 +109,7 @@ def _default(handling: exp.Expr | str | None, node: exp.Expr, script: Script) ->
 
 
 def json_arrow(node: exp.JSONExtract | exp.JSONExtractScalar, script: Script) -> exp.Expr:
-    """Translate `json -> key` or `json ->> key`. An arrow before another is left to that one."""
+    """Translate `json -> key` or `json ->> key`. The last of a chain translates all."""
     is_json = isinstance(node, exp.JSONExtract)
     if is_json and isinstance(_owner(node), _ARROWS):
         return node

@@ -52,7 +52,7 @@ def interval_micros(node: exp.Expr, script: Script) -> int:
 
 
 def any_interval_micros(node: exp.Expr, script: Script) -> int:
-    """Return an interval that can be negative or zero in microseconds."""
+    """Return the interval in microseconds, which can be negative or zero."""
     micros = _total(node, script)
     if micros != int(micros):
         raise script.error(node, "the interval must be a whole number of microseconds", _EXAMPLE)
