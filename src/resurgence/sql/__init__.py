@@ -1,4 +1,4 @@
-"""Streaming SQL: text to graph, without Spark."""
+"""The streaming SQL compiler: SQL text to dataflow graph, without Spark."""
 
 from resurgence.sql.planner.plan import compile_pipeline
 

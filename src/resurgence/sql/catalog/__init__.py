@@ -1,1 +1,1 @@
-"""What a pipeline declares: tables, their columns, and the relations that queries read."""
+"""Declarations of a pipeline: tables, their columns, and the relations that queries read."""

@@ -1,5 +1,5 @@
-"""Tables whose records are changes by key: a source, the operator that makes a changelog of its
-records, and the columns that are computed from the rows.
+"""Tables whose records are changes by key: a source, the operator that normalises its records to a
+changelog, and the computed columns.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from resurgence.sql.planner.operators import Operators
 
 
 def normalised(table: Table, operators: Operators) -> OperatorId:
-    """The changelog of such a table. Columns are computed after it, because a record may lack
+    """Return the changelog of the table. Columns are computed after it, because a record can lack
     values. It has no event time, so the source needs no watermark.
     """
     columns, keys = table.columns or (), table.primary_key

@@ -1,4 +1,4 @@
-"""What a FROM item offers: the columns that names can refer to, and the operator that gives
+"""The relation of a FROM item: the columns that a query can name, and the operator that produces
 them.
 """
 
@@ -19,57 +19,57 @@ WINDOW_TYPE = "STRUCT<`start`: TIMESTAMP, `end`: TIMESTAMP>"
 
 
 _LAST = ("INTERVAL '1' MILLISECOND", "INTERVAL '1' MICROSECOND")
-"""What a window's end is less to be its last instant: in Flink, and in Spark."""
+"""Subtracted from a window's end to get its last instant: in Flink, and in Spark."""
 
 
 class WindowPart(Enum):
-    """What a column tells of the window that its row belongs to."""
+    """The part of its row's window that a column holds."""
 
     WHOLE = "window"
     START = "start"
     END = "end"
     TIME = "time"
-    """Its last instant: the event time of its rows."""
+    """The last instant of the window: the event time of its rows."""
 
 
 @dataclass(frozen=True)
 class Attribute:
     """A column as the user sees it, and its name in the operator's output.
 
-    The two differ where the user gave one name to two columns, and after a join.
+    The two differ if two columns have the same name, and after a join.
     """
 
     name: str
     column: str
     type: str | None = None
     table: str | None = None
-    """The name by which a query may qualify it."""
+    """Its qualifier in a query."""
     window: WindowPart | None = None
     outer_window: WindowPart | None = None
-    """What it tells where it is not null: its side of an outer join may be missing."""
+    """The part that it holds unless it is null because its side of an outer join has no match."""
     is_event_time: bool = False
-    """It is the event time of its row."""
+    """Whether it is the event time of its row."""
     is_processing_time: bool = False
-    """It is the planning time of the epoch that read its row."""
+    """Whether it is the planning time of the epoch that read its row."""
     is_unnamed_window: bool = False
-    """Nobody gave it its name: another column of that name comes first."""
+    """Its name is implicit: another column of that name takes precedence."""
     is_hidden: bool = False
-    """The planner made it; `*` does not show it."""
+    """The planner added it; `*` does not include it."""
 
 
 class RowKind(Enum):
-    """When rows come, and whether they stay."""
+    """Whether rows are append-only or a changelog, and when they are emitted."""
 
     APPENDED = "appended"
-    """As they happen; each for good."""
+    """Append-only; emitted as they occur."""
     CLOSED = "closed"
-    """All rows of a window in one epoch; each for good."""
+    """Append-only; all rows of a window are emitted in one epoch."""
     UPDATING = "updating"
-    """Changes of a result: rows that come, and rows that go."""
+    """A changelog: inserts and retractions."""
 
 
 Told = tuple[tuple[str, ...], WindowPart]
-"""Columns or fields as Spark SQL, of which the first that is not null tells this of the window."""
+"""Columns or fields as Spark SQL, and the window part that the first one that is not null holds."""
 
 
 @dataclass(frozen=True)
@@ -81,47 +81,48 @@ class Relation:
     has_event_time: bool
     kind: RowKind = RowKind.APPENDED
     width_micros: int | None = None
-    """Of windows that are all as wide: the start tells the end."""
+    """Set if all windows have the same width, so that the start determines the end."""
     unread: tuple[Attribute, ...] = ()
-    """Columns that it could have had, had anybody read them: for hints."""
+    """Columns that were pruned because no query reads them; used in hints."""
     either: tuple[Told, ...] = ()
-    """After a FULL join: what coalesce() of columns of both sides tells of the window."""
+    """After a FULL join: the window parts that coalesce() of columns of both sides holds."""
 
     @property
     def tables(self) -> list[str]:
-        """The names by which columns may be qualified."""
+        """The qualifiers of the columns."""
         return list(dict.fromkeys(each.table for each in self.attributes if each.table))
 
     def named(self, table: str | None) -> Relation:
-        """The same under one name."""
+        """Return the relation with one qualifier for all columns."""
         attributes = tuple(replace(each, table=table) for each in self.attributes)
         return replace(self, attributes=attributes)
 
     def only(self, names: frozenset[str] | None) -> Relation:
-        """The same with the columns that have one of these names, `a` or `t.a`; None: with all."""
+        """Return the relation with only the columns of these names, `a` or `t.a`; all if None."""
         if names is None:
             return self
-        kept = tuple(
+        selected = tuple(
             each
             for each in self.attributes
             if names & {each.name.lower(), f"{each.table}.{each.name}".lower()}
         )
-        dropped = (each for each in self.attributes if each not in kept)
-        return replace(self, attributes=kept, unread=(*self.unread, *dropped))
+        dropped = (each for each in self.attributes if each not in selected)
+        return replace(self, attributes=selected, unread=(*self.unread, *dropped))
 
     def with_names(self, nodes: Sequence[exp.Expr], script: Script) -> Relation:
-        """The same with other names for its columns, in their order."""
+        """Return the relation with its columns renamed, in their order."""
         if len(nodes) != len(self.attributes):
-            message = f"{len(nodes)} names for {len(self.attributes)} columns"
-            raise script.error(nodes[0], message, "name all columns, in their order")
+            message = f"column list has {len(nodes)} names for {len(self.attributes)} columns"
+            raise script.error(nodes[0], message, "Name all columns, in their order.")
         seen: set[str] = set()
         for each in nodes:
             if not isinstance(each, exp.Identifier):
-                message = "a list of columns has names, and nothing else"
-                raise script.error(each, message, "as in CREATE VIEW v (a, b) AS SELECT ...")
+                message = "a column list can contain only names"
+                hint = "Write it as in CREATE VIEW v (a, b) AS SELECT ... ."
+                raise script.error(each, message, hint)
             if each.name.lower() in seen:
-                message = f"the name '{each.name}' stands twice in the list"
-                raise script.error(each, message, "choose another name")
+                message = f"the column list contains the name '{each.name}' twice"
+                raise script.error(each, message, "Choose another name.")
             seen.add(each.name.lower())
         attributes = tuple(
             replace(each, name=node.name) for each, node in zip(self.attributes, nodes, strict=True)
@@ -140,18 +141,20 @@ class Relation:
         ]
 
     def tells_window(self, attribute: Attribute) -> bool:
-        """Whether rows that agree in this column belong to the same window."""
+        """Return whether rows with equal values in this column belong to the same window."""
         if attribute.window is WindowPart.START:
             return self.width_micros is not None
         return attribute.window is not None
 
     def told(self, sql: str, *, or_null: bool = False) -> WindowPart | None:
-        """What an expression over the columns tells of the window of its row."""
+        """Return the window part that an expression over the columns holds, if any."""
         found = self.telling(or_null=or_null)
         return next((part for texts, part in found if _coalesced(texts) == sql), None)
 
     def telling(self, *, or_null: bool = False) -> list[Told]:
-        """All that tells of the window; also what is null where a side of a join is missing."""
+        """Return all expressions that hold a window part. With `or_null`, include those that are
+        null if a side of an outer join has no match.
+        """
         found = list(self.either)
         for each in self.attributes:
             part = each.window or (each.outer_window if or_null else None)
@@ -166,8 +169,8 @@ class Relation:
         return found
 
     def resolve(self, node: exp.Column, script: Script) -> tuple[Attribute, tuple[str, ...]]:
-        """The attribute that `a`, `t.a`, `a.field` or `t.a.field` names, and the path of fields
-        inside it.
+        """Return the attribute that `a`, `t.a`, `a.field` or `t.a.field` names, and the path of
+        fields inside it. Raise SqlError unless there is exactly one.
         """
         parts = [each.name for each in node.parts]
         table = None
@@ -184,7 +187,7 @@ class Relation:
             raise script.error(
                 node,
                 f"column '{parts[0]}' is ambiguous: {len(found)} columns have that name",
-                "qualify it with its table, or give them different names with AS",
+                "Qualify it with its table, or rename the columns with AS.",
             )
         if not found:
             raise self._unknown(node, parts, table, script)
@@ -210,13 +213,13 @@ class Relation:
 
 
 def reference(attribute: Attribute, path: tuple[str, ...] = ()) -> exp.Expr:
-    """The attribute as an expression over the operator's output, never with a qualifier."""
+    """Return the attribute as an expression over the operator's output, without a qualifier."""
     names = [exp.to_identifier(each, quoted=True) for each in (attribute.column, *path)]
     return exp.Dot.build(names) if path else exp.Column(this=names[0])
 
 
 def column_sql(attribute: Attribute) -> str:
-    """The attribute as Spark SQL text."""
+    """Return the attribute as Spark SQL text."""
     return to_spark(reference(attribute))
 
 
@@ -227,7 +230,7 @@ def _coalesced(texts: tuple[str, ...]) -> str:
 def _checked_path(
     node: exp.Column, attribute: Attribute, path: tuple[str, ...], script: Script
 ) -> tuple[str, ...]:
-    """The path in the spelling of the declared fields, as far as the type is known."""
+    """Return the path in the spelling of the declared fields, as far as the type is known."""
     spelled: list[str] = []
     kind = exp.DataType.build(attribute.type, dialect="spark") if attribute.type else None
     for name in path:

@@ -1,4 +1,4 @@
-"""The columns of a CREATE TABLE: types, constraints, and what is computed when a source is read."""
+"""The columns of a CREATE TABLE: types, constraints, and columns computed when a source is read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ K = TypeVar("K", bound=exp.Expr)
 
 @dataclass(frozen=True)
 class TableColumns:
-    """Reads what stands between the parentheses of one CREATE TABLE."""
+    """The column list of one CREATE TABLE."""
 
     nodes: tuple[exp.Expr, ...]
     connector: ConnectorSpec
@@ -36,7 +36,7 @@ class TableColumns:
         return self.expressions.script
 
     def columns(self, named: exp.Expr) -> tuple[Column, ...]:
-        """The declared columns, or those that a generator makes itself."""
+        """Return the declared columns, or the fixed columns of a generator."""
         for node in self.nodes:
             self._refuse_unread(node)
         spec = self.connector.roles[self.role]
@@ -52,7 +52,7 @@ class TableColumns:
             raise self.script.error(
                 named,
                 f"table '{named.name}' needs columns",
-                f"declare them, as in {named.name} (a INT, b TEXT)",
+                f"Declare them, as in {named.name} (a INT, b TEXT).",
             )
         computed = {name: self._expression(name) for name in columns}
         read = tuple(each for name, each in columns.items() if computed[name] is None)
@@ -62,7 +62,7 @@ class TableColumns:
         return tuple(columns.values())
 
     def primary_key(self, columns: tuple[Column, ...]) -> tuple[str, ...]:
-        """The names of the columns by which rows are told apart."""
+        """Return the names of the columns that identify a row."""
         known = {each.name.lower(): each.name for each in columns}
         keys: list[tuple[exp.Expr, list[exp.Expr]]] = []
         for node in self.nodes:
@@ -76,8 +76,8 @@ class TableColumns:
         if len(keys) > 1:
             raise self.script.error(
                 keys[1][0],
-                "a table has one PRIMARY KEY",
-                "name all its columns in one, as in PRIMARY KEY (a, b)",
+                "a table can have only one PRIMARY KEY",
+                "Name all its columns in one, as in PRIMARY KEY (a, b).",
             )
         named = [part for _, parts in keys for part in parts]
         for part in named:
@@ -87,7 +87,7 @@ class TableColumns:
         return tuple(known[part.name.lower()] for part in named)
 
     def watermarks(self) -> list[exp.WatermarkColumnConstraint]:
-        """The WATERMARK clauses as written."""
+        """Return the WATERMARK clauses as written."""
         return [each for each in self.nodes if isinstance(each, exp.WatermarkColumnConstraint)]
 
     def _definitions(self) -> list[exp.Expr]:
@@ -95,47 +95,47 @@ class TableColumns:
         return [each for each in self.nodes if not isinstance(each, beside)]
 
     def _refuse_unread(self, node: exp.Expr) -> None:
-        """Refuse what the parser reads and nothing here does: it must not be passed over."""
+        """Raise SqlError for what the parser reads and nothing here does: it must not be ignored."""
         if isinstance(node, exp.ColumnDef):
             self._refuse_column_parts(node)
         key = node.expressions[0] if isinstance(node, exp.Constraint) else node
         if isinstance(node, exp.Constraint) and (
             len(node.expressions) > 1 or not isinstance(key, exp.PrimaryKey)
         ):
-            message = "CONSTRAINT takes PRIMARY KEY (columns), and nothing more"
-            raise self.script.error(node, message, "leave the rest out")
+            message = "CONSTRAINT accepts only PRIMARY KEY (columns)"
+            raise self.script.error(node, message, "Remove the rest.")
         if isinstance(key, exp.PrimaryKey):
             options = [str(each).upper() for each in key.args.get("options") or []]
             index = key.args.get("include")
             if (index and any(index.args.values())) or set(options) - {"NOT ENFORCED"}:
-                message = "PRIMARY KEY (columns) may be followed by NOT ENFORCED, and nothing more"
-                raise self.script.error(node, message, "leave the rest out")
+                message = "PRIMARY KEY (columns) accepts only NOT ENFORCED after it"
+                raise self.script.error(node, message, "Remove the rest.")
 
     def _refuse_column_parts(self, node: exp.ColumnDef) -> None:
         kinds = [each.kind for each in node.constraints]
         for number, kind in enumerate(kinds):
             if isinstance(kind, exp.WatermarkColumnConstraint):
                 message = f"WATERMARK is not part of column '{node.name}'"
-                raise self.script.error(kind, message, "put a comma before WATERMARK")
+                raise self.script.error(kind, message, "Put a comma before WATERMARK.")
             if any(type(each) is type(kind) for each in kinds[:number]):
-                message = f"column '{node.name}' has the same clause twice, or one and its opposite"
-                raise self.script.error(node, message, "leave one of them out")
+                message = f"column '{node.name}' has a repeated or a contradictory clause"
+                raise self.script.error(node, message, "Remove one of them.")
         unread = [key for key, value in node.args.items() if value and key not in _COLUMN_PARTS]
         if unread:
-            message = f"what follows the type of column '{node.name}' is not supported"
-            raise self.script.error(node, message, "declare columns in the order that they have")
+            message = f"the clause after the type of column '{node.name}' is not supported"
+            raise self.script.error(node, message, "Declare the columns in their order.")
 
     def _column(self, node: exp.Expr) -> Column:
         computed = _constraint(node, exp.ComputedColumnConstraint)
         if not isinstance(node, exp.ColumnDef) or (node.kind is None and computed is None):
             raise self.script.error(
-                node, f"column '{node.name}' needs a type", f"as in {node.name} TEXT"
+                node, f"column '{node.name}' needs a type", f"Write it as in {node.name} TEXT."
             )
         if node.name.startswith("__") or "`" in node.name:
             raise self.script.error(
                 node,
-                f"the name '{node.name}' cannot be used",
-                "names that begin with '__' are reserved, and a name has no backquote",
+                f"the name '{node.name}' is reserved or contains a backquote",
+                "Choose a name that does not begin with '__' and contains no backquote.",
             )
         null = _constraint(node, exp.NotNullColumnConstraint)
         is_never_null = computed is not None and bool(computed.args.get("not_null"))
@@ -150,7 +150,7 @@ class TableColumns:
             if self.role is not Role.SOURCE:
                 role = "sink" if self.role is Role.SINK else "lookup table"
                 raise self.script.error(
-                    computed, f"a {role} computes no columns", "compute it in the SELECT"
+                    computed, f"a {role} cannot compute columns", "Compute it in the SELECT."
                 )
             return column
         return self._fixed(node, column)
@@ -158,25 +158,23 @@ class TableColumns:
     def _metadata(
         self, metadata: MetadataColumnConstraint, node: exp.ColumnDef, column: Column
     ) -> Column:
-        """A column of what the connector knows of a record, beside what is in it."""
+        """Return a column of metadata, which the connector provides beside the record."""
         known, key = self.connector.roles[self.role].metadata, metadata.name
         if key not in known:
-            message = (
-                f"connector '{self.connector.name}' as a {self.role} gives no metadata '{key}'"
-            )
-            hint = did_you_mean(key, known) if known else "leave the column out"
+            message = f"connector '{self.connector.name}' as a {self.role} has no metadata '{key}'"
+            hint = did_you_mean(key, known) if known else "Remove the column."
             raise self.script.error(metadata, message, hint)
         if known[key] != column.type:
             message = f"metadata '{key}' has type {known[key]}, not {column.type}"
-            raise self.script.error(node, message, f"declare it as {known[key]}")
+            raise self.script.error(node, message, f"Declare it as {known[key]}.")
         if _constraint(node, exp.ComputedColumnConstraint):
             message = f"column '{column.name}' cannot be both metadata and computed"
-            raise self.script.error(node, message, "leave one of them out")
+            raise self.script.error(node, message, "Remove one of them.")
         return column.model_copy(update={"metadata": key})
 
     def _fixed(self, node: exp.Expr, column: Column) -> Column:
-        """A generator makes its columns itself: the declaration may pick among them, not change
-        them.
+        """Return the connector's own column. The declaration can select columns of a generator,
+        but not change them.
         """
         fixed_columns = self.connector.roles[self.role].fixed_columns
         if fixed_columns is None:
@@ -185,21 +183,22 @@ class TableColumns:
         found = fixed.get(column.name.lower())
         if found is None:
             hint = did_you_mean(column.name, [each.name for each in fixed.values()])
-            raise self.script.error(node, f"the connector has no column '{column.name}'", hint)
+            message = f"connector '{self.connector.name}' has no column '{column.name}'"
+            raise self.script.error(node, message, hint)
         kind = node.args.get("kind")
         is_unsigned = isinstance(kind, exp.DataType) and kind.this == exp.DType.UBIGINT
         if is_unsigned and found.type == "BIGINT":
-            # Arroyo's type for what it counts. The connector casts to what is declared.
+            # Arroyo's type for counters. The connector casts to the declared type.
             return found.model_copy(update={"type": column.type})
         if found.type != column.type:
             message = (
                 f"column '{found.name}' of this connector has type {found.type}, not {column.type}"
             )
-            raise self.script.error(node, message, f"declare it as {found.type}")
+            raise self.script.error(node, message, f"Declare it as {found.type}.")
         return found
 
     def _expression(self, name: str) -> exp.Expr | None:
-        """What a column is computed from, if it is."""
+        """Return the expression of a computed column; None for any other."""
         for node in self._definitions():
             if isinstance(node, exp.ColumnDef) and node.name.lower() == name:
                 computed = _constraint(node, exp.ComputedColumnConstraint)
@@ -212,9 +211,8 @@ class TableColumns:
             if name not in {one.name.lower() for one in read} and self._expression(name):
                 raise self.script.error(
                     each,
-                    f"'{each.name}' is computed, too: a computed column is made of columns that"
-                    " are read",
-                    "write its expression here",
+                    f"computed column '{column.name}' refers to computed column '{each.name}'",
+                    "Write its expression here.",
                 )
         kind = RowKind.UPDATING if self.is_changelog else RowKind.APPENDED
         row = Relation(OperatorId(""), attributes(read), has_event_time=False, kind=kind)
@@ -227,7 +225,7 @@ class TableColumns:
 
 
 def computed_sql(column: Column) -> str:
-    """The value of a computed column, over the columns that are read."""
+    """Return the value of a computed column as Spark SQL over the columns that are read."""
     assert column.generated is not None
     name = column.name.replace("\\", "\\\\").replace("'", "\\'")
     fault = f"raise_error('{name} is computed, NOT NULL, and has no value')"
@@ -238,7 +236,7 @@ def computed_sql(column: Column) -> str:
 
 
 def attributes(columns: tuple[Column, ...]) -> tuple[Attribute, ...]:
-    """Declared columns as a query sees them."""
+    """Return declared columns as attributes of a relation."""
     return tuple(
         Attribute(
             name=each.name,
@@ -251,7 +249,7 @@ def attributes(columns: tuple[Column, ...]) -> tuple[Attribute, ...]:
 
 
 def is_processing_time(column: Column) -> bool:
-    """Whether a column is PROCTIME()."""
+    """Return whether a column is PROCTIME()."""
     return column.generated is not None and column.generated.sql == f"`{PLANNED_AT}`"
 
 

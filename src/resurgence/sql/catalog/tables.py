@@ -1,5 +1,5 @@
-"""CREATE TABLE: the declaration of a source, a sink or a lookup table, checked against what its
-connector knows.
+"""CREATE TABLE: the declaration of a source, a sink or a lookup table, checked against the spec of
+its connector.
 """
 
 from __future__ import annotations
@@ -33,30 +33,31 @@ from resurgence.sql.syntax.types import spark_type
 __all__ = ["Declarations", "Option", "Table", "attributes"]
 
 _EXAMPLE = (
-    "as in CREATE TABLE t (a INT) WITH (connector = 'filesystem', path = 'out', type = 'sink')"
+    "Write it as in CREATE TABLE t (a INT) WITH (connector = 'filesystem', path = 'out',"
+    " type = 'sink')."
 )
 _LOOKUP_EXAMPLE = (
-    "as in CREATE TEMPORARY TABLE t (id BIGINT, name TEXT) WITH (connector = 'filesystem',"
-    " path = 'names')"
+    "Write it as in CREATE TEMPORARY TABLE t (id BIGINT, name TEXT)"
+    " WITH (connector = 'filesystem', path = 'names')."
 )
 LOOKUP_TTL = "lookup.cache.ttl"
-"""How long a lookup table is used before it is read again."""
+"""How long a lookup table is cached before it is read again."""
 _LOOKUP_TTL_MICROS = 60_000_000
 IDLE_TIMEOUT = "idle_timeout"
 MAX_FUTURE = "max_future"
-"""How far event time may be ahead of an epoch's planning time; a row beyond is a bad record."""
+"""How far event time can be ahead of an epoch's planning time; a row beyond is a bad record."""
 _FIXED_OPTIONS = {
-    "framing.method": ("newline", "a record is a line", "leave it out"),
+    "framing.method": ("newline", "each record is a line", "Remove it."),
     TIMESTAMP_FORMAT: (
         "rfc3339",
         "timestamps in JSON are ISO 8601",
-        "read numbers as BIGINT, with a TIMESTAMP beside it that is"
-        " GENERATED ALWAYS AS (timestamp_millis(column))",
+        "Read numbers as BIGINT, and add a TIMESTAMP column that is"
+        " GENERATED ALWAYS AS (timestamp_millis(column)).",
     ),
-    "json.include_schema": ("false", "records have no schema in them", "leave it out"),
-    "json.confluent_schema_registry": ("false", "there is no schema registry", "leave it out"),
+    "json.include_schema": ("false", "records contain no schema", "Remove it."),
+    "json.confluent_schema_registry": ("false", "there is no schema registry", "Remove it."),
 }
-"""Options of a format with the one value that they may have here."""
+"""Format options with their only supported value, the reason and a hint."""
 
 
 @dataclass(frozen=True)
@@ -70,23 +71,23 @@ class Table:
     columns: tuple[Column, ...] | None
     watermark: WatermarkSpec | None = None
     primary_key: tuple[str, ...] = ()
-    """By these columns rows are told apart. A sink that only appends has no use for it."""
+    """The columns that identify a row. An append-only sink ignores them."""
     idle_micros: int | None = None
-    """Of a source: without rows for so long, it holds no watermark back."""
+    """Of a source: after this long without rows, it does not hold back the watermark."""
     max_future_micros: int | None = None
-    """Of a source: a row whose event time is farther ahead of the planning time is bad."""
+    """Of a source: a row whose event time is farther ahead of the planning time is a bad record."""
     ttl_micros: int = 0
-    """Of a lookup table: how long it is used before it is read again."""
+    """Of a lookup table: how long it is cached before it is read again."""
     format: FormatSpec | None = None
 
     @property
     def is_changelog(self) -> bool:
-        """Its records are changes."""
+        """Whether its records are changes."""
         return self.format is not None and self.format.is_changelog
 
     @property
     def uses_keys(self) -> bool:
-        """Its PRIMARY KEY counts."""
+        """Whether its format uses the PRIMARY KEY."""
         return self.format is not None and self.format.uses_keys
 
 
@@ -101,7 +102,7 @@ class Option:
 
 @dataclass(frozen=True)
 class Declarations:
-    """Reads CREATE TABLE statements."""
+    """The reader of CREATE TABLE statements."""
 
     expressions: Expressions
     connectors: Mapping[str, ConnectorSpec]
@@ -111,7 +112,7 @@ class Declarations:
         object.__setattr__(self, "script", self.expressions.script)
 
     def table(self, create: exp.Create) -> Table:
-        """The table that the statement declares."""
+        """Return the table that the statement declares."""
         schema = create.this if isinstance(create.this, exp.Schema) else None
         named = schema.this if schema else create.this
         options = self._options(create)
@@ -157,9 +158,9 @@ class Declarations:
         )
 
     def plain_columns(self, create: exp.Create) -> tuple[Column, ...]:
-        """The columns of a table without a connector: names and types, and nothing more."""
+        """Return the columns of a table without a connector, which have only a name and a type."""
         if not isinstance(create.this, exp.Schema):
-            raise self.script.error(create, "a table needs a connector, or columns", _EXAMPLE)
+            raise self.script.error(create, "a table needs a connector or columns", _EXAMPLE)
         columns = []
         for each in create.this.expressions:
             plain = isinstance(each, exp.ColumnDef) and each.kind is not None
@@ -167,7 +168,7 @@ class Declarations:
                 not isinstance(item.kind, exp.NotNullColumnConstraint)
                 for item in each.args.get("constraints") or []
             ):
-                message = "a table without a connector has columns with a name and a type only"
+                message = "a column of a table without a connector can have only a name and a type"
                 raise self.script.error(each, message, _EXAMPLE)
             columns.append(Column(name=each.name, type=spark_type(each.kind, self.script)))
         return tuple(columns)
@@ -179,9 +180,9 @@ class Declarations:
         if written.role is not Role.SOURCE:
             kind = "sink" if written.role is Role.SINK else "lookup table"
             for clause in clauses:
-                raise self.script.error(clause, f"a {kind} has no WATERMARK", "leave it out")
+                raise self.script.error(clause, f"a {kind} cannot have a WATERMARK", "Remove it.")
             for each in fields.values():
-                raise self.script.error(each.node, f"a {kind} has no event time", "leave it out")
+                raise self.script.error(each.node, f"a {kind} cannot have event time", "Remove it.")
             return None
         default = written.connector.roles[written.role].event_time
         return EventTime(columns, default, self.expressions).watermark(clauses, fields)
@@ -194,7 +195,7 @@ class Declarations:
     def _format(
         self, connector: ConnectorSpec, role: Role, options: dict[str, Option]
     ) -> FormatSpec | None:
-        """The format of a table; None if it has none, or names one that will be refused."""
+        """Return the format of a table; None if it has none, or an unknown one (refused later)."""
         option = options.get(FORMAT)
         return connector.roles[role].format_named(option.value if option is not None else None)
 
@@ -205,7 +206,7 @@ class Declarations:
         chosen: FormatSpec | None,
         options: dict[str, Option],
     ) -> None:
-        """Timestamps as milliseconds: of a source, what `timestamp_unit` says, too."""
+        """Normalise an option for timestamps in milliseconds; a source has `timestamp_unit`."""
         option = options.get(TIMESTAMP_FORMAT)
         if option is None or option.value.lower().replace("_", "") != "unixmillis":
             return
@@ -220,13 +221,13 @@ class Declarations:
                 ]
                 formats = " or ".join(f"'{each.name}'" for each in having)
                 message = f"{TIMESTAMP_FORMAT} = '{option.value}' requires format = {formats}"
-                raise self.script.error(option.node, message, "leave it out")
+                raise self.script.error(option.node, message, "Remove it.")
             options[TIMESTAMP_FORMAT] = Option(TIMESTAMP_FORMAT, "unix_millis", option.node)
 
     def _drop_harmless(
         self, connector: ConnectorSpec, role: Role, options: dict[str, Option]
     ) -> None:
-        """Options that may say what is so anyway, and nothing else."""
+        """Remove options that have their only supported value; raise SqlError for any other."""
         for key, (only, reason, hint) in _FIXED_OPTIONS.items():
             if key not in options:
                 continue
@@ -247,8 +248,8 @@ class Declarations:
         if [(each.name.lower(), each.type) for each in read] != [("value", "STRING")]:
             raise self.script.error(
                 option.node,
-                "a table of unstructured JSON reads one column, value TEXT or value JSON",
-                "declare that one; more can be made of it with GENERATED ALWAYS AS",
+                "unstructured JSON requires one column, value TEXT or value JSON",
+                "Declare only that one. Derive others from it with GENERATED ALWAYS AS.",
             )
 
     def _check_metadata(
@@ -258,23 +259,23 @@ class Declarations:
         if named:
             raise self.script.error(
                 node,
-                f"records of {chosen.name} have no metadata: a retracted row would have that of"
+                f"{chosen.name} records have no metadata, because a retraction would have that of"
                 " another record",
-                f"leave the column '{named[0].name}' out",
+                f"Remove the column '{named[0].name}'.",
             )
 
     def _check_keys(
         self, columns: tuple[Column, ...], keys: tuple[str, ...], node: exp.Expr
     ) -> None:
-        """Changes by key are applied by the key as the record has it."""
+        """Raise SqlError unless records contain the key: changes are applied by it."""
         for each in columns:
             if each.name in keys and each.generated is not None:
                 message = f"column '{each.name}' is computed and cannot be in the PRIMARY KEY"
-                hint = "name columns that the records have"
+                hint = "Name columns that the records have."
                 raise self.script.error(node, message, hint)
             if each.name in keys and each.type.upper().startswith("MAP"):
                 message = f"column '{each.name}' of type {each.type} cannot be in the PRIMARY KEY"
-                raise self.script.error(node, message, "name a column of a scalar type")
+                raise self.script.error(node, message, "Name a column of a scalar type.")
 
     def _options(self, create: exp.Create) -> dict[str, Option]:
         options: dict[str, Option] = {}
@@ -288,7 +289,7 @@ class Declarations:
             key = each.this.name.lower()
             if key in options:
                 raise self.script.error(
-                    each, f"option '{key}' is given twice", "leave one of them out"
+                    each, f"option '{key}' is specified twice", "Remove one of them."
                 )
             options[key] = Option(key, self._option_value(each), each)
         return options
@@ -310,7 +311,7 @@ class Declarations:
         raise self.script.error(
             node,
             f"option '{node.this.name}' needs a text or a number",
-            f"write it in single quotes: {node.this.name} = '...'",
+            f"Write it in single quotes: {node.this.name} = '...'.",
         )
 
     def _connector(self, create: exp.Create, options: dict[str, Option]) -> ConnectorSpec:
@@ -328,9 +329,9 @@ class Declarations:
         option = options.pop("type", None)
         roles = [each for each in connector.roles if each is not Role.LOOKUP]
         if not roles or (option is not None and option.value == Role.LOOKUP):
-            message = "a table that is looked up is a temporary one"
+            message = "a lookup table must be TEMPORARY"
             if not roles:
-                message = f"connector '{connector.name}' is for lookup tables, which are temporary"
+                message = f"connector '{connector.name}' is for lookup tables, which are TEMPORARY"
             node = option.node if option is not None else create
             raise self.script.error(node, message, _LOOKUP_EXAMPLE)
         if option is None:
@@ -338,8 +339,8 @@ class Declarations:
                 return roles[0]
             raise self.script.error(
                 create,
-                f"connector '{connector.name}' can be a source and a sink; the table must say which",
-                "add type = 'source' or type = 'sink'",
+                f"connector '{connector.name}' can be a source or a sink, and the table has no type",
+                "Add type = 'source' or type = 'sink'.",
             )
         try:
             role = Role(option.value)
@@ -349,31 +350,31 @@ class Declarations:
                 option.node, message, did_you_mean(option.value, Role)
             ) from error
         if role not in roles:
-            only = " and ".join(sorted(roles))
+            only = " or ".join(sorted(roles))
             message = f"connector '{connector.name}' cannot be a {role}"
-            raise self.script.error(option.node, message, f"it can be a {only}")
+            raise self.script.error(option.node, message, f"Use it as a {only}.")
         return role
 
     def _lookup_role(
         self, create: exp.Create, connector: ConnectorSpec, options: dict[str, Option]
     ) -> Role:
-        """A temporary table is looked up; its type may say so."""
+        """Return the role of a temporary table. Its type is optional."""
         option = options.pop("type", None)
         if option is not None and option.value != Role.LOOKUP:
-            message = f"a temporary table is looked up; it cannot be a {option.value}"
-            raise self.script.error(option.node, message, "leave TEMPORARY out, or the type")
+            message = f"a temporary table is a lookup table and cannot be a {option.value}"
+            raise self.script.error(option.node, message, "Remove TEMPORARY, or the type.")
         if Role.LOOKUP not in connector.roles:
             known = sorted(
                 each.name for each in self.connectors.values() if Role.LOOKUP in each.roles
             )
             raise self.script.error(
                 create,
-                "a temporary table is one that is looked up, and connector"
-                f" '{connector.name}' gives none",
-                f"leave TEMPORARY out, or use a connector for lookup tables: {', '.join(known)}",
+                "a temporary table is a lookup table, which connector"
+                f" '{connector.name}' does not support",
+                f"Remove TEMPORARY, or use a connector for lookup tables: {', '.join(known)}.",
             )
         if create.expression is not None:
-            message = "a lookup table is read, and AS gives it rows"
+            message = "a lookup table cannot be defined by AS"
             raise self.script.error(create.expression, message, _LOOKUP_EXAMPLE)
         return Role.LOOKUP
 
@@ -389,15 +390,16 @@ class Declarations:
             return
         if BAD_DATA not in connector.roles[Role.SOURCE].known_options:
             message = (
-                f"connector '{connector.name}' has no bad records, and no option '{MAX_FUTURE}'"
+                f"connector '{connector.name}' has no option '{MAX_FUTURE}', because it has no bad"
+                " records"
             )
-            raise self.script.error(option.node, message, "leave it out")
+            raise self.script.error(option.node, message, "Remove it.")
         if chosen is not None and chosen.is_changelog:
             message = f"option '{MAX_FUTURE}' requires an append-only source, not {chosen.name}"
-            raise self.script.error(option.node, message, "leave it out")
+            raise self.script.error(option.node, message, "Remove it.")
         if watermark is None:
-            message = f"option '{MAX_FUTURE}' requires event time, and the table has none"
-            hint = "declare it, as in WATERMARK FOR at AS at - INTERVAL '5 seconds'"
+            message = f"option '{MAX_FUTURE}' requires event time, but the table has none"
+            hint = "Declare it, as in WATERMARK FOR at AS at - INTERVAL '5 seconds'."
             raise self.script.error(option.node, message, hint)
 
     def _interval_option(self, options: dict[str, Option], key: str) -> int | None:
@@ -418,7 +420,7 @@ class Declarations:
             return interval_micros(exp.Literal.string(option.value), self.script)
         except SqlError as error:
             message = f"option '{LOOKUP_TTL}': {error.message}"
-            hint = "write it as in '10 minutes'; '0' reads the table in every epoch"
+            hint = "Write it as in '10 minutes'. Use '0' to read the table in every epoch."
             raise self.script.error(option.node, message, hint) from error
 
     def _checked_options(
@@ -447,20 +449,20 @@ class Declarations:
                 message = f"connector '{connector.name}' as a {role} has no option '{option.key}'"
                 base, _, column = option.key.partition(".")
                 if base in known and known[base].per_column:
-                    message = f"there is no column '{column}' that is read and holds timestamps"
+                    message = f"there is no column '{column}' that is read as a timestamp"
                 hint = did_you_mean(option.key, [*known, *by_column, "type", *others])
                 raise self.script.error(option.node, message, hint)
             self._check_value(option, spec)
         for key, spec in known.items():
             if spec.required and key not in options:
                 message = f"connector '{connector.name}' as a {role} needs the option '{key}'"
-                raise self.script.error(create, message, f"add {key} = '...' to WITH (...)")
+                raise self.script.error(create, message, f"Add {key} = '...' to WITH (...).")
         defaults = {key: spec.default for key, spec in known.items() if spec.default is not None}
         return {**defaults, **{each.key: each.value for each in options.values()}}
 
     def _check_value(self, option: Option, spec: OptionSpec) -> None:
-        """Refuse what can be seen to be no value. A text on record may be masked, and what a
-        reference stands for is not known here: both are judged where the connector is made.
+        """Raise SqlError for an invalid value. A stored text can be masked, and the value of a
+        reference is not known here: both are checked when the connector is created.
         """
         if unreadable := reference_fault(option.key, option.value):
             raise self.script.error(option.node, *unreadable)
@@ -473,6 +475,6 @@ class Declarations:
 
 
 def is_temporary(create: exp.Create) -> bool:
-    """Whether the statement is CREATE TEMPORARY TABLE."""
+    """Return whether the statement is CREATE TEMPORARY TABLE."""
     properties = create.args.get("properties")
     return properties is not None and properties.find(exp.TemporaryProperty) is not None

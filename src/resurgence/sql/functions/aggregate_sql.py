@@ -1,5 +1,5 @@
-"""Aggregate calls in Spark's batch SQL, also those that Spark has only in other words: functions of
-the user's, which take lists, and lists in an order.
+"""Aggregate calls in Spark's batch SQL, including those that need a rewrite: user-defined functions,
+which take lists, and ordered lists.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from resurgence.sql.functions.aggregates import Trait, aggregate_function
 
 
 def spark_sql(call: AggregateCall) -> str:
-    """The call over all rows of a group at once."""
+    """Return the call as Spark SQL over all rows of a group at once."""
     if call.is_user_defined:
         return _user_defined(call)
     known = aggregate_function(call.function)
@@ -19,8 +19,8 @@ def spark_sql(call: AggregateCall) -> str:
 
 
 def in_event_time_order(call: AggregateCall) -> AggregateCall:
-    """A call whose answer depends on the order of rows, with that of event time if it has none of
-    its own.
+    """Return the call with event-time order, if its result depends on the order of rows and it has
+    no order of its own.
     """
     takes_order = aggregate_function(call.function).has(Trait.ORDER_BY)
     if not takes_order or call.order_by or call.is_distinct:
@@ -29,7 +29,7 @@ def in_event_time_order(call: AggregateCall) -> AggregateCall:
 
 
 def null_filter(call: AggregateCall) -> str | None:
-    """The condition that leaves out nulls, if a call does."""
+    """Return the condition that excludes nulls, if the call ignores them."""
     value, *rest = call.arguments or ("",)
     skips = aggregate_function(call.function).has(Trait.SKIPS_NULLS)
     ignored = call.null_treatment is NullTreatment.IGNORE or (
@@ -41,13 +41,13 @@ def null_filter(call: AggregateCall) -> str | None:
 
 
 def filter_clause(*conditions: str | None) -> str:
-    """A FILTER clause, or nothing."""
+    """Return a FILTER clause; an empty text without conditions."""
     chosen = [each for each in conditions if each]
     return f" FILTER (WHERE {' AND '.join(f'({each})' for each in chosen)})" if chosen else ""
 
 
 def picked(function: str, ordered: str) -> str:
-    """What a function gives of an ordered list of structs: the values, the first or the last."""
+    """Return a function's result over an ordered list of structs: all values, the first or the last."""
     name = aggregate_function(function).name
     if name == "collect_list":
         return f"transform({ordered}, each -> each.v0)"
@@ -55,7 +55,7 @@ def picked(function: str, ordered: str) -> str:
 
 
 def comparator(keys: list[tuple[str, SortOrder]]) -> str:
-    """A function that puts structs in order by their fields."""
+    """Return a lambda that compares structs by their fields."""
     cases: list[str] = []
     for field, order in keys:
         left, right = f"l.{field}", f"r.{field}"
@@ -70,7 +70,7 @@ def comparator(keys: list[tuple[str, SortOrder]]) -> str:
 
 
 def _user_defined(call: AggregateCall) -> str:
-    """A function of lists; rows in which a value is null are left out."""
+    """Return a call with lists as arguments; rows with a null argument are excluded."""
     conditions = [f"({each}) IS NOT NULL" for each in call.arguments]
     if call.condition is not None:
         conditions.append(f"({call.condition})")

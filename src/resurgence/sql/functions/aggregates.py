@@ -1,7 +1,7 @@
-"""What is known about aggregate functions, in one table.
+"""Properties of the aggregate functions, in one table.
 
-The planner asks it which calls are allowed, the engine what it has to keep of the rows of a group.
-How partials are made and merged in Spark SQL is the engine's.
+The planner reads from it which calls are allowed, the engine which state a group needs. The engine
+owns how partial aggregates are computed and merged in Spark SQL.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from resurgence.sql.functions import spark_functions
 
 
 class Partials(Enum):
-    """What is kept of some rows of a group, so that it can be merged with that of its other rows."""
+    """The partial aggregate over some rows of a group, which can be merged with others."""
 
     COUNT = auto()
     SUM = auto()
@@ -27,31 +27,29 @@ class Partials(Enum):
     COVARIANCE = auto()
     """The same for two values, and products."""
     EXTREME = auto()
-    """The value that goes with the least or greatest of another."""
+    """The value that belongs to the least or greatest of another."""
     BY_EVENT_TIME = auto()
     """The first or last value, and its event time."""
 
 
 class Trait(Flag):
-    """What a function does, or takes."""
+    """A property of a function."""
 
     NONE = 0
     EXACT = auto()
-    """Partials without floating-point numbers come to the same, to the last bit, in whatever order
-    they are merged.
-    """
+    """Partials without floating-point numbers merge to the same result, bit for bit, in any order."""
     ORDER_INDEPENDENT = auto()
-    """The answer does not depend on the order of rows, so that a scalar subquery may ask for it."""
+    """The result does not depend on the order of rows, so that a scalar subquery can use it."""
     IGNORES_DUPLICATES = auto()
-    """A value that comes twice makes no difference, so DISTINCT makes none."""
+    """A duplicate value does not change the result, so DISTINCT has no effect."""
     ORDER_BY = auto()
-    """It makes a sequence of its values, or takes one by its place: in the order of ORDER BY among
-    its arguments, else of event time.
+    """It returns its values in order, or one of them by its place: in the order of ORDER BY in its
+    arguments, or else of event time.
     """
     WITHIN_GROUP = auto()
     """It takes an order in WITHIN GROUP."""
     SKIPS_NULLS = auto()
-    """It leaves out nulls, unless the call says RESPECT NULLS."""
+    """It ignores nulls, unless the call has RESPECT NULLS."""
     UNARY = auto()
     """It takes one argument."""
 
@@ -61,12 +59,12 @@ class AggregateFunction:
     """One aggregate function."""
 
     name: str
-    """Spark's name for it; of several, the one that the others stand for."""
+    """Spark's name for it; of several synonyms, the canonical one."""
     partials: Partials | None = None
-    """None: it cannot be merged, and the arguments of every row are kept."""
+    """None: it cannot be merged, and the arguments of every row are buffered."""
     traits: Trait = Trait.NONE
     refusal: tuple[str, str] | None = None
-    """Why it is not supported, and what to do instead."""
+    """The message and the hint for a function that is not supported."""
 
     def has(self, trait: Trait) -> bool:
         return trait in self.traits
@@ -95,7 +93,7 @@ _DESCRIBED = (
     ("mode percentile_cont percentile_disc", None, Trait.WITHIN_GROUP),
     ("median", None, Trait.UNARY),
 )
-"""Names, what is kept, traits. Of functions that are not here all arguments are kept."""
+"""Names, partials, traits. Any other function has no partials: its arguments are buffered."""
 
 _SYNONYMS = {
     "any": "bool_or",
@@ -126,13 +124,13 @@ _SYNONYMS = {
 def _refusal(name: str) -> tuple[str, str] | None:
     if name.startswith("kll_"):
         return (
-            f"{name}() keeps a random part of its values: a replayed epoch would give other rows",
-            "use percentile(column, 0.5) or percentile_approx(column, 0.5)",
+            f"{name}() samples values at random: a replayed epoch would produce different rows",
+            "Use percentile(column, 0.5) or percentile_approx(column, 0.5).",
         )
     if name in ("grouping", "grouping_id"):
         return (
-            f"{name}() tells which columns a grouping set leaves out, and there are none here",
-            "group by the columns themselves",
+            f"{name}() requires grouping sets",
+            "Group by GROUPING SETS, ROLLUP or CUBE.",
         )
     return None
 
@@ -154,11 +152,11 @@ AGGREGATES: Mapping[str, AggregateFunction] = _table()
 
 
 def aggregate_function(name: str) -> AggregateFunction:
-    """What is known about the function of a name; of a user's function nothing is."""
+    """Return the properties of a function; a user-defined function has none."""
     return AGGREGATES.get(name) or AggregateFunction(name)
 
 
 def spark_name(name: str) -> str:
-    """The name that Spark knows a function by, aggregate or not."""
+    """Return Spark's name for a function, aggregate or not."""
     is_foreign = name in _SYNONYMS and name not in spark_functions.AGGREGATES
     return _SYNONYMS[name] if is_foreign else name

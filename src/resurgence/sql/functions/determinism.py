@@ -1,9 +1,9 @@
-"""Keeps expressions reproducible: a replayed epoch must give the same rows.
+"""Reproducible expressions: a replayed epoch must produce the same rows.
 
-The clock means the planning time of the epoch, which is recorded with the epoch's input. Calls whose
+The clock is the planning time of the epoch, which is recorded with the epoch's input. Calls whose
 value depends on anything else that is not recorded (random numbers, the environment, how rows were
-split into tasks, arbitrary Java code) are refused. So are texts that Spark would read the clock for
-when it casts them.
+split into tasks, arbitrary Java code) are refused. So are texts that depend on the clock when Spark
+casts them.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ _AES_MODE, _AES_VECTOR = 2, 4
 
 
 def bare_word(node: exp.Expr) -> str | None:
-    """The function that a word without parentheses calls, if it calls one."""
+    """Return the function that a word without parentheses calls, if any."""
     return next((name for kind, name in _BARE_WORDS.items() if isinstance(node, kind)), None)
 
 
 def reproducible_call(
     name: str, arguments: list[exp.Expr], node: exp.Expr, script: Script
 ) -> exp.Expr | None:
-    """What a function of the clock gives; None for a call that is reproducible as it is. Raises
-    SqlError for one that is not.
+    """Return the value of a function of the clock; None for a call that is reproducible as it is.
+    Raise SqlError for one that is not.
     """
     known = scalar_function(name)
     if known.refusal is not None:
@@ -58,13 +58,13 @@ def reproducible_call(
     if known.clock is None or (arguments and known.takes_arguments):
         return None
     if arguments:
-        raise script.error(node, f"{name}() takes no arguments", f"write {name}()")
+        raise script.error(node, f"{name}() takes no arguments", f"Write {name}().")
     time = placed(PlanningTime(this=name), node)
     return time if known.clock == "t" else filled(known.clock, node, t=time)
 
 
 def check_cast(node: exp.Cast | exp.TryCast, script: Script) -> None:
-    """Refuse a cast of a text that means another instant each time it is evaluated."""
+    """Raise SqlError for a cast of a text that is another instant at each evaluation."""
     _check_text(node.this, node.to.this, script)
 
 
@@ -75,28 +75,28 @@ def _check_text(value: exp.Expr, kind: exp.DType, script: Script) -> None:
     target = "DATE" if kind == exp.DType.DATE else "TIMESTAMP"
     if _SPECIAL.fullmatch(value.name):
         message = f"'{value.name}' as a {target} reads the clock: {REPLAY}"
-        raise script.error(value, message, "use now() or current_date, the epoch's planning time")
+        raise script.error(value, message, "Use now() or current_date, the epoch's planning time.")
     if kind in _INSTANTS and _TIME_ONLY.match(value.name):
-        message = f"'{value.name}' has no date, and as a {target} would take today's: {REPLAY}"
-        raise script.error(value, message, "write the date before the time")
+        message = f"'{value.name}' has no date, and as a {target} would get today's: {REPLAY}"
+        raise script.error(value, message, "Write the date before the time.")
 
 
 def _check_encryption(arguments: list[exp.Expr], node: exp.Expr, script: Script) -> None:
-    """Refuse encryption with an initialization vector that Spark makes up."""
+    """Raise SqlError for encryption with an initialization vector that Spark generates."""
     modes = arguments[_AES_MODE : _AES_MODE + 1]
     is_ecb = any(isinstance(each, exp.Literal) and each.name.upper() == "ECB" for each in modes)
     if not is_ecb and len(arguments) <= _AES_VECTOR:
         message = f"aes_encrypt() without an initialization vector is random: {REPLAY}"
-        raise script.error(node, message, "pass the vector as its fifth argument")
+        raise script.error(node, message, "Pass the vector as its fifth argument.")
 
 
 def _check_parser(name: str, arguments: list[exp.Expr], script: Script) -> None:
-    """Refuse to read timestamps where a time without a date would take today's. `arguments` begin
-    with the type.
+    """Raise SqlError if timestamps are read such that a time without a date would get today's.
+    `arguments` begin with the type.
     """
     kind = arguments[0] if arguments else None
     if not isinstance(kind, exp.Literal) or not _TIMESTAMP.search(kind.name):
         return
     if not any("timestampformat" in each.sql().lower() for each in arguments[1:]):
-        message = f"{name}() gives a time without a date today's date: {REPLAY}"
-        raise script.error(kind, message, "read it as STRING, and CAST that AS TIMESTAMP")
+        message = f"{name}() adds today's date to a time without a date: {REPLAY}"
+        raise script.error(kind, message, "Read it as STRING, and CAST that AS TIMESTAMP.")

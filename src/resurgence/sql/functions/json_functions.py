@@ -1,9 +1,9 @@
-"""JSON by Postgres' arrows and by the names that DataFusion and Arroyo have, as Spark reads it.
+"""Postgres' arrows for JSON and the JSON functions of DataFusion and Arroyo, as Spark SQL.
 
-All of them take the text of a JSON value. `->` and its like give JSON again, so that a string keeps
-its quotes; `->>` and its like give text, as Spark's get_json_object does. A cast takes the text. The
-typed ones give null for a value of another type. Keys and paths are literals: they become one path,
-so that a chain of arrows reads the text once.
+All of them take the text of a JSON value. `->` and its equivalents return JSON, so that a string keeps
+its quotes; `->>` and its equivalents return text, as Spark's get_json_object does. A cast uses the
+text. The typed functions return null for a value of another type. Keys and paths are literals: they
+become one path, so that a chain of arrows parses the text once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _ARROWS = (exp.JSONExtract, exp.JSONExtractScalar)
 
 
 def json_call(node: exp.Anonymous, script: Script) -> exp.Expr:
-    """A call of one of JSON_FUNCTIONS."""
+    """Translate a call of one of JSON_FUNCTIONS."""
     name, arguments = node.name.lower(), node.expressions
     if name in _BY_PATH:
         if len(arguments) != 2:
@@ -66,7 +66,7 @@ def json_call(node: exp.Anonymous, script: Script) -> exp.Expr:
 
 
 def json_value(node: exp.JSONValue, script: Script) -> exp.Expr:
-    """`JSON_VALUE(json, path RETURNING type DEFAULT x ON EMPTY DEFAULT y ON ERROR)`.
+    """Translate `JSON_VALUE(json, path RETURNING type DEFAULT x ON EMPTY DEFAULT y ON ERROR)`.
 
     As in SQL's lax mode, a path that leads to nothing, to null, to an object or to an array is
     EMPTY. A text that is not JSON, or a value that is not of the type, is an ERROR.
@@ -98,18 +98,18 @@ def json_value(node: exp.JSONValue, script: Script) -> exp.Expr:
 
 
 def _default(handling: exp.Expr | str | None, node: exp.Expr, script: Script) -> exp.Expr:
-    """What stands for a value that is EMPTY, or an ERROR."""
+    """Return the replacement of a value that is EMPTY, or an ERROR."""
     if isinstance(handling, exp.Expr):
         return handling
     if handling is None or handling.startswith("NULL "):
         return exp.null()
     raise script.error(
-        node, f"{handling} is not supported in JSON_VALUE", "use NULL or DEFAULT value instead"
+        node, f"{handling} is not supported in JSON_VALUE", "Use NULL or DEFAULT value instead."
     )
 
 
 def json_arrow(node: exp.JSONExtract | exp.JSONExtractScalar, script: Script) -> exp.Expr:
-    """`json -> key` or `json ->> key`. One that another arrow follows is read with that one."""
+    """Translate `json -> key` or `json ->> key`. The last of a chain translates all."""
     is_json = isinstance(node, exp.JSONExtract)
     if is_json and isinstance(_owner(node), _ARROWS):
         return node
@@ -121,7 +121,7 @@ def json_arrow(node: exp.JSONExtract | exp.JSONExtractScalar, script: Script) ->
 
 
 def _owner(node: exp.Expr) -> exp.Expr | None:
-    """What has the node as its first operand, with or without parentheses."""
+    """Return the node whose first operand this is, with or without parentheses."""
     owner = node.parent
     while isinstance(owner, exp.Paren):
         owner = owner.parent
@@ -134,7 +134,7 @@ def _is_cast(node: exp.Expr) -> bool:
 
 
 def arrow_of_lambda(node: exp.Lambda) -> exp.Expr:
-    """`f(json -> 'key' ...)` reads as a lambda; here it is meant as an arrow."""
+    """Return the arrow of `f(json -> 'key' ...)`, which the parser reads as a lambda."""
     body: exp.Expr = node.this
     first = body
     while isinstance(first.this, exp.Expr):
@@ -148,7 +148,7 @@ def arrow_of_lambda(node: exp.Lambda) -> exp.Expr:
 
 
 def is_arrow(node: exp.Lambda) -> bool:
-    """Whether what follows the arrow begins with a literal, as a key does."""
+    """Return whether the operand after the arrow begins with a literal, as a key does."""
     parameters: Sequence[exp.Expr] = node.expressions
     first = node.this
     while isinstance(first.this, exp.Expr):
@@ -164,13 +164,13 @@ def _step(key: exp.Expr, script: Script) -> str:
         raise script.error(
             key,
             "a JSON key must be a text in single quotes, or a number counted from 0",
-            "for any other key use try_variant_get(try_parse_json(json), path, type)",
+            "Use try_variant_get(try_parse_json(json), path, type) for any other key.",
         )
     if not key.name or re.search(r"['*\]]", key.name):
         raise script.error(
             key,
-            f"the JSON key '{key.name}' cannot be asked for",
-            "use from_json(json, 'MAP<STRING, STRING>') and element_at()",
+            f"the JSON key '{key.name}' is not supported",
+            "Use from_json(json, 'MAP<STRING, STRING>') and element_at().",
         )
     return f"['{key.name}']"
 
@@ -180,7 +180,7 @@ def _checked_path(node: exp.Expr, script: Script) -> exp.Expr:
         raise script.error(
             node,
             "a JSON path must be a literal of names and numbers, as in '$.a.b[0]'",
-            "take one value at a time; wildcards and filters are not supported",
+            "Read one value at a time: wildcards and filters are not supported.",
         )
     steps = re.findall(_STEP, node.name)
     return exp.Literal.string(

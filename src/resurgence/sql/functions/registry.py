@@ -1,4 +1,4 @@
-"""Which functions exist and of which kind: Spark's own and the user's."""
+"""The functions that exist, Spark's own and the user's, by kind."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from resurgence.udf import FunctionKind, registered_name
 
 WINDOWS = tuple(kind for kind, traits in WINDOW_KINDS.items() if traits.has_function)
 EXPLODES = frozenset({"explode", "explode_outer", "unnest"})
-"""A row for every element of an array."""
+"""Functions that return a row for every element of an array."""
 GENERATORS = frozenset({"posexplode", "posexplode_outer", "inline", "inline_outer"})
-"""A row of several columns for every element of an array."""
+"""Functions that return a row of several columns for every element of an array."""
 
 _SYNTAX_FUNCTIONS = frozenset({"timestampadd", "timestampdiff"})
-"""Functions that Spark's grammar knows and its registry does not."""
+"""Functions in Spark's grammar that are not in its registry."""
 
 
 class Call(Enum):
-    """What a call means to the planner."""
+    """The kind of a call."""
 
     SCALAR = auto()
     AGGREGATE = auto()
@@ -49,7 +49,7 @@ _KINDS: dict[str, Call] = {
 
 
 class FunctionCatalog:
-    """Classifies calls by name, without regard to case. The user's functions come before
+    """A classification of calls by name, ignoring case. The user's functions take precedence over
     Spark's.
     """
 
@@ -66,22 +66,22 @@ class FunctionCatalog:
         return name.lower() in self._user
 
     def spelling(self, name: str) -> str:
-        """The user's own spelling of their function, lower case for Spark's."""
+        """Return the user's own spelling of their function, lower case for Spark's."""
         lower = name.lower()
         return self._user[lower][0] if lower in self._user else lower
 
     def called(self, name: str) -> str:
-        """The name that Spark knows a function by."""
+        """Return Spark's name for a function."""
         if self.is_user_defined(name):
             return registered_name(self.spelling(name))
         return spark_name(name.lower())
 
     def aggregate(self, name: str) -> AggregateFunction:
-        """What is known about an aggregate function."""
+        """Return the properties of an aggregate function."""
         return aggregate_function(self.called(name) if self.is_user_defined(name) else name.lower())
 
     def suggestion(self, name: str) -> str:
-        """A hint for a name that is no function."""
+        """Return a hint for the name of an unknown function."""
         own = [spelling for spelling, _ in self._user.values()]
         aggregates = sorted(each for each, known in AGGREGATES.items() if not known.refusal)
         return did_you_mean(name, [*own, *spark_functions.SCALARS, *aggregates, *WINDOWS])

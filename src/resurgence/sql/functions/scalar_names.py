@@ -1,11 +1,11 @@
-"""Scalar functions under the names that Postgres, DataFusion and Arroyo have for them, as Spark's.
+"""Scalar functions of Postgres, DataFusion and Arroyo, translated to Spark's.
 
-A name that Spark has keeps Spark's meaning; the exceptions are arguments that Spark refuses or
-cannot mean (`regexp_like` with flags, `date_part('epoch', ...)`, `encode(x, 'hex')`). A function of
-the user's comes before all of them.
+A name that Spark has keeps Spark's semantics, except with arguments that Spark refuses or cannot
+interpret (`regexp_like` with flags, `date_part('epoch', ...)`, `encode(x, 'hex')`). A user-defined
+function takes precedence over all of them.
 
-`determinism` has the functions of the clock and the calls that are refused because a replay would
-give other rows.
+`determinism` owns the functions of the clock and the calls that are refused because a replay would
+produce different rows.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ _REWRITTEN = {
     "sha384": ("(x)", "unhex(sha2(x, 384))"),
     "sha512": ("(x)", "unhex(sha2(x, 512))"),
 }
-"""Parameters, and what Spark computes of them."""
+"""Parameters, and the Spark SQL over them."""
 _PRECISIONS = {
     "0": "timestamp_seconds(x)",
     "3": "timestamp_millis(x)",
@@ -90,7 +90,7 @@ _PRECISIONS = {
 }
 _SECONDS = "EXTRACT(SECOND FROM CAST(x AS TIMESTAMP))"
 _BETWEEN = "unix_micros(CAST('1970-01-01 00:00:00' AS TIMESTAMP) + x) / CAST(1000000 AS DOUBLE)"
-"""The epoch of an interval: how many seconds it has."""
+"""The epoch of an interval: its length in seconds."""
 _FIELDS = {
     "epoch": "unix_micros(CAST(x AS TIMESTAMP)) / CAST(1000000 AS DOUBLE)",
     "millisecond": f"CAST({_SECONDS} * 1000 AS DOUBLE)",
@@ -98,32 +98,32 @@ _FIELDS = {
     "isodow": "EXTRACT(DOW_ISO FROM x)",
     "isoyear": "EXTRACT(YEAROFWEEK FROM x)",
 }
-"""Fields of a timestamp that Spark has not, or by another name."""
+"""Fields of a timestamp that Spark does not have, or has under another name."""
 _TAKES_LAMBDA = _names("""
     aggregate array_sort exists filter forall map_filter map_zip_with reduce transform
     transform_keys transform_values zip_with
 """)
 
-_GIVES_ARRAY = _names("extract_json make_array regexp_match string_to_array")
+_RETURNS_ARRAY = _names("extract_json make_array regexp_match string_to_array")
 _FROM_1 = "counts_from_1"
-"""Marks the array that such a function gives: Spark has no function of that name, so a subscript
-right behind the call counts as it does where the function comes from.
+"""Marks the array that such a function returns: Spark has no function of that name, so a subscript
+right after the call counts as in the function's system of origin.
 """
 
 _REFUSED_NODES: tuple[tuple[type[exp.Expr], str, str], ...] = (
     (
         exp.AtTimeZone,
-        "AT TIME ZONE is not supported: timestamps here are instants",
-        "use from_utc_timestamp(x, zone) or to_utc_timestamp(x, zone)",
+        "AT TIME ZONE is not supported, because timestamps are instants",
+        "Use from_utc_timestamp(x, zone) or to_utc_timestamp(x, zone).",
     ),
-    (exp.SimilarTo, "SIMILAR TO is not supported", "use regexp_like(text, pattern)"),
-    (exp.Slice, "slices are not supported", "use slice(array, start, length)"),
+    (exp.SimilarTo, "SIMILAR TO is not supported", "Use regexp_like(text, pattern)."),
+    (exp.Slice, "slices are not supported", "Use slice(array, start, length)."),
 )
 
 
 def spark_names(statement: exp.Expr, script: Script, is_own: Callable[[str], bool]) -> exp.Expr:
-    """A copy of the statement in which scalar functions are Spark's. `is_own` knows the functions
-    of the user's.
+    """Return a copy of the statement with scalar functions translated to Spark's. `is_own` returns
+    whether a function is user-defined.
     """
     tree = statement.copy()
     for arrow in list(tree.find_all(exp.Lambda)):
@@ -131,21 +131,21 @@ def spark_names(statement: exp.Expr, script: Script, is_own: Callable[[str], boo
         if owner not in _TAKES_LAMBDA and not is_own(owner) and is_arrow(arrow):
             arrow.replace(placed(arrow_of_lambda(arrow), arrow))
     for node in _innermost_first(tree):
-        meant = _meant(node, script, is_own)
-        if meant is node:
+        translated = _translated(node, script, is_own)
+        if translated is node:
             continue
         name = _called(node)
         if name and isinstance(node.parent, exp.Select):
-            meant = placed(exp.alias_(meant, name, quoted=True), node)
+            translated = placed(exp.alias_(translated, name, quoted=True), node)
         if node is tree:
-            tree = meant
+            tree = translated
         else:
-            node.replace(meant)
+            node.replace(translated)
     return tree
 
 
 def _called(node: exp.Expr) -> str | None:
-    """The name of the function that a node calls, if it calls one by name."""
+    """Return the name of the function that a node calls, if it calls one by name."""
     if isinstance(node, exp.JSONValue):
         return "json_value"
     return node.name.lower() if isinstance(node, exp.Anonymous) else bare_word(node)
@@ -155,7 +155,7 @@ def _innermost_first(tree: exp.Expr) -> Iterator[exp.Expr]:
     return reversed(list(tree.walk(bfs=True)))
 
 
-def _meant(node: exp.Expr, script: Script, is_own: Callable[[str], bool]) -> exp.Expr:
+def _translated(node: exp.Expr, script: Script, is_own: Callable[[str], bool]) -> exp.Expr:
     for kind, message, hint in _REFUSED_NODES:
         if isinstance(node, kind):
             raise script.error(node, message, hint)
@@ -170,7 +170,7 @@ def _meant(node: exp.Expr, script: Script, is_own: Callable[[str], bool]) -> exp
     if isinstance(node, exp.Like | exp.ILike):
         return each_pattern(node)
     if isinstance(node, exp.Escape) and isinstance(node.this, exp.Paren):
-        return node.this  # Each pattern has it by now.
+        return node.this  # Already applied to each pattern.
     if isinstance(node, exp.JSONBContainsTopKey):
         called = call("json_contains", node, node.this, node.expression)
         return json_call(called, script)
@@ -181,14 +181,14 @@ def _meant(node: exp.Expr, script: Script, is_own: Callable[[str], bool]) -> exp
     if isinstance(node, exp.RegexpILike):
         return filled("regexp_like(s, concat('(?i)', p))", node, s=node.this, p=node.expression)
     if isinstance(node, exp.Anonymous) and not is_own(node.name):
-        meant = _meant_call(node, script)
-        if node.name.lower() in _GIVES_ARRAY:
-            meant.meta[_FROM_1] = True
-        return meant
+        translated = _translated_call(node, script)
+        if node.name.lower() in _RETURNS_ARRAY:
+            translated.meta[_FROM_1] = True
+        return translated
     return node
 
 
-def _meant_call(node: exp.Anonymous, script: Script) -> exp.Expr:
+def _translated_call(node: exp.Anonymous, script: Script) -> exp.Expr:
     name, arguments = node.name.lower(), node.expressions
     if (clock := reproducible_call(name, arguments, node, script)) is not None:
         return clock
@@ -211,18 +211,17 @@ def _meant_call(node: exp.Anonymous, script: Script) -> exp.Expr:
         parameters = signature.strip("()").split(", ")
         if len(arguments) != len(parameters):
             message = f"{name}() takes {len(parameters)} arguments, not {len(arguments)}"
-            raise script.error(node, message, f"as in {name}{signature}")
+            raise script.error(node, message, f"Write it as in {name}{signature}.")
         return filled(template, node, **dict(zip(parameters, arguments, strict=True)))
     return node
 
 
 def _of_number(node: exp.Anonymous, script: Script) -> exp.Expr:
-    """Flink's to_timestamp_ltz(number, precision)."""
+    """Translate Flink's to_timestamp_ltz(number, precision)."""
     number, precision = node.expressions
     if precision.name not in _PRECISIONS:
-        raise script.error(
-            precision, "to_timestamp_ltz() takes the precision 0, 3, 6 or 9", "0 means seconds"
-        )
+        message = "to_timestamp_ltz() takes the precision 0, 3, 6 or 9"
+        raise script.error(precision, message, "Use 0 for seconds.")
     template = _PRECISIONS[precision.name]
     return filled(template, node, x=number)
 
@@ -234,7 +233,7 @@ def _counts_from_1(array: exp.Expr) -> bool:
 
 def _element(node: exp.Bracket, script: Script) -> exp.Expr:
     if len(node.expressions) != 1:
-        raise script.error(node, "an array has one subscript", "as in a[1]")
+        raise script.error(node, "an array takes one subscript", "Write it as in a[1].")
     return filled(_ELEMENT[1], node, a=node.this.unnest(), i=node.expressions[0])
 
 
@@ -243,8 +242,8 @@ def _array_length(node: exp.Anonymous, script: Script) -> exp.Expr:
     if not arguments or (len(arguments) > 1 and arguments[1].name != "1"):
         raise script.error(
             node,
-            "array_length() takes an array, and no dimension but 1",
-            "for an inner array use array_length(element_at(a, 1))",
+            "array_length() takes an array and, optionally, the dimension 1",
+            "Use array_length(element_at(a, 1)) for an inner array.",
         )
     return call("array_size", node, arguments[0])
 

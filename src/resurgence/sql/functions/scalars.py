@@ -1,6 +1,6 @@
-"""What is known about scalar functions beyond their names, in one table.
+"""Properties of the scalar functions, in one table.
 
-A function that is not in it is deterministic: its value depends on its arguments alone, so that it may
+A function that is not in it is deterministic: its value depends only on its arguments, so that it can
 be called over any rows, and again in a replay.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sqlglot import exp
 
-REPLAY = "a replayed epoch would give other rows"
+REPLAY = "a replayed epoch would produce different rows"
 
 
 @dataclass(frozen=True)
@@ -19,32 +19,34 @@ class ScalarFunction:
     """One scalar function."""
 
     refusal: tuple[str, str] | None = None
-    """Why it is not supported, said after its name, and what to do instead."""
+    """Why it is not supported, as a clause after its name, and a hint."""
     clock: str | None = None
-    """Set if it reads the clock: what it returns, in Spark SQL, where `t` is the planning time. It
+    """Set if it reads the clock: its result in Spark SQL, where `t` is the planning time. It
     requires append-only rows: a retraction would get another value.
     """
     takes_arguments: bool = False
     """It reads the clock only if it has no arguments."""
     casts_to: exp.DType | None = None
-    """The type to which it casts its only argument, if that is a text."""
+    """The type to which it casts its argument, if that is its only one and a text."""
     type_argument: int | None = None
-    """Which argument, counted from 0, names the type of the values that it reads out of a text."""
+    """The argument, counted from 0, that names the type of the values that it parses."""
 
 
 def _refused(reason: str, hint: str) -> ScalarFunction:
     return ScalarFunction(refusal=(f"{reason}: {REPLAY}", hint))
 
 
-_RANDOM = _refused("gives a random value", "derive it from columns, as in md5(column)")
-_BY_TASK = _refused("depends on how rows are split into tasks", "number rows where they are made")
-_BY_PLACE = _refused("depends on where the job runs", "write the value as a constant")
-_JAVA = _refused("calls arbitrary Java code", "write a Python function and pass it with --udfs")
-_SKETCH = _refused(
-    "keeps a random part of its values",
-    "use percentile(column, 0.5) or percentile_approx(column, 0.5)",
+_RANDOM = _refused("returns a random value", "Derive it from columns, as in md5(column).")
+_BY_TASK = _refused(
+    "depends on how rows are split into tasks", "Number the rows where they are produced."
 )
-_TIME = ("gives a TIME, a type that is not supported", "use date_format(now(), 'HH:mm:ss')")
+_BY_PLACE = _refused("depends on where the job runs", "Write the value as a constant.")
+_JAVA = _refused("calls arbitrary Java code", "Write a Python function and pass it with --udfs.")
+_SKETCH = _refused(
+    "samples values at random",
+    "Use percentile(column, 0.5) or percentile_approx(column, 0.5).",
+)
+_TIME = ("returns a TIME, a type that is not supported", "Use date_format(now(), 'HH:mm:ss').")
 _NOW = ScalarFunction(clock="t")
 
 _DESCRIBED = {
@@ -74,5 +76,5 @@ SCALARS: Mapping[str, ScalarFunction] = {
 
 
 def scalar_function(name: str) -> ScalarFunction:
-    """What is known about the function of a name."""
+    """Return the properties of a function."""
     return SCALARS.get(name, ScalarFunction())

@@ -2,7 +2,7 @@
 registry.
 
 Operators spelled as words (`and`, `between`, ...) and Spark's own time windows (`window`,
-`session_window`, `window_time`) are left out: the former are syntax, the latter have no meaning
+`session_window`, `window_time`) are omitted: the former are syntax, the latter have no meaning
 inside an epoch.
 """
 

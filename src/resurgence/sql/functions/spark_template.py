@@ -1,4 +1,4 @@
-"""Spark SQL text with names in it that stand for expressions of the user's."""
+"""Templates of Spark SQL, with names as placeholders for the user's expressions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from resurgence.sql.syntax.dialect import Resurgence
 
 N = TypeVar("N", bound=exp.Expr)
 _LOOSE = (exp.Binary, exp.Neg, exp.Not, exp.Predicate)
-"""What an operator beside it would tear apart."""
+"""Expressions that need parentheses as operands."""
 
 
 def filled(template: str, place: exp.Expr, **values: exp.Expr) -> exp.Expr:
-    """The template with the values in it, to stand where `place` stood."""
+    """Return the template with the values inserted, at the position of `place`."""
     tree = _parsed(template).copy()
     for column in list(tree.find_all(exp.Column)):
         value = values[column.name].copy()
@@ -24,12 +24,12 @@ def filled(template: str, place: exp.Expr, **values: exp.Expr) -> exp.Expr:
 
 
 def call(function: str, place: exp.Expr, *arguments: exp.Expr) -> exp.Anonymous:
-    """A call of a function, to stand where `place` stood."""
+    """Return a call of a function, at the position of `place`."""
     return placed(exp.Anonymous(this=function, expressions=list(arguments)), place)
 
 
 def placed(node: N, place: exp.Expr) -> N:
-    """The node, at the place of another one in the user's text."""
+    """Return the node, with the position of `place` in the user's text."""
     if "start" in place.meta:
         node.meta["start"] = place.meta["start"]
     return node
@@ -37,7 +37,7 @@ def placed(node: N, place: exp.Expr) -> N:
 
 @cache
 def _parsed(template: str) -> exp.Expr:
-    """Its own offsets mean nothing in the user's text, and are taken out."""
+    """Parse the template and remove its offsets, which mean nothing in the user's text."""
     statement = Resurgence().parse(f"SELECT ({template})")[0]
     assert isinstance(statement, exp.Select)
     tree: exp.Expr = statement.expressions[0]

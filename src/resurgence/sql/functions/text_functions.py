@@ -1,5 +1,5 @@
-"""Functions whose literal arguments mean something else in Spark: regular expressions with flags,
-formats of dates, names of codes and digests.
+"""Functions whose literal arguments have another meaning in Spark: regular expressions with flags,
+date formats, names of encodings and digests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from resurgence.sql.functions.spark_template import call, filled
 from resurgence.sql.syntax.parse import Script
 
 _FLAGS = frozenset("imsx")
-"""Flags that Java writes as Postgres and DataFusion do."""
+"""Flags that Java spells as Postgres and DataFusion do."""
 _LETTERS = {
     "Y": "yyyy",
     "y": "yy",
@@ -37,7 +37,7 @@ _DIGESTS = {
     "md5": "unhex(md5(x))",
     **{f"sha{bits}": f"unhex(sha2(x, {bits}))" for bits in (224, 256, 384, 512)},
 }
-_CODES = {
+_ENCODINGS = {
     ("encode", "hex"): "lower(hex(x))",
     ("encode", "base64"): "base64(x)",
     ("decode", "hex"): "unhex(x)",
@@ -54,7 +54,7 @@ def _regexp_like(node: exp.Anonymous, script: Script) -> exp.Expr:
 
 
 def _regexp_replace(node: exp.Anonymous, script: Script) -> exp.Expr:
-    """With flags, as in Postgres; with a number or nothing in fourth place, as in Spark."""
+    """Translate a call with flags, as in Postgres; any other is Spark's."""
     arguments = node.expressions
     if len(arguments) != 4 or not _is_text(arguments[3]):
         return node
@@ -63,12 +63,12 @@ def _regexp_replace(node: exp.Anonymous, script: Script) -> exp.Expr:
     if "g" not in found:
         raise script.error(
             flags,
-            "regexp_replace() replaces every match; to replace the first only is not supported",
-            "add the flag 'g'",
+            "regexp_replace() cannot replace only the first match",
+            "Add the flag 'g' to replace every match.",
         )
     if not _is_text(replacement):
         raise script.error(
-            replacement, "with flags, the replacement must be a literal", "leave the flags out"
+            replacement, "with flags, the replacement must be a literal", "Remove the flags."
         )
     # Java refers to a group by $1 and not by \1.
     java = re.sub(r"\\(\d)", r"$\1", re.sub(r"\$", r"\\$", replacement.name))
@@ -77,13 +77,13 @@ def _regexp_replace(node: exp.Anonymous, script: Script) -> exp.Expr:
 
 
 def _regexp_match(node: exp.Anonymous, script: Script) -> exp.Expr:
-    """An array of what the groups of the first match have, or of the whole match."""
+    """Return an array of the groups of the first match, or of the whole match without groups."""
     arguments = node.expressions
     if len(arguments) not in (2, 3) or not _is_text(arguments[1]):
         raise script.error(
             node,
-            "regexp_match() takes a text, a pattern that is a literal, and flags",
-            "use regexp_extract(text, pattern, group)",
+            "regexp_match() takes a text, a literal pattern, and flags",
+            "Use regexp_extract(text, pattern, group).",
         )
     text, pattern = arguments[:2]
     groups = _groups(pattern, script)
@@ -95,22 +95,22 @@ def _regexp_match(node: exp.Anonymous, script: Script) -> exp.Expr:
 
 
 def _groups(pattern: exp.Expr, script: Script) -> int:
-    """How many groups the pattern has. Spark gives an empty text for a group that took no part in
-    the match, where null would be right: a pattern in which that can happen is refused.
+    """Return the number of groups in the pattern. Spark returns an empty text for a group that is
+    not in the match, where null would be right: a pattern in which that can happen is refused.
     """
     plain = re.sub(r"\[[^\]]*\]", "", re.sub(r"\\.", "", pattern.name))
     outside = re.sub(r"\([^()]*\)", "", plain)
     if re.search(r"\)[?*{]|\(\?", plain) or "|" in outside:
         raise script.error(
             pattern,
-            "regexp_match() cannot tell a group that may be left out from an empty one",
-            "use regexp_extract(text, pattern, group)",
+            "regexp_match() cannot distinguish a group without a match from an empty one",
+            "Use regexp_extract(text, pattern, group).",
         )
     return plain.count("(")
 
 
 def _to_char(node: exp.Anonymous, script: Script) -> exp.Expr:
-    """A format with `%` is strftime's."""
+    """Translate a format with `%`, which is strftime's; any other is Spark's."""
     arguments = node.expressions
     if len(arguments) != 2 or not _is_text(arguments[1]) or "%" not in arguments[1].name:
         return node
@@ -120,7 +120,7 @@ def _to_char(node: exp.Anonymous, script: Script) -> exp.Expr:
             if part[1:] not in _LETTERS:
                 known = ", ".join(f"%{each}" for each in _LETTERS)
                 raise script.error(
-                    arguments[1], f"'{part}' is not supported in a format", f"known: {known}"
+                    arguments[1], f"'{part}' is not supported in a format", f"Use one of {known}."
                 )
             java.append(_LETTERS[part[1:]])
         else:
@@ -130,11 +130,13 @@ def _to_char(node: exp.Anonymous, script: Script) -> exp.Expr:
 
 
 def _coded(node: exp.Anonymous, script: Script) -> exp.Expr:
-    """encode() and decode() with a code of Postgres'; with a character set they are Spark's."""
+    """Translate encode() and decode() with an encoding of Postgres; with a character set they are
+    Spark's.
+    """
     arguments = node.expressions
     if len(arguments) != 2 or not _is_text(arguments[1]):
         return node
-    template = _CODES.get((node.name.lower(), arguments[1].name.lower()))
+    template = _ENCODINGS.get((node.name.lower(), arguments[1].name.lower()))
     return filled(template, node, x=arguments[0]) if template else node
 
 
@@ -142,10 +144,9 @@ def _digest(node: exp.Anonymous, script: Script) -> exp.Expr:
     arguments = node.expressions
     name = arguments[1].name.lower() if len(arguments) == 2 and _is_text(arguments[1]) else ""
     if name not in _DIGESTS:
+        known = ", ".join(f"'{each}'" for each in _DIGESTS)
         raise script.error(
-            node,
-            "digest() takes a value and the name of a digest",
-            "known: " + ", ".join(f"'{each}'" for each in _DIGESTS),
+            node, "digest() takes a value and the name of a digest", f"Use one of {known}."
         )
     return filled(_DIGESTS[name], node, x=arguments[0])
 
@@ -154,7 +155,7 @@ def _flags(node: exp.Expr, script: Script, more: str = "") -> set[str]:
     allowed = _FLAGS | set(more)
     if not _is_text(node) or not set(node.name) <= allowed:
         known = ", ".join(sorted(allowed))
-        raise script.error(node, "these flags are not supported", f"known: {known}, as a literal")
+        raise script.error(node, "these flags are not supported", f"Use {known}, as a literal.")
     return set(node.name)
 
 
@@ -180,4 +181,4 @@ TEXT_FUNCTIONS: dict[str, Callable[[exp.Anonymous, Script], exp.Expr]] = {
     "decode": _coded,
     "digest": _digest,
 }
-"""Each gives what Spark is to compute; the call as it is where Spark's own meaning is meant."""
+"""Each returns the call translated to Spark's functions, or unchanged if it has Spark's meaning."""

@@ -1,8 +1,7 @@
-"""Clauses that the grammar reads and a pipeline does not have: refused by their SQL names.
+"""Clauses that the grammar accepts and a pipeline does not support: refused by their SQL names.
 
 The parser has its own words for the parts of a node (`pivots`, `by_name`, `version`). None of them
-reaches a message: a part is named by the table below, and one that the table does not know is quoted
-as SQL.
+appears in a message: the table below has the names of parts, and any other part is quoted as SQL.
 """
 
 from __future__ import annotations
@@ -91,19 +90,19 @@ CLAUSES: Mapping[str, str] = MappingProxyType(
         "with_": "WITH",
     }
 )
-"""What the parser calls a part of a node, and its name in SQL."""
+"""The parser's name for a part of a node, and its name in SQL."""
 
 _HINTS: Mapping[str, str] = MappingProxyType(
     {
-        "catalog": "write the table's name alone",
-        "db": "write the table's name alone",
-        "joins": "write the joins one after the other, or put a SELECT in parentheses",
-        "limit": "filter with WHERE; LIMIT stands at the end of a SELECT that goes to the terminal",
-        "offset": "filter with WHERE",
-        "order": "sort where the output is read: a stream has no last row",
-        "overwrite": "use INSERT INTO: rows are appended",
-        "pivots": "use an aggregate with FILTER (WHERE ...) for each column",
-        "version": "read the table as it is; FOR SYSTEM_TIME AS OF belongs to a lookup join",
+        "catalog": "Write the table's name alone.",
+        "db": "Write the table's name alone.",
+        "joins": "Write the joins one after the other, or put a SELECT in parentheses.",
+        "limit": "Filter with WHERE. Use LIMIT only at the end of a SELECT to the terminal.",
+        "offset": "Filter with WHERE.",
+        "order": "Sort where the output is read: a stream has no last row.",
+        "overwrite": "Use INSERT INTO, which appends rows.",
+        "pivots": "Use an aggregate with FILTER (WHERE ...) for each column.",
+        "version": "Read the table as it is. Use FOR SYSTEM_TIME AS OF only in a lookup join.",
     }
 )
 _LONGEST_QUOTE = 40
@@ -111,8 +110,8 @@ _KEYWORDS = re.compile(r"[A-Z_]+(?: [A-Z_]+)*")
 
 
 def refuse_unread(node: exp.Expr, read: Set[str], script: Script, place: str = "here") -> None:
-    """Raises SqlError for the first part of a node that is written and not among those that are
-    read. `place` says where it is not supported.
+    """Raise SqlError for the first part of a node that is present and not in `read`. `place` is
+    where it is not supported.
     """
     for part, value in node.args.items():
         if part not in read and value:
@@ -120,8 +119,8 @@ def refuse_unread(node: exp.Expr, read: Set[str], script: Script, place: str = "
 
 
 def drop_comments(create: exp.Create) -> None:
-    """Removes what a pipeline does not keep: COMMENT of a table, a view or a column, and TEMPORARY
-    of a view, since no view outlives its pipeline.
+    """Remove what a pipeline does not store: COMMENT of a table, a view or a column, and TEMPORARY
+    of a view, because no view outlives its pipeline.
     """
     for constraint in list(create.find_all(exp.ColumnConstraint)):
         if isinstance(constraint.kind, exp.CommentColumnConstraint):
@@ -132,26 +131,26 @@ def drop_comments(create: exp.Create) -> None:
     dropped: tuple[type[exp.Expr], ...] = (exp.SchemaCommentProperty,)
     if create.kind == "VIEW":
         dropped = (*dropped, exp.TemporaryProperty)
-    kept = [each for each in properties.expressions if not isinstance(each, dropped)]
-    properties.set("expressions", kept)
-    if not kept:
+    remaining = [each for each in properties.expressions if not isinstance(each, dropped)]
+    properties.set("expressions", remaining)
+    if not remaining:
         properties.pop()
 
 
 def unsupported(node: exp.Expr, part: str, script: Script, place: str = "here") -> SqlError:
-    """The complaint about one part of a node."""
+    """Return the error for one part of a node."""
     value = node.args.get(part)
-    culprit = value[0] if isinstance(value, list) else value
-    at = culprit if isinstance(culprit, exp.Expr) else node
-    name = clause_name(part, culprit)
-    return script.error(at, f"{name} is not supported {place}", _HINTS.get(part, "leave it out"))
+    first = value[0] if isinstance(value, list) else value
+    at = first if isinstance(first, exp.Expr) else node
+    name = clause_name(part, first)
+    return script.error(at, f"{name} is not supported {place}", _HINTS.get(part, "Remove it."))
 
 
 def clause_name(part: str, value: object) -> str:
-    """The SQL name of a part of a node."""
+    """Return the SQL name of a part of a node."""
     match value:
         case exp.Version():
-            # The parser reads Spark's TIMESTAMP AS OF and the standard's form as one.
+            # The parser does not distinguish Spark's TIMESTAMP AS OF from the standard's form.
             return "VERSION AS OF" if value.name == "VERSION" else "FOR SYSTEM_TIME AS OF"
         case exp.Fetch():
             return "FETCH"
@@ -160,7 +159,7 @@ def clause_name(part: str, value: object) -> str:
         case exp.Properties():
             return clause_name(part, value.expressions[0])
         case exp.Property():
-            # It begins with its keywords, as in PARTITIONED BY (a).
+            # Its text begins with its keywords, as in PARTITIONED BY (a).
             words = _KEYWORDS.match(_text(value))
             return words[0] if words else "an option"
     if part in CLAUSES:

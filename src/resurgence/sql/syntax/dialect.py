@@ -1,12 +1,12 @@
 """The grammar: Spark's, with identifiers in double quotes, connector options, watermarks, computed
 columns and Postgres' arrows for JSON.
 
-Function calls are kept as the user wrote them (name and arguments) and not turned into the parser's
-own function classes, because those rewrite calls on the way through and the answer must be Spark's.
-What has its own syntax (`CAST(x AS t)`, `EXTRACT(hour FROM x)`, ...) keeps its parser.
+Function calls remain as the user wrote them (name and arguments) instead of becoming the parser's own
+function classes, because those rewrite calls and the result must be Spark's. Functions with their own
+syntax (`CAST(x AS t)`, `EXTRACT(hour FROM x)`, ...) use the parsers of the base class.
 
-Every operand, clause, type and statement gets `meta["start"]`, its offset in the text, so that a
-complaint can name the place.
+Every operand, clause, type and statement gets `meta["start"]`, its offset in the text, so that an
+error can report its position.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from resurgence.sql.syntax.flink_syntax import FlinkSyntax
 N = TypeVar("N")
 Modifier = Callable[[Any], tuple[str, Any]]
 
-_KEPT_FUNCTION_PARSERS = (
+_INHERITED_FUNCTION_PARSERS = (
     "CAST",
     "TRY_CAST",
     "EXTRACT",
@@ -36,7 +36,7 @@ _KEPT_FUNCTION_PARSERS = (
     "TRIM",
     "OVERLAY",
 )
-_KEPT_CONSTRAINTS = ("NOT", "NULL", "PRIMARY KEY", "COMMENT")
+_INHERITED_CONSTRAINTS = ("NOT", "NULL", "PRIMARY KEY", "COMMENT")
 _REFUSED_CONSTRAINTS = ("FOREIGN KEY", "REFERENCES", "UNIQUE", "CHECK", "DEFAULT")
 _UNIT_FUNCTIONS = frozenset(
     {"dateadd", "date_add", "datediff", "date_diff", "timestampadd", "timestampdiff"}
@@ -57,7 +57,7 @@ _UNITS = frozenset(
     }
 )
 _ONE_UNIT = re.compile(r"\s*-?\d+(?:\.\d+)?\s*[a-z]+\s*", re.IGNORECASE)
-"""An interval of which the base class leaves nothing out."""
+"""An interval that the base class reads completely."""
 _NAMES = {TokenType.VAR, TokenType.IDENTIFIER}
 _NEVER_FIRST = {TokenType.VAR, TokenType.IDENTIFIER, TokenType.STRING, TokenType.NUMBER}
 
@@ -78,7 +78,7 @@ def _marking(parse: Modifier) -> Modifier:
 
 
 def _read_unit(call: exp.Anonymous) -> None:
-    """The unit in `timestampdiff(HOUR, a, b)` is a word, not a column."""
+    """Turn the unit in `timestampdiff(HOUR, a, b)` from a column into a word."""
     if call.name.lower() in _UNIT_FUNCTIONS and len(call.expressions) == 3:
         unit = call.expressions[0]
         if isinstance(unit, exp.Column) and not unit.table and unit.name.lower() in _UNITS:
@@ -86,20 +86,20 @@ def _read_unit(call: exp.Anonymous) -> None:
 
 
 class MetadataColumnConstraint(exp.Expression, exp.ColumnConstraintKind):
-    """`METADATA FROM 'key'`: the column is not in the record, but beside it."""
+    """`METADATA FROM 'key'`: the connector provides the column beside the record."""
 
 
 class PlanningTime(exp.Expression, exp.Func):
-    """The planning time of the epoch that evaluates it; `this` is the function that asks for it."""
+    """The planning time of the epoch that evaluates it; `this` is the function that returns it."""
 
 
 class ResurgenceParser(FlinkSyntax):
-    """Spark's parser with the differences that the module's text gives."""
+    """Spark's parser with the differences that the module docstring lists."""
 
     FUNC_TOKENS: ClassVar = SparkParser.FUNC_TOKENS | {TokenType.SESSION}
     FUNCTIONS: ClassVar[dict[str, Callable[..., exp.Expr]]] = {}
     FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
-        **{name: SparkParser.FUNCTION_PARSERS[name] for name in _KEPT_FUNCTION_PARSERS},
+        **{name: SparkParser.FUNCTION_PARSERS[name] for name in _INHERITED_FUNCTION_PARSERS},
         **FlinkSyntax.FLINK_FUNCTION_PARSERS,
     }
     NO_PAREN_FUNCTIONS: ClassVar = {
@@ -115,7 +115,7 @@ class ResurgenceParser(FlinkSyntax):
         token: _marking(parse) for token, parse in SparkParser.QUERY_MODIFIER_PARSERS.items()
     }
     CONSTRAINT_PARSERS: ClassVar = {
-        **{name: SparkParser.CONSTRAINT_PARSERS[name] for name in _KEPT_CONSTRAINTS},
+        **{name: SparkParser.CONSTRAINT_PARSERS[name] for name in _INHERITED_CONSTRAINTS},
         **{name: lambda self: self._refuse_constraint() for name in _REFUSED_CONSTRAINTS},
         "GENERATED": lambda self: self._parse_generated(),
         "METADATA": lambda self: self._parse_metadata(),
@@ -123,7 +123,7 @@ class ResurgenceParser(FlinkSyntax):
     }
     COLUMN_OPERATORS: ClassVar = {
         **SparkParser.COLUMN_OPERATORS,
-        # The base class reads a key as a path, so that a dot in it would part it.
+        # The base class reads a key as a path, so that a dot in it would split it.
         TokenType.ARROW: lambda _self, this, key: exp.JSONExtract(this=this, expression=key),
         TokenType.DARROW: lambda _self, this, key: exp.JSONExtractScalar(this=this, expression=key),
     }
@@ -180,17 +180,16 @@ class ResurgenceParser(FlinkSyntax):
         return _marked(super()._parse_lambda(alias), start)
 
     def _parse_bracket(self, this: exp.Expr | None = None) -> exp.Expr | None:
-        # The base class takes `array(1, 2)[0]` for an array of one zero.
+        # The base class reads `array(1, 2)[0]` as an array of one zero.
         if isinstance(this, exp.Anonymous) and self._is_next(TokenType.L_BRACKET):
             this = exp.Paren(this=this)
         return super()._parse_bracket(this)
 
     def _parse_interval(self, *args: Any, **kwargs: Any) -> Any:
-        # INTERVAL '1' HOUR '30' MINUTE comes as a bare sum, which a minus before it would tear
-        # apart.
+        # INTERVAL '1' HOUR '30' MINUTE is parsed as a bare sum, which a minus before it would split.
         text = self._next.text if self._next and self._next.token_type == TokenType.STRING else ""
         node = super()._parse_interval(*args, **kwargs)
-        # Of '1 day 02:03:04' the base class keeps the day alone, and of '- 5 s' five seconds.
+        # The base class reads '1 day 02:03:04' as one day, and '- 5 s' as five seconds.
         has_unit = re.search("[a-z]", text, re.IGNORECASE)
         if isinstance(node, exp.Interval) and has_unit and not _ONE_UNIT.fullmatch(text):
             node = exp.Interval(this=exp.Literal.string(text))
@@ -232,7 +231,7 @@ class ResurgenceParser(FlinkSyntax):
         return node
 
     def _parse_expressions(self) -> list[exp.Expr]:
-        # The base class lets a comma stand before FROM; Spark does not.
+        # The base class allows a comma before FROM; Spark does not.
         def item() -> exp.Expr | None:
             after_comma = self._prev.token_type == TokenType.COMMA
             node = self._parse_expression()
@@ -241,7 +240,7 @@ class ResurgenceParser(FlinkSyntax):
         return self._parse_csv(item)
 
     def _parse_field_def(self) -> exp.Expr | None:
-        # After the last column a comma may stand.
+        # A trailing comma is allowed after the last column.
         if self._prev.token_type == TokenType.COMMA and self._is_next(TokenType.R_PAREN):
             return None
         return self._parse_column_def(self._required(self._parse_id_var()))
@@ -274,7 +273,7 @@ class ResurgenceParser(FlinkSyntax):
         if self._match(TokenType.ALIAS):
             expression = self._required(self._parse_disjunction())
         else:
-            # The class demands an expression; without one the watermark is the column itself.
+            # The class requires an expression; without one the watermark is the column itself.
             expression = exp.Column(this=column.copy()) if column else None
         constraint = exp.WatermarkColumnConstraint(this=column, expression=expression)
         self.expression(constraint)
@@ -303,11 +302,11 @@ class ResurgenceParser(FlinkSyntax):
         return exp.Command(this=start.text)
 
     def _warn_unsupported(self) -> None:
-        """Statements that are not parsed are refused later, with their place."""
+        """Do not warn: a statement that is not parsed is refused later, with its position."""
 
 
 class Resurgence(Spark):
-    """Streaming SQL. Expressions mean what they mean in Spark."""
+    """Streaming SQL. Expressions have Spark's semantics."""
 
     SUPPORTS_USER_DEFINED_TYPES = True
 
@@ -320,12 +319,12 @@ class Resurgence(Spark):
             **{
                 word: token
                 for word, token in Spark.Tokenizer.KEYWORDS.items()
-                # The base class takes all that follows EXECUTE for one text.
+                # The base class reads everything after EXECUTE as one text.
                 if word not in ("WINDOW", "EXECUTE")
             },
-            # Bytes, as in Postgres; the base class takes it for bits.
+            # The number is in bytes, as in Postgres; the base class reads it as bits.
             "INT8": TokenType.BIGINT,
-            # Read so that it can be refused by its name.
+            # Parsed so that they can be refused by name.
             "MATCH_RECOGNIZE": TokenType.MATCH_RECOGNIZE,
             "MATCH_CONDITION": TokenType.MATCH_CONDITION,
         }
@@ -334,7 +333,7 @@ class Resurgence(Spark):
 
 
 def to_spark(node: exp.Expr) -> str:
-    """The text for Spark: names always in backquotes, functions as written, no comments."""
+    """Return the text for Spark: names in backquotes, functions as written, no comments."""
     return node.sql(
         "spark",
         identify=True,

@@ -1,7 +1,7 @@
-"""Syntax of Flink's that Spark's parser does not read.
+"""Flink syntax that Spark's parser does not accept.
 
-What has an equivalent becomes that at once: `FLOOR(at TO HOUR)` is date_trunc(), and
-`EXECUTE STATEMENT SET BEGIN ... END` is the statements inside it. Windowing table functions become a
+Syntax with an equivalent is replaced by it: `FLOOR(at TO HOUR)` becomes date_trunc(), and
+`EXECUTE STATEMENT SET BEGIN ... END` the statements inside it. Windowing table functions become a
 `WindowTable`, which `window_tables` compiles.
 """
 
@@ -24,12 +24,14 @@ WINDOW_PARAMETERS = {
 """The windowing table functions, with the names of their arguments in order."""
 _UNITS = ("YEAR", "QUARTER", "MONTH", "WEEK", "DAY", "HOUR", "MINUTE", "SECOND", "MILLISECOND")
 _SET_OPENINGS = (("EXECUTE", "STATEMENT", "SET", "BEGIN"), ("STATEMENT", "SET", "BEGIN"))
-_SET_EXAMPLE = "as in EXECUTE STATEMENT SET BEGIN INSERT INTO a ...; INSERT INTO b ...; END;"
+_SET_EXAMPLE = (
+    "Write it as in EXECUTE STATEMENT SET BEGIN INSERT INTO a ...; INSERT INTO b ...; END."
+)
 
 
 class WindowTable(exp.Expression):
     """`TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), ...))`: a function's name and its arguments, each a
-    Kwarg. What is more than there are parameters has no name.
+    Kwarg. Surplus arguments have no name.
     """
 
     arg_types: ClassVar = {"this": True, "expressions": True, "alias": False}
@@ -42,7 +44,7 @@ class PartitionedTable(exp.Expression):
 
 
 class FlinkSyntax(SparkParser):
-    """Spark's parser, and Flink's additions to it."""
+    """Spark's parser with Flink's additions."""
 
     FLINK_FUNCTION_PARSERS: ClassVar[dict[str, Callable[..., Any]]] = {
         "CEIL": lambda self: self._parse_rounded("ceil"),
@@ -51,7 +53,7 @@ class FlinkSyntax(SparkParser):
     }
 
     def refuse(self, message: str, hint: str, token: Token) -> None:
-        """Raise an error that is shown as it is."""
+        """Raise an error that is reported unchanged."""
         detail = {"description": message, "start": token.start, "found": token.text, "hint": hint}
         raise ParseError(message, [detail])
 
@@ -59,21 +61,21 @@ class FlinkSyntax(SparkParser):
         return super().parse(self._without_statement_sets(raw_tokens), sql)
 
     def _without_statement_sets(self, tokens: list[Token]) -> list[Token]:
-        """The tokens without the words around the statements of a set: all statements of a file
-        run as one job.
+        """Return the tokens without the words around the statements of a set: all statements of a
+        file run as one job.
         """
-        kept: list[Token] = []
+        remaining: list[Token] = []
         opening: Token | None = None
         index = 0
         while index < len(tokens):
             token = tokens[index]
-            if not kept or kept[-1].token_type == TokenType.SEMICOLON:
+            if not remaining or remaining[-1].token_type == TokenType.SEMICOLON:
                 words = [each.text.upper() for each in tokens[index : index + 4]]
                 size = next(
                     (len(each) for each in _SET_OPENINGS if words[: len(each)] == [*each]), 0
                 )
                 if size and opening is not None:
-                    self.refuse("a statement set cannot hold another one", _SET_EXAMPLE, token)
+                    self.refuse("a statement set cannot contain another one", _SET_EXAMPLE, token)
                 if size:
                     opening = token
                     index += size
@@ -83,19 +85,19 @@ class FlinkSyntax(SparkParser):
                     index += 1
                     continue
                 if opening is not None and words[0] not in ("INSERT", ";"):
-                    message = f"a statement set holds INSERT statements, not {words[0]}"
-                    self.refuse(message, "move it before EXECUTE STATEMENT SET", token)
-            kept.append(token)
+                    message = f"a statement set can contain only INSERT statements, not {words[0]}"
+                    self.refuse(message, "Move it before EXECUTE STATEMENT SET.", token)
+            remaining.append(token)
             index += 1
         if opening is not None:
             self.refuse("this statement set is never closed", _SET_EXAMPLE, opening)
-        return kept
+        return remaining
 
     def _parse_table(self, *args: Any, **kwargs: Any) -> exp.Expr | None:
         return self._parse_window_table() or super()._parse_table(*args, **kwargs)
 
     def _parse_window_table(self) -> WindowTable | None:
-        """A windowing table function, with TABLE(...) around it or without."""
+        """Parse a windowing table function, with or without TABLE(...) around it."""
         index = self._index
         is_wrapped = bool(self._match_pair(TokenType.TABLE, TokenType.L_PAREN))
         function = self._curr.text.upper() if self._curr else ""
@@ -142,7 +144,7 @@ class FlinkSyntax(SparkParser):
         if not computed_column or not self._match(TokenType.ALIAS):
             return super()._parse_column_def(this, computed_column)
         expression = self._parse_disjunction()
-        # Postgres' `x NOT NULL` for `x IS NOT NULL`, which here is a constraint.
+        # The base class reads `x NOT NULL` as Postgres' `x IS NOT NULL`; here it is a constraint.
         words = [each.text.upper() for each in self._tokens[self._index - 3 : self._index]]
         is_constraint = words[1:] == ["NOT", "NULL"] and words[0] != "IS"
         if is_constraint and isinstance(expression, exp.Not):
@@ -156,17 +158,17 @@ class FlinkSyntax(SparkParser):
         return self.expression(exp.ColumnDef(this=this, constraints=constraints))
 
     def _parse_rounded(self, function: str) -> exp.Expr:
-        """FLOOR(at TO HOUR) and CEIL(at TO HOUR); with a number they are Spark's."""
+        """Parse FLOOR(at TO HOUR) and CEIL(at TO HOUR); without TO they are Spark's."""
         arguments = self._parse_csv(lambda: self._parse_lambda())
         if len(arguments) != 1 or not self._match_text_seq("TO"):
             return exp.Anonymous(this=function, expressions=arguments)
         value, unit = arguments[0], self._curr.text.upper()
         if unit not in _UNITS:
-            message = f"{function.upper()} rounds to a unit of time, and '{unit}' is none"
-            self.refuse(message, f"known: {', '.join(_UNITS)}", self._curr)
+            message = f"{function.upper()} requires a unit of time after TO, not '{unit}'"
+            self.refuse(message, f"Use one of {', '.join(_UNITS)}.", self._curr)
         self._advance()
         if function == "ceil":
-            # The last microsecond before the next unit begins is still in the unit that is meant.
+            # Less a microsecond, so that a value at the beginning of a unit remains in that unit.
             months = {"QUARTER": ("3", "MONTH")}
             count, step = months.get(unit, ("1", unit))
             later = exp.Add(this=_operand(value), expression=_interval(count, step))

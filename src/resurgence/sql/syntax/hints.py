@@ -1,8 +1,8 @@
-"""Hints to the optimizer, as in `SELECT /*+ BROADCAST(t) */ ...`.
+"""Optimizer hints, as in `SELECT /*+ BROADCAST(t) */ ...`.
 
-Hints about how to join or to distribute rows change no answer. They are accepted and have no effect:
-how an operator distributes its rows is fixed by its state. Any other hint is refused, because some
-change the answer (Flink's STATE_TTL).
+Hints about how to join or to distribute rows do not change results. They are accepted and have no
+effect: the state of an operator fixes how its rows are distributed. Any other hint is refused,
+because some change results (Flink's STATE_TTL).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _WITHOUT_EFFECT = frozenset(
 
 
 def check_hints(select: exp.Select, script: Script) -> None:
-    """Raises SqlError for a hint that could change the answer."""
+    """Raise SqlError for a hint that could change the result."""
     clause = select.args.get("hint")
     for each in clause.expressions if clause else []:
-        # The parser gives up on hints that it cannot read, and leaves their text.
+        # The parser leaves hints that it cannot read as text.
         name = each.name if isinstance(each, exp.Expr) else str(each).strip()
         if name.lower() not in _WITHOUT_EFFECT:
-            hint = "leave it out"
+            hint = "Remove it."
             if name.lower() == "state_ttl":
-                hint = "use SET updating_ttl = INTERVAL '1 day'"
-            # Offsets inside a hint are those of its own text.
+                hint = "Use SET updating_ttl = INTERVAL '1 day'."
+            # Offsets inside a hint are relative to its own text.
             raise script.error(select, f"the hint {name} is not supported", hint)

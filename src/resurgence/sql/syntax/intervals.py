@@ -1,4 +1,4 @@
-"""The length of an interval: an INTERVAL literal, or plain text where an interval is meant."""
+"""The length of an interval: an INTERVAL literal, or plain text where an interval is expected."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _SPARK = re.compile(
     r"(\s*[+-]?(\d+\s+(year|month|week|day|hour|minute|millisecond|microsecond)|\d+(\.\d+)?\s+second)s?)+\s*",
     re.IGNORECASE,
 )
-"""What Spark reads by itself."""
-_EXAMPLE = "write it as in INTERVAL '1 hour' or INTERVAL '90 seconds'"
+"""Intervals that Spark can read."""
+_EXAMPLE = "Write it as in INTERVAL '1 hour' or INTERVAL '90 seconds'."
 
 
 def interval_micros(node: exp.Expr, script: Script) -> int:
-    """The interval in microseconds; raises SqlError unless it is a positive literal of fixed
-    length. It may lack the word INTERVAL, as in `tumble('5 seconds')`.
+    """Return the interval in microseconds; raise SqlError unless it is a positive literal of fixed
+    length. The word INTERVAL is optional, as in `tumble('5 seconds')`.
     """
     micros = _total(node, script)
     if micros <= 0 or micros != int(micros):
@@ -52,15 +52,15 @@ def interval_micros(node: exp.Expr, script: Script) -> int:
 
 
 def any_interval_micros(node: exp.Expr, script: Script) -> int:
-    """The same of an interval that may be negative, or of no length."""
+    """Return the interval in microseconds, which can be negative or zero."""
     micros = _total(node, script)
     if micros != int(micros):
-        raise script.error(node, "the interval must be a number of whole microseconds", _EXAMPLE)
+        raise script.error(node, "the interval must be a whole number of microseconds", _EXAMPLE)
     return int(micros)
 
 
 def spark_interval(node: exp.Interval, script: Script) -> exp.Interval:
-    """An INTERVAL literal in a spelling that Spark reads; raises SqlError if it has no meaning."""
+    """Return an INTERVAL literal in a spelling that Spark can read; raise SqlError if invalid."""
     unit = node.args.get("unit")
     if not isinstance(node.this, exp.Literal) or isinstance(unit, exp.IntervalSpan):
         return node
@@ -72,7 +72,7 @@ def spark_interval(node: exp.Interval, script: Script) -> exp.Interval:
 
 
 def offset_micros(node: exp.Expr) -> int | None:
-    """An INTERVAL literal of fixed length in microseconds; None for anything else."""
+    """Return an INTERVAL literal of fixed length in microseconds; None for anything else."""
     if not _is_interval(node):
         return None
     try:
@@ -94,14 +94,14 @@ def _total(node: exp.Expr, script: Script) -> Decimal:
 
 
 def _literals(node: exp.Expr, script: Script) -> list[str]:
-    """The interval as texts of the form `1 hour`; several written in a row come as a sum."""
+    """Return the interval as texts of the form `1 hour`; several in a row are parsed as a sum."""
     node = node.unnest()
     if isinstance(node, exp.Add):
         return [*_literals(node.this, script), *_literals(node.expression, script)]
     if isinstance(node, exp.Literal) and node.is_string:
         return [node.name]
     if not isinstance(node, exp.Interval) or not isinstance(node.this, exp.Literal):
-        raise script.error(node, "an INTERVAL literal must stand here", _EXAMPLE)
+        raise script.error(node, "an INTERVAL literal is required here", _EXAMPLE)
     unit = node.args.get("unit")
     if unit is not None and not isinstance(unit, exp.Var):
         raise script.error(node, "intervals with TO are not supported here", _EXAMPLE)
@@ -114,11 +114,11 @@ def _micros(text: str, node: exp.Expr, script: Script) -> Decimal:
         unit = _unit(match[2].lower())
         if unit in ("month", "quarter", "year"):
             raise script.error(
-                node, f"a {unit} has no fixed length", "use days, hours, minutes or seconds"
+                node, f"a {unit} has no fixed length", "Use days, hours, minutes or seconds."
             )
         if unit not in _MICROS:
             raise script.error(
-                node, f"there is no unit '{match[2].lower()}'", "known: " + ", ".join(_MICROS)
+                node, f"there is no unit '{match[2].lower()}'", f"Use one of {', '.join(_MICROS)}."
             )
         total += Decimal(match[1]) * _MICROS[unit]
         offset = match.end()

@@ -1,5 +1,5 @@
-"""Types of expressions, as far as they are known without Spark: declared columns, their fields, and
-what is cast or parsed to a type.
+"""Types of expressions, as far as they are known without Spark: those of declared columns, their
+fields, casts and from_json().
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from resurgence.sql.syntax.parse import Script
 
 
 def known_type(node: exp.Expr, relation: Relation, script: Script) -> exp.DataType | None:
-    """The type of an expression over a relation; None if only Spark knows it."""
+    """Return the type of an expression over a relation; None if only Spark knows it."""
     node = node.unnest()
     if isinstance(node, exp.Column):
         return field_type(*relation.resolve(node, script))
@@ -25,7 +25,7 @@ def known_type(node: exp.Expr, relation: Relation, script: Script) -> exp.DataTy
 
 
 def field_type(attribute: Attribute, path: tuple[str, ...] = ()) -> exp.DataType | None:
-    """The type of a column, or of a field inside it."""
+    """Return the type of a column, or of a field inside it."""
     kind = _parsed(attribute.type) if attribute.type else None
     for name in path:
         found = [each for each in fields(kind) if each.name.lower() == name.lower()]
@@ -34,7 +34,7 @@ def field_type(attribute: Attribute, path: tuple[str, ...] = ()) -> exp.DataType
 
 
 def fields(kind: exp.DataType | None) -> list[exp.ColumnDef]:
-    """The fields of a struct; none of any other type."""
+    """Return the fields of a struct; an empty list for any other type."""
     if kind is None or kind.this != exp.DType.STRUCT:
         return []
     return [each for each in kind.expressions if isinstance(each, exp.ColumnDef)]

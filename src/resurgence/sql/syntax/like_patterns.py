@@ -8,8 +8,8 @@ from resurgence.sql.functions.spark_template import placed
 
 
 def each_pattern(node: exp.Like | exp.ILike) -> exp.Expr:
-    """The node as it is, unless it has several patterns. `NOT LIKE ANY` holds if one of them does
-    not match, `NOT LIKE ALL` if none does.
+    """Return one LIKE for each pattern, or the node itself without ANY and ALL. `NOT LIKE ANY` is
+    true if one of the patterns does not match, `NOT LIKE ALL` if none does.
     """
     quantifier = node.expression
     if not isinstance(quantifier, exp.Any | exp.All) or isinstance(quantifier.this, exp.Query):

@@ -1,7 +1,7 @@
-"""A pipeline's text for records: what it was, without the literal secrets of its tables.
+"""A pipeline's text as it is stored: the original with the literal secrets of its tables masked.
 
-It is still SQL and compiles to the same operators. A secret in a comment goes, too: someone may
-have commented an option out. Literals in queries are left as they are.
+It is still SQL and compiles to the same operators. Secrets in comments are masked too, because an
+option can be commented out. Literals in queries are unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ASSIGNMENT = re.compile(
 
 @lru_cache(maxsize=4)
 def masked_sql(text: str) -> str:
-    """The text with `***` for literal secrets."""
+    """Return the text with `***` for literal secrets."""
     try:
         edits = sorted([*_option_edits(text), *_comment_edits(text)])
     except SqlError:
@@ -50,7 +50,7 @@ def _option_edits(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _comment_edits(text: str) -> Iterator[tuple[int, int, str]]:
-    """Comments stand between tokens."""
+    """Yield the edits of comments, which are between tokens."""
     tokens = Resurgence().tokenize(text)
     ends = [0, *(each.end + 1 for each in tokens)]
     starts = [*(each.start for each in tokens), len(text)]
@@ -62,7 +62,7 @@ def _comment_edits(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _masked_anywhere(text: str) -> str:
-    """For what is not parsed: whatever looks like an option."""
+    """Mask whatever looks like an option, in text that is not parsed."""
 
     def masked(match: re.Match[str]) -> str:
         value = match["value"]

@@ -1,4 +1,4 @@
-"""Text to statements, and from a node of the tree back to its place in the text."""
+"""Parsing of text to statements, and the position of a node in the text."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _LEXEME = re.compile(
     re.DOTALL | re.VERBOSE,
 )
 _OPTION_NAME = re.compile(r"""[(,]\s*["'`]?([\w.-]+)["'`]?\s*=[^(,]*\Z""")
-"""The option whose value a text ends in."""
+"""The option in whose value a text ends."""
 _TABLE_OPTIONS = re.compile(r"/\*\+\s*OPTIONS\b", re.IGNORECASE)
-"""Flink: FROM t /*+ OPTIONS('key' = 'value') */. To the parser it is a comment."""
+"""Flink: FROM t /*+ OPTIONS('key' = 'value') */. The parser reads it as a comment."""
 _BYTE_ORDER_MARK = "\ufeff"
 _MOST_LEVELS = 500
-"""Of an expression: Spark's parser and ours go down one call per level, and run out of stack."""
+"""Deepest nesting of an expression: Spark's parser and ours recurse per level and run out of stack."""
 _TOO_DEEP = f"an expression is nested more than {_MOST_LEVELS} levels deep"
-_TOO_DEEP_HINT = "Each operator of a long chain is a level. Use IN with a list, or a lookup table."
-_KEYWORD_HINT = "check what stands just before; a name that is an SQL keyword needs double quotes"
+_TOO_DEEP_HINT = "Use IN with a list, or a lookup table: each operator of a long chain is a level."
+_KEYWORD_HINT = "Check the text just before. Put a name that is an SQL keyword in double quotes."
 
 
 @dataclass(frozen=True)
@@ -39,31 +39,30 @@ class Script:
     statements: tuple[exp.Expr, ...]
 
     def offset(self, node: exp.Expr) -> int:
-        """The offset in the text at which the node begins."""
+        """Return the offset in the text at which the node begins."""
         own: int | None = node.meta.get("start")
         if own is not None:
             return own
-        # An operator begins at its leftmost operand; what has no place of its own is where its
-        # owner is.
+        # An operator begins at its leftmost operand, a node without an offset where its parent does.
         inner: list[int] = [each.meta["start"] for each in node.walk() if "start" in each.meta]
         if inner:
             return min(inner)
         return self.offset(node.parent) if node.parent else 0
 
     def position(self, node: exp.Expr) -> Position:
-        """Where the node begins."""
+        """Return the position at which the node begins."""
         return _position(self.text, self.offset(node))
 
     def error(self, node: exp.Expr, message: str, hint: str = "") -> SqlError:
-        """A complaint about the node, at its place."""
+        """Return an error about the node, at its position."""
         return _error(self.text, self.offset(node), message, hint)
 
 
 def parse(text: str) -> Script:
-    """Reads the text; raises SqlError at the first place that cannot be read. A byte order mark at
+    """Parse the text; raise SqlError at the first place that cannot be parsed. A byte order mark at
     its start is skipped.
     """
-    # A space in its place keeps all offsets.
+    # A space in its place preserves all offsets.
     readable = f" {text[1:]}" if text.startswith(_BYTE_ORDER_MARK) else text
     try:
         statements = Resurgence().parse(readable, error_level=ErrorLevel.IMMEDIATE)
@@ -85,7 +84,9 @@ def parse(text: str) -> Script:
                 _replace(cast, exp.Interval(this=cast.this.copy()))
         for name in statement.find_all(exp.Identifier):
             if "`" in name.name:
-                raise script.error(name, "a name cannot hold a backquote", "choose another name")
+                raise script.error(
+                    name, "a name cannot contain a backquote", "Choose another name."
+                )
     return script
 
 
@@ -94,7 +95,7 @@ def _refuse_table_options(text: str) -> None:
         return
     for lexeme in _LEXEME.finditer(text):
         if _TABLE_OPTIONS.match(lexeme[0]):
-            hint = "give the options in WITH (...) of a table of its own"
+            hint = "Declare another table with these options in WITH (...)."
             raise _error(text, lexeme.start(), "the hint OPTIONS is not supported", hint)
 
 
@@ -128,11 +129,13 @@ def _unclosed(text: str) -> SqlError:
         offset = match.end()
     opening = text[offset : offset + 1]
     if opening == "/":
-        return _error(text, offset, "this comment is never closed", "add */ where it ends")
+        return _error(text, offset, "this comment is never closed", "Add */ where it ends.")
     if opening in {"'", '"', "`"}:
         thing = "string" if opening == "'" else "quoted name"
-        return _error(text, offset, f"this {thing} is never closed", f"add {opening} where it ends")
-    return _error(text, 0, "the text cannot be split into words", _KEYWORD_HINT)
+        return _error(
+            text, offset, f"this {thing} is never closed", f"Add {opening} where it ends."
+        )
+    return _error(text, 0, "the text cannot be split into tokens", _KEYWORD_HINT)
 
 
 def _syntax_error(text: str, error: ParseError) -> SqlError:
@@ -141,17 +144,15 @@ def _syntax_error(text: str, error: ParseError) -> SqlError:
     if "hint" in detail:
         return _error(text, offset, description, detail["hint"])
     if description.endswith("not supported yet"):
-        return _error(text, offset, description, "leave it out")
+        return _error(text, offset, description, "Remove it.")
     if description.endswith("does not begin a statement"):
-        hint = did_you_mean(found, STATEMENTS)
-        return _error(
-            text, offset, description, hint or "statements begin with " + ", ".join(STATEMENTS)
-        )
+        hint = did_you_mean(found, STATEMENTS) or f"Use one of {', '.join(STATEMENTS)}."
+        return _error(text, offset, description, hint)
     expected = re.match(r"Expecting (.+)$", description)
     place = f"'{found}'" if found else "end of the statement"
     option = _OPTION_NAME.search(text, 0, offset)
     if option and is_secret(option[1]):
-        place = "what stands here"
+        place = "text (not shown)"
     if expected:
         return _error(text, offset, f"expected '{expected[1]}' before {place}", _KEYWORD_HINT)
     return _error(text, offset, f"unexpected {place}", _KEYWORD_HINT)

@@ -1,5 +1,5 @@
-"""What a query leaves to be understood, spelled out: named windows, aliases of items before, and joins
-whose condition stands in WHERE.
+"""Rewrites that make a query explicit: named windows, aliases of earlier items, and joins whose
+condition is in WHERE.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COMPARISONS = (exp.EQ, exp.NullSafeEQ, exp.GT, exp.GTE, exp.LT, exp.LTE, exp.Be
 
 
 def with_windows(select: exp.Select, script: Script) -> exp.Select:
-    """A query in which OVER name is replaced by what WINDOW name AS (...) says."""
+    """Return the query with OVER name replaced by the definition in WINDOW name AS (...)."""
     items = [*select.expressions, *filter(None, [select.args.get("qualify")])]
     if not any(each.args.get("alias") for item in items for each in item.find_all(exp.Window)):
         if select.args.get("windows"):
@@ -33,7 +33,7 @@ def with_windows(select: exp.Select, script: Script) -> exp.Select:
         if name is None:
             return
         if name.name.lower() not in known:
-            hint = f"add WINDOW {name.name} AS (PARTITION BY ...) behind the query"
+            hint = f"Add WINDOW {name.name} AS (PARTITION BY ...) after the query."
             raise script.error(window, f"there is no window '{name.name}' in this query", hint)
         window.set("alias", None)
         base = known[name.name.lower()].copy()
@@ -44,8 +44,8 @@ def with_windows(select: exp.Select, script: Script) -> exp.Select:
     for each in filled.args.get("windows") or []:
         fill(each)
         if each.name.lower() in known:
-            message = f"there is a window '{each.name}' already"
-            raise script.error(each, message, "choose another name")
+            message = f"window '{each.name}' is defined twice"
+            raise script.error(each, message, "Choose another name.")
         known[each.name.lower()] = each
     for item in [*filled.expressions, *filter(None, [filled.args.get("qualify")])]:
         for window in item.find_all(exp.Window):
@@ -55,8 +55,8 @@ def with_windows(select: exp.Select, script: Script) -> exp.Select:
 
 
 def with_aliases(select: exp.Select, source: Relation, expressions: Expressions) -> exp.Select:
-    """A query in whose select list names of items before, which are no columns, are replaced by
-    what they stand for.
+    """Return the query with aliases of earlier items in its select list, unless they are columns,
+    replaced by their expressions.
     """
     known: dict[str, exp.Expr] = {}
     repeated: set[str] = set()
@@ -67,11 +67,11 @@ def with_aliases(select: exp.Select, source: Relation, expressions: Expressions)
         if not is_name or source.find(name) or name not in known:
             return node
         if name in repeated:
-            message = f"several items before are called '{node.name}'"
-            raise expressions.script.error(node, message, "give each a name of its own")
+            message = f"several earlier items have the alias '{node.name}'"
+            raise expressions.script.error(node, message, "Choose a different alias for each.")
         value = known[name].copy()
         stated = value if isinstance(value, exp.Column) else exp.Paren(this=value)
-        # A field of a struct has the name that is written.
+        # A field of a struct is named as written.
         is_field = isinstance(node.parent, exp.Anonymous) and node.parent.name.lower() == "struct"
         return exp.alias_(stated, node.name, quoted=True) if is_field else stated
 
@@ -97,14 +97,14 @@ def with_aliases(select: exp.Select, source: Relation, expressions: Expressions)
 def with_condition(
     join: exp.Join, left: Relation, right: Relation, select: exp.Select, expressions: Expressions
 ) -> exp.Join:
-    """`FROM a, b WHERE a.key = b.key`: what WHERE says of both is the condition of the join. It
-    stays in WHERE, too.
+    """Return the join with the comparisons of both sides in WHERE as its condition, as in
+    `FROM a, b WHERE a.key = b.key`. They remain in WHERE, too.
     """
     where, joins = select.args.get("where"), select.args["joins"]
     is_plain = not (join.args.get("on") or join.args.get("using") or join.side or join.method)
     if where is None or not is_plain or (join.kind or "CROSS").upper() != "CROSS":
         return join
-    # A row that an outer join makes afterwards must be met by WHERE alone.
+    # WHERE alone must filter the rows that an outer join adds afterwards.
     if any((each.side or "").upper() in ("RIGHT", "FULL") for each in joins):
         return join
     both = replace(left, attributes=(*left.attributes, *right.attributes))

@@ -31,7 +31,7 @@ _SIMPLE: dict[DType, str] = {
     DType.BINARY: "BINARY",
     DType.VARBINARY: "BINARY",
     DType.BLOB: "BINARY",
-    # JSON is kept as its text; the JSON functions and arrows read it.
+    # JSON is stored as its text; the JSON functions and arrows read it.
     DType.JSON: "STRING",
     DType.JSONB: "STRING",
     DType.DATE: "DATE",
@@ -75,7 +75,7 @@ _NAMES = (
 
 
 def spark_type(node: exp.Expr, script: Script) -> str:
-    """The Spark SQL text of a declared type; raises SqlError where Spark has no such type."""
+    """Return the Spark SQL text of a declared type; raise SqlError if Spark has no such type."""
     if isinstance(node, exp.DataType):
         if simple := _SIMPLE.get(node.this):
             return simple
@@ -95,7 +95,7 @@ def _decimal(node: exp.DataType, script: Script) -> str:
         and int(scale) <= int(precision)
     ):
         raise script.error(
-            node, "a DECIMAL has 1 to 38 digits, and not more of them behind the point"
+            node, "a DECIMAL must have a precision of 1 to 38 and a scale that is not larger"
         )
     return f"DECIMAL({precision},{scale})"
 
@@ -111,14 +111,15 @@ def _map(node: exp.DataType, script: Script) -> str:
 def _elements(node: exp.DataType, script: Script, count: int) -> list[str]:
     if len(node.expressions) != count:
         example = "ARRAY<INT>" if count == 1 else "MAP<STRING, INT>"
-        raise script.error(node, f"the type needs its element types, as in {example}")
+        raise script.error(node, "the type needs its element types", f"Write it as in {example}.")
     return [spark_type(each, script) for each in node.expressions]
 
 
 def _struct(node: exp.DataType, script: Script) -> str:
     fields = [each for each in node.expressions if isinstance(each, exp.ColumnDef) and each.kind]
     if not fields or len(fields) != len(node.expressions):
-        raise script.error(node, "the type needs its fields, as in STRUCT<id: INT, name: STRING>")
+        hint = "Write it as in STRUCT<id: INT, name: STRING>."
+        raise script.error(node, "the type needs its fields", hint)
     texts = (
         f"{exp.to_identifier(each.name, quoted=True).sql('spark')}: {spark_type(each.kind, script)}"
         for each in fields

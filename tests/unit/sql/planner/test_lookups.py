@@ -122,26 +122,26 @@ def declared(
         (
             declared("connector = 'postgres', url = 'u'", words="TABLE"),
             "CREATE",
-            "connector 'postgres' is for lookup tables, which are temporary",
+            "connector 'postgres' is for lookup tables, which are TEMPORARY",
             "CREATE TEMPORARY TABLE",
         ),
         (
             declared("connector = 'filesystem', path = 'p', type = 'lookup'", words="TABLE"),
             "type = 'lookup'",
-            "a table that is looked up is a temporary one",
+            "a lookup table must be TEMPORARY",
             "CREATE TEMPORARY TABLE",
         ),
         (
             declared("connector = 'single_file', path = 'p'"),
             "CREATE",
-            "connector 'single_file' gives none",
+            "connector 'single_file' does not support",
             "filesystem, postgres",
         ),
         (
             declared("connector = 'filesystem', path = 'p', type = 'sink'"),
             "type = 'sink'",
-            "it cannot be a sink",
-            "leave TEMPORARY out",
+            "cannot be a sink",
+            "Remove TEMPORARY",
         ),
         (
             declared("connector = 'filesystem', path = 'p', lookup.cache.ttl = 'soon'"),
@@ -153,7 +153,7 @@ def declared(
             declared("connector = 'filesystem', path = 'p', lookup.cache.ttl = '-1 hour'"),
             "lookup.cache.ttl",
             "must be a positive number",
-            "'0' reads the table in every epoch",
+            "'0' to read the table in every epoch",
         ),
         (
             declared("connector = 'filesystem', path = 'p', lookup.cache.tll = '1 hour'"),
@@ -172,28 +172,28 @@ def declared(
                 "connector = 'filesystem', path = 'p'", "at TIMESTAMP, WATERMARK FOR at AS at"
             ),
             "WATERMARK",
-            "a lookup table has no WATERMARK",
-            "leave it out",
+            "a lookup table cannot have a WATERMARK",
+            "Remove it",
         ),
         (
             declared(
                 "connector = 'filesystem', path = 'p'", "a INT, b INT GENERATED ALWAYS AS (a)"
             ),
             "GENERATED",
-            "a lookup table computes no columns",
+            "a lookup table cannot compute columns",
             "in the SELECT",
         ),
         (
             "CREATE TEMPORARY TABLE d WITH (connector = 'filesystem', path = 'p');",
             "d WITH",
             "table 'd' needs columns",
-            "declare them",
+            "Declare them",
         ),
         (
             "CREATE TEMPORARY TABLE d (a INT) WITH (connector = 'filesystem', path = 'p')"
             " AS SELECT driver FROM rides",
             "SELECT",
-            "a lookup table is read, and AS gives it rows",
+            "a lookup table cannot be defined by AS",
             "CREATE TEMPORARY TABLE",
         ),
     ],

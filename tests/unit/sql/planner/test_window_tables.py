@@ -156,7 +156,7 @@ def test_only_columns_that_are_read_are_kept(compiled: Compile) -> None:
         ("SELECT window(at).start FROM rides", "window() does not take 1 arguments", "width"),
         (
             "SELECT count(*) FROM rides GROUP BY session_window(at, driver)",
-            "an INTERVAL literal must stand here",
+            "an INTERVAL literal is required here",
             "INTERVAL",
         ),
     ],

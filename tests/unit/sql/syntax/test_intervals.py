@@ -57,7 +57,7 @@ def test_an_interval_has_its_length(text: str, length: int) -> None:
         ("'-1 hour'", "must be a positive number"),
         ("'soon'", "'soon' is not an interval"),
         ("''", "is not an interval"),
-        ("5", "an INTERVAL literal must stand here"),
+        ("5", "an INTERVAL literal is required here"),
         ("'5 parsecs'", "there is no unit 'parsecs'"),
     ],
 )

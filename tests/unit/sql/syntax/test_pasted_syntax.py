@@ -38,13 +38,13 @@ def computed(graph: Graph) -> list[str]:
         (
             "EXECUTE STATEMENT SET BEGIN SELECT at FROM rides; END;",
             29,
-            "a statement set holds INSERT statements, not SELECT",
+            "a statement set can contain only INSERT statements, not SELECT",
             "before EXECUTE STATEMENT SET",
         ),
         (
             "SELECT floor(at TO fortnight) FROM rides",
             20,
-            "FLOOR rounds to a unit of time, and 'FORTNIGHT' is none",
+            "FLOOR requires a unit of time after TO, not 'FORTNIGHT'",
             "HOUR",
         ),
         (
