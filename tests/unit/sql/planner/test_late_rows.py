@@ -72,7 +72,9 @@ def test_lateness_holds_for_what_follows_and_for_what_waits_on_it(compiled: Comp
     assert [each.lateness_micros for each in graph.window_aggregates()] == [0, 10 * SECOND]
     lags = [graph.lag_micros(each.id) for each in graph.window_aggregates()]
     assert lags == [0, 10 * SECOND]
-    assert "tumbling, 1 hour of event time, closed 10 seconds later" in explain_graph(graph, 2)
+    assert "tumbling, 1 hour of event time, with allowed lateness 10 seconds" in explain_graph(
+        graph, 2
+    )
 
 
 def test_an_idle_timeout_is_an_interval(compiled: Compile, refusal: Refusal) -> None:
