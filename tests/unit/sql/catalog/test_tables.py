@@ -353,7 +353,7 @@ def test_a_primary_key_is_of_a_column_or_of_the_table() -> None:
         (
             "CREATE TABLE t (a INT) WITH (connector = 'filesystem', path = 'x', format = 'parket')",
             68,
-            "'parket' is no value for option 'format'",
+            "'parket' is not a valid value for option 'format'",
             "'parquet'",
         ),
         (
@@ -525,8 +525,12 @@ def test_names_that_give_the_same_operator_id_are_refused(compiled_text: Text) -
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ("a TIMESTAMP", "timestamp_unit = 'ms'", "'ms' is no value for option 'timestamp_unit'"),
-        ("a TIMESTAMP", "'timestamp_unit.a' = 'ms'", "'ms' is no value for option"),
+        (
+            "a TIMESTAMP",
+            "timestamp_unit = 'ms'",
+            "'ms' is not a valid value for option 'timestamp_unit'",
+        ),
+        ("a TIMESTAMP", "'timestamp_unit.a' = 'ms'", "'ms' is not a valid value for option"),
         ("a TIMESTAMP", "'timestamp_unit.b' = 'millis'", "there is no column 'b'"),
         ("a INT", "'timestamp_unit.a' = 'millis'", "there is no column 'a' that is read"),
         ("a TIMESTAMP, WATERMARK FOR a", "max_future = 'soon'", "interval"),

@@ -164,7 +164,7 @@ def declared(
         (
             declared("connector = 'filesystem', path = 'p', format = 'json'"),
             "format = 'json'",
-            "'json' is no value for option 'format'",
+            "'json' is not a valid value for option 'format'",
             "parquet",
         ),
         (
@@ -240,7 +240,7 @@ def test_a_declaration_that_cannot_be_looked_up_is_refused(
             "FULL OUTER JOIN is not supported",
             "Use JOIN or LEFT JOIN",
         ),
-        ("SELECT kind FROM rides CROSS JOIN drivers", 24, "CROSS JOIN is not", "use JOIN"),
+        ("SELECT kind FROM rides CROSS JOIN drivers", 24, "CROSS JOIN is not", "Use JOIN"),
         (
             "SELECT kind FROM rides r JOIN drivers d",
             26,

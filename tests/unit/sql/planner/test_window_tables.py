@@ -103,7 +103,7 @@ def test_only_columns_that_are_read_are_kept(compiled: Compile) -> None:
         (
             "SELECT * FROM TABLE(TUMBLE(TABLE rides, DESCRIPTOR(driver), INTERVAL '1' HOUR))",
             "'driver' is not the event time of the input",
-            "use 'at'",
+            "Use 'at'",
         ),
         (
             "SELECT window_end, count(*) FROM TABLE(TUMBLE(TABLE plain, DESCRIPTOR(a), INTERVAL '1' HOUR))"
@@ -141,7 +141,7 @@ def test_only_columns_that_are_read_are_kept(compiled: Compile) -> None:
             " GROUP BY window_end, window_time;"
             "SELECT * FROM TABLE(TUMBLE(TABLE v, DESCRIPTOR(t), INTERVAL '1' HOUR))",
             "the table already has a column 'window_end'",
-            "another name",
+            "Rename the column",
         ),
         (
             "SELECT TUMBLE_PROCTIME(at, INTERVAL '1' HOUR) FROM rides GROUP BY TUMBLE(at, INTERVAL '1' HOUR)",
