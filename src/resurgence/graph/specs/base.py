@@ -8,15 +8,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from sqlglot.dialects.spark import Spark
+from sqlglot.tokens import TokenType
+
 from resurgence.durations import duration_text as duration_text
 from resurgence.graph.values import Value
 from resurgence.ids import OperatorId
 from resurgence.secrets import shown_value
 
-_QUOTED = re.compile(r"'(?:[^'\\]|\\.)*'|`([^`]+)`", re.S)
-"""Matches string literals, which hold no column names, and column names, which are always quoted by
-backticks.
-"""
+_SPARK = Spark()
 
 
 @dataclass(frozen=True)
@@ -80,12 +80,15 @@ class Spec(Value):
 
 
 def column_names(definition: object) -> set[str]:
-    """Return the columns that the expressions of a definition read."""
+    """Return the columns that the expressions of a definition read. The planner quotes every name
+    in them.
+    """
     if isinstance(definition, list):
         return {name for each in definition for name in column_names(each)}
     if not isinstance(definition, str):
         return set()
-    return {each for each in _QUOTED.findall(definition) if each}
+    tokens = _SPARK.tokenize(definition)
+    return {each.text for each in tokens if each.token_type is TokenType.IDENTIFIER}
 
 
 def slug(table: str) -> str:
