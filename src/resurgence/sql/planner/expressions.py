@@ -23,8 +23,8 @@ _REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     (
         (exp.Query, exp.Exists, exp.SubqueryPredicate),
         "a subquery is not allowed here",
-        "Use a scalar subquery in the select list or in WHERE, or IN or EXISTS as a condition of"
-        " WHERE that AND joins to the others.",
+        "Use a scalar subquery in the select list or in WHERE. Use IN and EXISTS in WHERE, combined"
+        " with other conditions by AND.",
     ),
     (
         (exp.Window,),

@@ -121,8 +121,9 @@ class Unnests:
         columns = [each.name for each in alias.columns] if alias else []
         names = columns or list(generated.fields) or [table or "unnest"]
         if len(names) != max(1, len(generated.fields)):
-            message = f"{len(names)} names for {max(1, len(generated.fields))} columns"
-            raise self._error(node, message, "Name all columns, in order.")
+            count = max(1, len(generated.fields))
+            message = f"column list has {len(names)} names for {count} columns"
+            raise self._error(node, message, "Name all columns, in their order.")
         outer = is_outer or bool(node.args.get("outer")) or function.endswith("_outer")
         return self._unnested(relation, node, generated, outer, names, table)
 

@@ -211,7 +211,9 @@ def _target(
     if isinstance(node, exp.Literal) and node.is_int:
         index = int(node.name)
         if not 1 <= index <= len(selected):
-            message = f"GROUP BY {index} is out of range: the select list has {len(selected)} items"
+            message = (
+                f"GROUP BY {index} is out of range for a select list of length {len(selected)}"
+            )
             raise expressions.script.error(node, message)
         return selected[index - 1].unalias()
     if isinstance(node, exp.Column) and len(node.parts) == 1:

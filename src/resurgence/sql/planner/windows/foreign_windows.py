@@ -68,7 +68,7 @@ def _native(node: exp.Anonymous, script: Script) -> exp.Expr:
     if name not in _LENGTHS:
         return node
     if len(arguments) not in _LENGTHS[name]:
-        message = f"{name}() does not take {len(arguments)} arguments"
+        message = f"wrong number of arguments for {name}(): {len(arguments)}"
         raise script.error(node, message, _EXAMPLES[name])
     if name == "window_time":
         end = exp.to_identifier("end", quoted=True)
