@@ -128,12 +128,12 @@ class TableOptions(BaseModel):
         }
 
     @classmethod
-    def read(cls, given: Mapping[str, str]) -> Self:
+    def read(cls, options: Mapping[str, str]) -> Self:
         """Parse options, with references to secrets resolved. Raise UserError for invalid ones."""
         declared = cls.declared()
         whole: dict[str, object] = {}
         by_column: dict[str, str] = {}
-        for name, value in given.items():
+        for name, value in options.items():
             base, _, column = name.partition(".")
             if name in declared:
                 spec, whole[name] = declared[name], value
@@ -144,7 +144,7 @@ class TableOptions(BaseModel):
             if fault := spec.fault(value, name):
                 raise UserError(fault.message, hint=fault.hint)
         for name, spec in declared.items():
-            if spec.required and name not in given:
+            if spec.required and name not in options:
                 raise UserError(
                     f"the option '{name}' is missing", hint=f"Add {name} = '...' to WITH (...)."
                 )

@@ -92,7 +92,7 @@ def computed(graph: Graph) -> list[str]:
         (
             "SELECT posexplode(tags) AS place FROM rides",
             8,
-            "1 names for 2 columns",
+            "column list has 1 names for 2 columns",
             "in their order",
         ),
         (
