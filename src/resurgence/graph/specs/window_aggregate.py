@@ -57,8 +57,8 @@ class WindowAggregateSpec(Spec):
     keys: tuple[Expression, ...]
     aggregates: tuple[AggregateCall, ...]
     asof: AsofSpec | None = None
-    """Set if rows are not aggregated but joined: each is emitted when the watermark passes it. The
-    output columns are those of both sides, and event time.
+    """Set if rows are not aggregated, but joined when the watermark passes them. The output columns
+    are those of both sides, and event time.
     """
 
     has_state: ClassVar[bool] = True
