@@ -166,5 +166,5 @@ def test_a_watermark_is_not_made_of_the_clock() -> None:
         "CREATE TABLE t (at TIMESTAMP, WATERMARK FOR at AS now()) WITH"
         " (connector = 'single_file', path = 'c', type = 'source'); SELECT at FROM t"
     )
-    with pytest.raises(SqlError, match=r"a watermark cannot be made of now\(\)"):
+    with pytest.raises(SqlError, match=r"a watermark cannot be computed from now\(\)"):
         compile_pipeline(text, CONNECTORS)

@@ -52,7 +52,7 @@ def test_the_sink_of_late_rows_must_fit(refusal: Refusal) -> None:
     assert "there is no table 'nowhere'" in refusal("SET late_rows = 'nowhere'").message
     assert "cannot be written" in refusal("SET late_rows = 'rides'").message
     narrow = refusal(f"SET late_rows = 'out'; {COUNT}")
-    assert "table 'out' has 2 columns and the input of the window gives 6" in narrow.message
+    assert "table 'out' has 2 columns, but the input of the window has 6" in narrow.message
 
 
 def test_late_rows_of_a_join_have_all_columns_under_their_names(compiled: Compile) -> None:
