@@ -1,1 +1,1 @@
-"""The compiled dataflow and how it is shown."""
+"""The compiled dataflow and its textual description."""

@@ -1,6 +1,6 @@
-"""A call of an aggregate function, with all that SQL may put around its arguments.
+"""A call of an aggregate function, with DISTINCT, ORDER BY, FILTER and null treatment.
 
-What the functions themselves do is described in `resurgence.sql.functions.aggregates`.
+`resurgence.sql.functions.aggregates` describes the functions themselves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from resurgence.udf import registered_name
 
 
 class NullTreatment(StrEnum):
-    """What a call says about values that are null."""
+    """The treatment of nulls that a call specifies."""
 
     IGNORE = "IGNORE NULLS"
     RESPECT = "RESPECT NULLS"
@@ -38,13 +38,13 @@ class AggregateCall(Value):
     """The column that holds its result."""
     function: str
     arguments: tuple[str, ...] = ()
-    """None: count(*)."""
+    """Empty for count(*)."""
     is_distinct: bool = False
     order_by: tuple[SortOrder, ...] = ()
     """ORDER BY among the arguments, or in WITHIN GROUP."""
     null_treatment: NullTreatment | None = None
     condition: str | None = None
-    """FILTER: which rows are aggregated."""
+    """The condition of FILTER."""
     position: Position | None = None
 
     @property
@@ -53,12 +53,12 @@ class AggregateCall(Value):
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """All that it computes row by row."""
+        """All expressions that are computed row by row."""
         condition = () if self.condition is None else (self.condition,)
         return (*self.arguments, *(each.sql for each in self.order_by), *condition)
 
     def over(self, rewrite: Callable[[str], str]) -> AggregateCall:
-        """The same call over other expressions."""
+        """Return the call with every expression rewritten."""
         return self.model_copy(
             update={
                 "arguments": tuple(map(rewrite, self.arguments)),
@@ -71,8 +71,8 @@ class AggregateCall(Value):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The arguments and what stands among them, as the ids of operators are made from them:
-        another text makes other ids, and state is lost.
+        """The arguments and their modifiers, as hashed into operator ids. A change of this text
+        changes the ids, and state is lost.
         """
         arguments = [*self.arguments]
         if self.is_distinct:
@@ -83,7 +83,7 @@ class AggregateCall(Value):
 
     @property
     def sql(self) -> str:
-        """The call in Spark SQL; `spark_sql` writes those that Spark has only in other words."""
+        """The call in Spark SQL; `spark_sql` rewrites calls that Spark spells differently."""
         arguments = ", ".join(self.arguments) or ("*" if self.function == "count" else "")
         within = ", ".join(map(str, self.order_by))
         return (

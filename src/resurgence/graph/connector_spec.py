@@ -1,4 +1,4 @@
-"""What the planner must know of a connector to check a CREATE TABLE, before any Spark starts."""
+"""The properties of a connector by which the planner checks a CREATE TABLE, without Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from resurgence.graph.values import Column
 
 
 class Role(StrEnum):
-    """The uses of a table."""
+    """How a pipeline uses a table."""
 
     SOURCE = "source"
     SINK = "sink"
@@ -20,7 +20,7 @@ class Role(StrEnum):
 
 
 class Guarantee(StrEnum):
-    """What a sink promises about each row."""
+    """The delivery guarantee of a sink."""
 
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"
@@ -28,17 +28,17 @@ class Guarantee(StrEnum):
 
 @dataclass(frozen=True)
 class FormatSpec:
-    """What the planner must know of a format."""
+    """The properties of a format that the planner checks."""
 
     name: str
     is_changelog: bool = False
-    """Its records are changes: it reads and writes changelog streams, and has no metadata columns."""
+    """It reads and writes changelog streams, and has no metadata columns."""
     uses_keys: bool = False
-    """A PRIMARY KEY counts: a source applies its changes by it, a sink pairs them by it."""
+    """A source applies changes by the PRIMARY KEY; a sink pairs them into updates by it."""
     has_timestamp_format: bool = False
-    """A sink may choose how timestamps are written."""
+    """A sink has an option for the format of timestamps."""
     purpose: str = ""
-    """What it is for, where that is special; Markdown, for the docs."""
+    """Its purpose, if it is a special one; Markdown, for the docs."""
 
 
 @dataclass(frozen=True)
@@ -47,19 +47,19 @@ class RoleSpec:
 
     options: type[TableOptions] = TableOptions
     formats: tuple[FormatSpec, ...] = ()
-    """Those that the option `format` chooses from; the first is the default."""
+    """The values of the option `format`; the first is the default."""
     fixed_columns: tuple[Column, ...] | None = None
-    """A generator's own columns: declared ones must be among them, and none need be declared."""
+    """The columns of a generator: declared columns must be among them, and can be omitted."""
     event_time: str | None = None
-    """The column that is event time where the user names none."""
+    """The event time column if the user names none."""
     needs_columns: bool = True
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """What a source knows of a record that is not in it: Spark SQL type by key."""
+    """The metadata of a source's records: Spark SQL type by key."""
     guarantee: Guarantee | None = None
 
     @functools.cached_property
     def known_options(self) -> Mapping[str, OptionSpec]:
-        """Every option by its name: required ones first, then the format."""
+        """Every option by name: required ones first, then the format."""
         declared = self.options.declared()
         if not self.formats:
             return declared
@@ -69,7 +69,7 @@ class RoleSpec:
         return {**first, FORMAT: chosen, **declared}
 
     def format_named(self, name: str | None) -> FormatSpec | None:
-        """The format that a table names, or the default. None if there is no such format."""
+        """Return the format with this name, or the default for None; None if there is none."""
         if name is None:
             return self.formats[0] if self.formats else None
         return next((each for each in self.formats if each.name == name), None)
@@ -77,7 +77,7 @@ class RoleSpec:
 
 @dataclass(frozen=True)
 class ConnectorSpec:
-    """A connector by name, in the roles that it has."""
+    """A connector, with the roles that it supports."""
 
     name: str
     roles: Mapping[Role, RoleSpec] = field(default_factory=dict)

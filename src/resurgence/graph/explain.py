@@ -1,4 +1,4 @@
-"""A graph in words: what each operator does, what it keeps, and which Spark jobs an epoch costs."""
+"""EXPLAIN output: what each operator computes, its state, and the Spark jobs of an epoch."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from resurgence.ids import OperatorId
 
 
 def explain_graph(graph: Graph, parallelism: int) -> str:
-    """The graph as plain text, its operators from sources to sinks."""
+    """Return the graph as plain text, from sources to sinks."""
     blocks = ["\n".join(each.explain(parallelism)) for each in graph.operators]
     return "\n\n".join([*blocks, "\n".join(_job_lines(graph))]) + "\n"
 
 
 def _job_lines(graph: Graph) -> Iterator[str]:
-    """Sharing ends at an operator with state: what it reads is read once for it, whoever is fed by
-    it.
+    """Yield one line per Spark job. An operator with state has its own job, which reads the input
+    once for all downstream operators.
     """
     yield "Spark jobs of an epoch"
     tables = graph.lookup_tables()
     for table in tables:
-        yield f"  when due     reads table {table.name} as a whole, to be looked up"
+        yield f"  when due     reads all of lookup table {table.name}"
     always: list[str] = []
     closing: list[str] = []
     windows = {each.id for each in graph.window_aggregates()}
@@ -47,7 +47,7 @@ def _job_lines(graph: Graph) -> Iterator[str]:
 
 
 def _shuffles(graph: Graph, sink: SinkSpec) -> str:
-    """Of the job that stages what a sink is fed."""
+    """Describe the shuffles of the job that stages the rows of a sink."""
     found = list(dict.fromkeys(each.shuffles for each in _between(graph, sink) if each.shuffles))
     if sink.keys and sink.pairs_changes:
         found.append("one by the keys of changes")
@@ -55,7 +55,9 @@ def _shuffles(graph: Graph, sink: SinkSpec) -> str:
 
 
 def _between(graph: Graph, operator: OperatorSpec) -> list[OperatorSpec]:
-    """The operators above that have no rows of their own, down from the nearest that have."""
+    """Return the stateless operators between an operator and its nearest sources or stateful
+    operators.
+    """
     found: dict[OperatorId, OperatorSpec] = {}
     above = [*operator.input_ids]
     while above:
@@ -67,7 +69,7 @@ def _between(graph: Graph, operator: OperatorSpec) -> list[OperatorSpec]:
 
 
 def _feeds(graph: Graph, operator: OperatorSpec) -> list[OperatorSpec]:
-    """The nearest operators above that have rows of their own: sources and those with state."""
+    """Return the nearest upstream sources and stateful operators."""
     found: dict[OperatorId, OperatorSpec] = {}
     for each in map(graph.operator, operator.row_ids):
         nearest = [each] if _has_rows(each) else _feeds(graph, each)

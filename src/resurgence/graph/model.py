@@ -1,6 +1,6 @@
-"""The compiled dataflow: immutable specs of operators, wired by id.
+"""The compiled dataflow: immutable specs of operators, connected by id.
 
-Nothing here knows Spark, storage or the parser. `specs` has a module for each operator.
+It does not depend on Spark, storage or the parser. `specs` has a module for each operator.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ def _is_by_processing_time(operator: OperatorSpec) -> bool:
 
 
 class Graph(Value):
-    """Operators in topological order: an operator's input stands before it."""
+    """Operators in topological order: inputs first."""
 
     operators: tuple[OperatorSpec, ...]
 
     def operator(self, operator_id: OperatorId) -> OperatorSpec:
-        """The operator with that id."""
+        """Return the operator with this id."""
         return next(each for each in self.operators if each.id == operator_id)
 
     def all_of(self, kind: type[S]) -> tuple[S, ...]:
-        """The operators of a kind."""
+        """Return the operators of a kind."""
         return tuple(each for each in self.operators if isinstance(each, kind))
 
     def sources(self) -> tuple[SourceSpec, ...]:
@@ -48,15 +48,15 @@ class Graph(Value):
         return self.all_of(WindowAggregateSpec)
 
     def lookup_tables(self) -> tuple[LookupSpec, ...]:
-        """The tables at rest that rows are joined with, each once."""
+        """Return the distinct lookup tables."""
         return tuple({each.table.name: each.table for each in self.all_of(LookupJoinSpec)}.values())
 
     def durable(self) -> tuple[OperatorSpec, ...]:
-        """The operators that have something in a checkpoint."""
+        """Return the operators that write to checkpoints."""
         return tuple(each for each in self.operators if each.is_durable)
 
     def upstream(self, operator_id: OperatorId) -> Iterator[OperatorSpec]:
-        """The operators that feed this one, each once, nearest first."""
+        """Yield the operators that feed this one, each once, nearest first."""
         seen = {operator_id}
         waiting = deque(self.operator(operator_id).input_ids)
         while waiting:
@@ -68,8 +68,8 @@ class Graph(Value):
                 waiting.extend(operator.input_ids)
 
     def reads_changes(self, operator_id: OperatorId) -> bool:
-        """Whether changes reach this operator as a source has them: a row may come and go, or go
-        and come, in one epoch.
+        """Return whether this operator reads unconsolidated changes of a source: a row can be
+        inserted and deleted, or deleted and inserted, in one epoch.
         """
         for each in map(self.operator, self.operator(operator_id).input_ids):
             if isinstance(each, SourceSpec) and each.is_updating:
@@ -79,8 +79,9 @@ class Graph(Value):
         return False
 
     def sources_of(self, operator_id: OperatorId) -> tuple[OperatorId, ...]:
-        """The sources whose watermarks this operator follows: those that feed it, and those that
-        feed what its rows meet in a closed query. Windows that meet must close in the same epoch.
+        """Return the sources whose watermarks this operator follows: those upstream of it, and
+        those upstream of operators that it is combined with in a closed query. Windows that are
+        combined must close in the same epoch.
         """
         return tuple(
             each.id
@@ -89,8 +90,9 @@ class Graph(Value):
         )
 
     def event_time_sources_of(self, operator_id: OperatorId) -> tuple[OperatorId, ...]:
-        """The sources among `sources_of` whose event time counts: they feed the operator, or what
-        it meets, without a window by processing time between.
+        """Return the sources among `sources_of` whose event time bounds the watermark: no
+        processing-time window is between them and the operator, or an operator that it is combined
+        with.
         """
         followed = self._follows(operator_id)
         windows = {each.id for each in self.window_aggregates() if each.id in followed}
@@ -105,17 +107,18 @@ class Graph(Value):
         return tuple(each.id for each in self.sources() if each.id in seen)
 
     def follows_planning_time(self, operator_id: OperatorId) -> bool:
-        """Whether the planning time bounds the watermark of an operator: it is a window by
-        processing time, is fed by one, or meets one.
+        """Return whether the planning time bounds the watermark of an operator: it is a
+        processing-time window, is downstream of one, or is combined with one.
         """
         followed = self._follows(operator_id)
         return any(each.id in followed for each in self.operators if _is_by_processing_time(each))
 
     def lag_micros(self, operator_id: OperatorId) -> int:
-        """How far an operator is behind the watermarks of its sources: the same for all that meet.
+        """Return how far an operator's watermark is behind those of its sources: the same for all
+        operators that are combined.
 
-        By the lateness that is allowed. And a session closes when the watermark is beyond its end,
-        not at it: for every session, one over the other, a microsecond.
+        The lag is the allowed lateness, plus a microsecond for each session window in a chain,
+        because a session closes when the watermark is beyond its end, not at it.
         """
         windows = [
             each for each in self.window_aggregates() if each.id in self._follows(operator_id)
@@ -131,20 +134,20 @@ class Graph(Value):
         )
         return closing + max((each.lateness_micros for each in windows), default=0)
 
-    def _brings_together(self, operator: OperatorSpec) -> bool:
-        """Whether rows of several operators meet here, or in what is stateless before it."""
+    def _combines_inputs(self, operator: OperatorSpec) -> bool:
+        """Return whether an operator, or a stateless one directly upstream, has several inputs."""
         inputs = operator.input_ids
         return len(inputs) > 1 or any(
-            each.is_transparent and self._brings_together(each)
+            each.is_transparent and self._combines_inputs(each)
             for each in map(self.operator, inputs)
         )
 
     def _follows(self, operator_id: OperatorId) -> set[OperatorId]:
-        """The operators that share this one's watermark, and all that feed them."""
+        """Return the operators that share this one's watermark, and all upstream of them."""
         feeds = {
             each.id: {each.id, *(fed.id for fed in self.upstream(each.id))}
             for each in self.operators
-            if each.aligns_inputs and self._brings_together(each)
+            if each.aligns_inputs and self._combines_inputs(each)
         }
         found = {operator_id, *(each.id for each in self.upstream(operator_id))}
         windows = {each.id for each in self.window_aggregates()}

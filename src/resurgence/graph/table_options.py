@@ -1,10 +1,10 @@
 """The options of a table, declared once: one model per connector and role.
 
-The model is all that is said of them: how a value is parsed, which values are legal, which are
-secrets, what an option is for. The planner checks CREATE TABLE against it, a connector is made from
-it, and the tables of options in the docs are printed from it.
+The model defines how a value is parsed, which values are valid, which are secrets, and the purpose
+of each option. The planner checks CREATE TABLE against it, connectors are configured from it, and
+the option tables in the docs are generated from it.
 
-Whether a value is shown is told by the name of its option alone (`secrets`), because texts are
+Whether a value is masked depends only on the name of its option (`secrets`), because texts are
 masked also where no connector is known. So an option whose value is a secret must have such a name.
 """
 
@@ -29,12 +29,12 @@ TIMESTAMP_UNIT = "timestamp_unit"
 """The unit of whole numbers that are timestamps; `timestamp_unit.column` is that of one column."""
 TIMESTAMP_FORMAT = "json.timestamp_format"
 UNSTRUCTURED = "json.unstructured"
-"""Set to true, a record is not taken apart: its text is the column `value`."""
+"""If true, a record is not parsed: its text is the column `value`."""
 
 
 @dataclass(frozen=True)
 class OptionFault:
-    """Why a value is refused."""
+    """The reason why a value is refused."""
 
     message: str
     hint: str
@@ -42,38 +42,39 @@ class OptionFault:
 
 @dataclass(frozen=True)
 class OptionSpec:
-    """One option as its model declares it."""
+    """One option of a model."""
 
     name: str
     description: str = ""
     """Markdown, for the docs."""
     required: bool = False
     choices: tuple[str, ...] | None = None
-    """The legal values; None: whatever can be parsed."""
+    """The valid values, or None for all that can be parsed."""
     default: str | None = None
     per_column: bool = False
     """`option.column` sets it for one column, which holds timestamps."""
     is_secret: bool = False
     hint: str = ""
-    """How a value is written."""
+    """The hint for an invalid value."""
     parse: Callable[[str], object] = str
-    """Raises a ValueError for a text that is no value."""
+    """Raises ValueError for an invalid value."""
 
     def fault(self, value: str, name: str | None = None) -> OptionFault | None:
-        """Why a text is no value of it; None if it is one. `name` is the option as written, where
-        that is for one column.
+        """Return why a value is invalid, or None if it is valid. `name` is the option as written,
+        if it is set for one column.
         """
         name = name or self.name
         shown = shown_value(name, value)
         if self.choices is not None:
             if value in self.choices:
                 return None
-            message = f"'{shown}' is no value for option '{name}'"
+            message = f"'{shown}' is not a valid value for option '{name}'"
             return OptionFault(message, did_you_mean(value, self.choices))
         try:
             self.parse(value)
         except ValueError:
-            return OptionFault(f"option '{name}' is '{shown}'", self.hint)
+            message = f"'{shown}' is not a valid value for option '{name}'"
+            return OptionFault(message, self.hint)
         return None
 
 
@@ -85,8 +86,8 @@ def option(
     hint: str = "",
     per_column: bool = False,
 ) -> Any:
-    """A field of `TableOptions`. Without a default it is required. `name` is for names that Python
-    cannot have; `hint` says how a value is written, to who wrote it otherwise.
+    """Declare a field of `TableOptions`. It is required unless it has a default. `name` is for
+    names that are not Python identifiers; `hint` is the hint for an invalid value.
     """
     return Field(
         default,
@@ -97,28 +98,28 @@ def option(
 
 
 class TableOptions(BaseModel):
-    """The options of a table in one role, parsed. Each field is an option; `option` describes it. A
+    """The parsed options of a table in one role. Each field is an option, declared by `option`. A
     secret is of type SecretStr.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     by_column: dict[str, str] = Field(default_factory=dict)
-    """Not an option: what was set for single columns, by `option.column`."""
+    """Not an option: the values set for single columns by `option.column`."""
 
     @classmethod
     def __pydantic_init_subclass__(cls, **_: Any) -> None:
         for each in cls.declared().values():
             if each.is_secret and not is_secret(each.name):
                 raise TypeError(
-                    f"{cls.__name__}: the option '{each.name}' is a secret, and its name does not"
-                    " say so; see SECRET_NAMES in resurgence.secrets"
+                    f"{cls.__name__}: option '{each.name}' is a secret, but its name does not match"
+                    " SECRET_NAMES in resurgence.secrets"
                 )
 
     @classmethod
     @functools.cache
     def declared(cls) -> Mapping[str, OptionSpec]:
-        """Every option by its name."""
+        """Return every option by name."""
         return {
             spec.name: spec
             for field, info in cls.model_fields.items()
@@ -127,12 +128,12 @@ class TableOptions(BaseModel):
         }
 
     @classmethod
-    def read(cls, given: Mapping[str, str]) -> Self:
-        """Parse options as texts, without references to secrets. Raises a UserError."""
+    def read(cls, options: Mapping[str, str]) -> Self:
+        """Parse options, with references to secrets resolved. Raise UserError for invalid ones."""
         declared = cls.declared()
         whole: dict[str, object] = {}
         by_column: dict[str, str] = {}
-        for name, value in given.items():
+        for name, value in options.items():
             base, _, column = name.partition(".")
             if name in declared:
                 spec, whole[name] = declared[name], value
@@ -143,9 +144,9 @@ class TableOptions(BaseModel):
             if fault := spec.fault(value, name):
                 raise UserError(fault.message, hint=fault.hint)
         for name, spec in declared.items():
-            if spec.required and name not in given:
+            if spec.required and name not in options:
                 raise UserError(
-                    f"the option '{name}' is missing", hint=f"add {name} = '...' to WITH (...)"
+                    f"the option '{name}' is missing", hint=f"Add {name} = '...' to WITH (...)."
                 )
         return cls.model_validate({**whole, "by_column": by_column})
 
@@ -153,17 +154,17 @@ class TableOptions(BaseModel):
 def _option_spec(field: str, info: FieldInfo) -> OptionSpec:
     extra = info.json_schema_extra if isinstance(info.json_schema_extra, dict) else {}
     kinds = [*_kinds(info.annotation)]
-    # Annotated takes at least one more argument; pydantic passes over texts.
+    # Annotated requires at least one more argument; pydantic ignores strings.
     annotated: Any = Annotated[info.annotation, *info.metadata, field]
-    # Made when it is needed: every worker imports all models and uses few.
+    # Built on demand: every worker imports all models and uses few.
     adapter: Callable[[], TypeAdapter[object]] = functools.cache(lambda: TypeAdapter(annotated))
-    is_given = not info.is_required() and info.default is not None
+    has_default = not info.is_required() and info.default is not None
     return OptionSpec(
         name=info.alias or field,
         description=info.description or "",
         required=info.is_required(),
         choices=_choices(kinds),
-        default=str(info.default) if is_given else None,
+        default=str(info.default) if has_default else None,
         per_column=bool(extra.get("per_column", False)),
         is_secret=SecretStr in kinds,
         hint=str(extra.get("hint", "")),
@@ -172,7 +173,7 @@ def _option_spec(field: str, info: FieldInfo) -> OptionSpec:
 
 
 def _kinds(annotation: Any) -> Iterator[Any]:
-    """The types that a value may have, besides None."""
+    """Yield the possible types of a value, without None."""
     if get_origin(annotation) in (Union, UnionType):
         for each in get_args(annotation):
             yield from _kinds(each)

@@ -1,8 +1,7 @@
-"""Values that the parts of a graph share: expressions and columns.
+"""Values that all parts of a graph use: expressions and columns.
 
-Expressions are Spark SQL text, already bound: every column in them is a column of the operator's
-input, every function exists. A `Position` points back into the user's SQL so that a later error can
-name the place.
+Expressions are bound Spark SQL: every column in them is a column of the operator's input, and every
+function exists. A `Position` refers to the user's SQL so that a later error can name the place.
 """
 
 from __future__ import annotations
@@ -10,18 +9,18 @@ from __future__ import annotations
 from pydantic import BaseModel, ConfigDict
 
 EVENT_TIME = "__event_time"
-"""The hidden column that carries event time from a source to the operators that need it. For rows of
-a window it is the window's last microsecond.
+"""The hidden column with the event time of a row. For rows of a window it is the window's last
+microsecond.
 """
 
 PLANNED_AT = "__planned_at"
-"""The hidden column that expressions read the planning time of the epoch from. The engine adds it to
-the input of every operator whose expressions name it.
+"""The hidden column with the planning time of the epoch. The engine adds it to the input of every
+operator whose expressions name it.
 """
 
 CHANGE = "__change"
-"""The hidden column of an updating result: 1 for a row that came, -1 for one that went. Over any
-number of epochs, the rows that came less those that went are the batch answer so far.
+"""The hidden column of a changelog: 1 for an insert, -1 for a retraction. Over any number of
+epochs, the inserts minus the retractions are the batch result so far.
 """
 
 
@@ -33,7 +32,7 @@ POSITION = "__position"
 
 
 class Value(BaseModel):
-    """An immutable value that can be written as JSON."""
+    """An immutable value that can be serialised as JSON."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -61,6 +60,6 @@ class Column(Value):
     """Empty if the column is computed and has the type of its expression."""
     nullable: bool = True
     generated: Expression | None = None
-    """Set if the column is not read but computed, over the columns that are."""
+    """The expression of a computed column, over the columns that are read."""
     metadata: str | None = None
-    """Set if it is not in the record but beside it: what the connector calls it."""
+    """The connector's key of a metadata column, which is not part of the record."""

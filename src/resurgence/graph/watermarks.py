@@ -1,7 +1,7 @@
-"""Which watermark an operator follows; pure.
+"""The watermark of an operator, as pure functions.
 
-The watermark of an operator is the lowest of the sources that feed it, or that feed what its rows
-meet, less its lag. A window by processing time follows the planning time of the epoch.
+It is the lowest watermark of the sources upstream of the operator, or of operators that it is
+combined with, minus its lag. A processing-time window follows the planning time of the epoch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Marks = Mapping[OperatorId, int | None]
 def operator_watermark(
     graph: Graph, operator_id: OperatorId, marks: Marks, time: int | None
 ) -> int | None:
-    """The watermark of an operator, by those of the sources. `time` is the planning time."""
+    """Return an operator's watermark from those of the sources. `time` is the planning time."""
     lowest = followed_watermark(graph, operator_id, marks, time)
     if lowest is None or lowest == END_OF_TIME:
         return lowest
@@ -30,19 +30,19 @@ def operator_watermark(
 def followed_watermark(
     graph: Graph, operator_id: OperatorId, marks: Marks, time: int | None
 ) -> int | None:
-    """The lowest of the watermarks that an operator follows, and of the planning time if it follows
-    that.
+    """Return the lowest of the watermarks that an operator follows, including the planning time if
+    it follows that.
     """
     followed = [marks.get(each) for each in graph.event_time_sources_of(operator_id)]
     if graph.follows_planning_time(operator_id):
-        given = (marks.get(each) for each in graph.sources_of(operator_id))
-        followed.append(END_OF_TIME if all(each == END_OF_TIME for each in given) else time)
+        sources = (marks.get(each) for each in graph.sources_of(operator_id))
+        followed.append(END_OF_TIME if all(each == END_OF_TIME for each in sources) else time)
     return lowest(followed)
 
 
 def idle_watermark(mark: int | None, others: Iterable[int | None]) -> int | None:
-    """The watermark of a source that is idle: it keeps up with the slowest of the others, as they
-    were at the start of the epoch.
+    """Return the watermark of an idle source: at least the lowest of the others, as of the start of
+    the epoch.
     """
     marks = list(others)
     known = [each for each in (mark, lowest(marks)) if each is not None]
@@ -50,7 +50,7 @@ def idle_watermark(mark: int | None, others: Iterable[int | None]) -> int | None
 
 
 def lowest(watermarks: Iterable[int | None]) -> int | None:
-    """The lowest of all; none as long as one of them has none."""
+    """Return the lowest watermark, or None if one of them is None."""
     marks = list(watermarks)
     known = [each for each in marks if each is not None]
     return min(known) if len(known) == len(marks) else None

@@ -113,8 +113,11 @@ def test_a_running_time_is_so_many_events() -> None:
     for options, message in (
         ({"runtime": "5"}, "'runtime' needs 'event_rate'"),
         ({"runtime": "5", "event_rate": "1", "message_count": "3"}, "both say when to end"),
-        ({"runtime": "soon", "event_rate": "1"}, "option 'runtime' is 'soon'"),
-        ({"event_rate": "0"}, "option 'event_rate' is '0'"),
+        (
+            {"runtime": "soon", "event_rate": "1"},
+            "'soon' is not a valid value for option 'runtime'",
+        ),
+        ({"event_rate": "0"}, "'0' is not a valid value for option 'event_rate'"),
     ):
         with pytest.raises(UserError, match=message):
             source(**options)

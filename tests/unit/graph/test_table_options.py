@@ -55,11 +55,19 @@ def test_a_declaration_says_what_the_planner_must_know() -> None:
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"size": "bog"}, "'bog' is no value for option 'size'", "did you mean 'big'?"),
-        ({"store.open": "yes"}, "'yes' is no value for option 'store.open'", "known: false, true"),
-        ({"depth": "0"}, "option 'depth' is '0'", "give a number from 1"),
-        ({"depth": "deep"}, "option 'depth' is 'deep'", "give a number from 1"),
-        ({"unit.width": "in"}, "'in' is no value for option 'unit.width'", "known: ft, m"),
+        ({"size": "bog"}, "'bog' is not a valid value for option 'size'", "did you mean 'big'?"),
+        (
+            {"store.open": "yes"},
+            "'yes' is not a valid value for option 'store.open'",
+            "known: false, true",
+        ),
+        ({"depth": "0"}, "'0' is not a valid value for option 'depth'", "give a number from 1"),
+        (
+            {"depth": "deep"},
+            "'deep' is not a valid value for option 'depth'",
+            "give a number from 1",
+        ),
+        ({"unit.width": "in"}, "'in' is not a valid value for option 'unit.width'", "known: ft, m"),
         ({"pasword": "x"}, "there is no option 'pasword'", "did you mean 'password'?"),
         ({"size.width": "big"}, "there is no option 'size.width'", "known:"),
     ],
@@ -81,11 +89,11 @@ def test_a_secret_is_not_told() -> None:
         token: Literal["open"] | None = option(default=None)
 
     fault = LockOptions.declared()["token"].fault("hunter2")
-    assert fault == OptionFault("'***' is no value for option 'token'", "known: open")
+    assert fault == OptionFault("'***' is not a valid value for option 'token'", "known: open")
 
 
 def test_the_name_of_a_secret_must_say_so() -> None:
-    with pytest.raises(TypeError, match="'opener' is a secret, and its name does not say so"):
+    with pytest.raises(TypeError, match="'opener' is a secret, but its name does not match"):
 
         class HiddenOptions(TableOptions):
             opener: SecretStr = option()

@@ -1,4 +1,4 @@
-"""The specs of operators, one module each. `OperatorSpec` lists them."""
+"""The operator specs, one module each. `OperatorSpec` is their union."""
 
 from __future__ import annotations
 

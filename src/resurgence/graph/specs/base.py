@@ -1,4 +1,4 @@
-"""What the spec of every operator can tell: what it reads, what it keeps, how it is explained."""
+"""The base of all operator specs: inputs, state, identity and EXPLAIN output."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ _SPARK = Spark()
 
 @dataclass(frozen=True)
 class Definition:
-    """What makes the values of an operator's output, for the identity of those that read it."""
+    """What determines an operator's output, for its identity and that of its readers."""
 
     parts: list[Any]
-    """As JSON."""
+    """JSON values."""
     reads: set[str] | None
-    """The columns of its inputs that count; None: all."""
+    """The columns of its inputs that it depends on, or None for all."""
 
     @classmethod
     def reading_names(cls, parts: list[Any]) -> Definition:
-        """A definition whose expressions name all columns that they read."""
+        """Return a definition whose expressions name all columns that they read."""
         return cls(parts, column_names(parts))
 
 
 class Spec(Value):
-    """One node of the graph: what an operator is, and nothing of how it runs."""
+    """One node of the graph: the definition of an operator, without its execution."""
 
     id: OperatorId
 
     has_state: ClassVar[bool] = False
-    """It keeps rows in a state table."""
+    """It stores rows in a state table."""
     is_transparent: ClassVar[bool] = False
-    """It keeps nothing, and computes its rows from those of its inputs alone."""
+    """It is stateless: its output depends only on the rows of its inputs in the epoch."""
     is_durable: ClassVar[bool] = False
-    """It has something in a checkpoint."""
+    """It writes to checkpoints."""
     aligns_inputs: ClassVar[bool] = False
-    """It keeps nothing, so all rows that meet in it must come in one epoch."""
+    """It combines rows without state, so they must arrive in the same epoch."""
     shuffles: ClassVar[str | None] = None
-    """The shuffles that it adds to the Spark job of whatever reads it, in words."""
+    """The shuffles that it adds to the Spark job of a downstream operator, for EXPLAIN."""
 
     @property
     @abstractmethod
@@ -57,26 +57,26 @@ class Spec(Value):
 
     @property
     def row_ids(self) -> tuple[OperatorId, ...]:
-        """Those among its inputs whose rows it passes on."""
+        """Those of its inputs whose rows it passes on."""
         return self.input_ids
 
     @property
     def rows_in_words(self) -> str:
-        """What the Spark job of an operator that is fed by this one reads."""
+        """The input of a downstream operator's Spark job, for EXPLAIN."""
         return self.id
 
     @property
     def job_in_words(self) -> str:
-        """What its own Spark job does, if it has one."""
+        """The work of its Spark job if it has one, for EXPLAIN."""
         return ""
 
     @abstractmethod
     def definition(self, needed: set[str] | None) -> Definition:
-        """What makes the values of the columns that are needed, or of all of them."""
+        """Return what determines the values of the needed columns, or of all if None."""
 
     @abstractmethod
     def explain(self, parallelism: int) -> Iterator[str]:
-        """What it does and what it keeps, line by line."""
+        """Yield the lines of EXPLAIN output."""
 
 
 def column_names(definition: object) -> set[str]:
@@ -92,17 +92,17 @@ def column_names(definition: object) -> set[str]:
 
 
 def slug(table: str) -> str:
-    """A table's name as part of an operator's id."""
+    """Return a table's name as part of an operator id."""
     return re.sub(r"[^a-z0-9_]", "_", table.lower())
 
 
 def place_of(connector: str, options: Mapping[str, str]) -> str:
-    """Where the rows of a table are."""
+    """Return the location of a table's rows."""
     return f"{connector} {shown_value('path', options.get('path', ''))}".strip()
 
 
 def options_in_words(options: Mapping[str, str]) -> str:
-    """The options of a table, without secrets."""
+    """Return the options of a table as text, without secrets."""
     shown = ", ".join(f"{key} = {shown_value(key, value)}" for key, value in options.items())
     return f" ({shown})" if shown else ""
 

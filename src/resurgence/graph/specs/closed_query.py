@@ -11,10 +11,10 @@ from resurgence.ids import OperatorId
 
 
 class ClosedQuerySpec(Spec):
-    """A query over rows of windows that have closed, all at once: joins, aggregates, window
-    functions. It keeps nothing, because its inputs give all rows of a window in one epoch.
+    """A batch query over the rows of closed windows: joins, aggregates, window functions. It is
+    stateless, because its inputs emit all rows of a window in one epoch.
 
-    `sql` is a whole query in Spark SQL; `{input_0}`, `{input_1}`, … stand for the inputs.
+    `sql` is a complete Spark SQL query; `{input_0}`, `{input_1}`, … are the inputs.
     """
 
     kind: Literal["closed_query"] = "closed_query"
@@ -37,4 +37,4 @@ class ClosedQuerySpec(Spec):
         yield f"{self.id}: query over closed windows"
         yield f"  inputs       {', '.join(self.inputs)}"
         yield f"  computes     {self.sql}"
-        yield "  state        none: all rows of a window come in one epoch"
+        yield "  state        none: all rows of a window arrive in one epoch"

@@ -1,4 +1,4 @@
-"""Rows that come too late for a window."""
+"""Late rows of a window."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from resurgence.ids import OperatorId
 
 
 class LateRowsSpec(Spec):
-    """The rows of a window's input that come when all windows they belong to have closed."""
+    """The rows of a window's input that arrive after all their windows have closed."""
 
     kind: Literal["late_rows"] = "late_rows"
     input: OperatorId
@@ -30,5 +30,5 @@ class LateRowsSpec(Spec):
     def explain(self, parallelism: int) -> Iterator[str]:
         yield f"{self.id}: late rows"
         yield f"  input        {self.input}"
-        yield f"  keeps        rows whose windows in {self.window} have all closed"
+        yield f"  filter       rows whose windows in {self.window} have all closed"
         yield "  state        none"

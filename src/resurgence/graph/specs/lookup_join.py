@@ -18,8 +18,8 @@ from resurgence.ids import OperatorId
 
 
 class LookupSpec(Value):
-    """A table at rest that rows are joined with. It is read as a whole, and again when it is older
-    than `ttl_micros`; 0: in every epoch.
+    """An external table that rows are joined with. All of it is read, and read again when it is
+    older than `ttl_micros`; 0: in every epoch.
     """
 
     name: str
@@ -33,10 +33,10 @@ LookupJoinKind = Literal["inner", "left", "left_semi", "left_anti", "scalar"]
 
 
 class LookupJoinSpec(Spec):
-    """Gives each row the rows of a lookup table that `on` lets it meet. Stateless: a row meets the
-    table as it is when an epoch reads it.
+    """Joins each row with the rows of a lookup table that match `on`. Stateless: a row is joined
+    with the table as its epoch reads it.
 
-    All columns of the input stay as they are. `found` are those of the table, under names that no
+    All columns of the input are passed on. `found` are those of the table, under names that no
     column of the input has.
     """
 
@@ -44,25 +44,23 @@ class LookupJoinSpec(Spec):
     input: OperatorId
     table: LookupSpec
     join: LookupJoinKind
-    """Left: a row that meets none stays, with nulls. Left semi and left anti: rows that meet one, or
-    none, stay as they are. Scalar: every row stays, with the value that `scalar` gives for it.
+    """Left: an unmatched row is returned with nulls. Left semi: matched rows are returned unchanged.
+    Left anti: unmatched rows are. Scalar: every row is returned, with the value of `scalar`.
     """
     on: Expression
     found: tuple[Expression, ...]
     scalar: Expression | None = None
-    """Over the columns that are found: a value of the one row, or an aggregate of all."""
+    """Over the columns in `found`: a value of the single match, or an aggregate of all matches."""
 
     is_transparent: ClassVar[bool] = True
-    shuffles: ClassVar[str | None] = (
-        "one for each table looked up that is too large to be broadcast"
-    )
+    shuffles: ClassVar[str | None] = "one for each lookup table that is too large to be broadcast"
 
     @property
     def input_ids(self) -> tuple[OperatorId, ...]:
         return (self.input,)
 
     def definition(self, needed: set[str] | None) -> Definition:
-        """What is found depends on the name of the table, and not on where it is."""
+        """The definition has the name of the table, not its location."""
         types = {f"`{each.name}`": each.type for each in self.table.columns}
         conditions = [self.on.sql, *([self.scalar.sql] if self.scalar else [])]
         in_conditions = column_names(conditions)
@@ -72,7 +70,7 @@ class LookupJoinSpec(Spec):
             if needed is None or each.name in needed | in_conditions
         ]
         parts = ["lookup", slug(self.table.name), self.join, *conditions, *found]
-        # Columns of the input go through as they are.
+        # Columns of the input are passed on unchanged.
         return Definition(parts, None if needed is None else needed | in_conditions)
 
     def explain(self, parallelism: int) -> Iterator[str]:
@@ -83,4 +81,4 @@ class LookupJoinSpec(Spec):
         yield f"  looks up     table {table.name} through {table.connector}{options_in_words(table.options)}"
         yield f"  columns      {', '.join(f'{each.name} {each.type}' for each in table.columns)}"
         yield f"  join         {self.join}, on {self.on.sql}"
-        yield f"  state        none: it keeps nothing, and the table is read again {again}"
+        yield f"  state        none: the table is read again {again}"

@@ -1,4 +1,4 @@
-"""Changes by key into a changelog."""
+"""Normalisation of keyed changes into a changelog."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from resurgence.ids import OperatorId
 
 
 class NormaliseSpec(Spec):
-    """Turns changes by key into a changelog that holds the whole row of every retraction. It keeps
+    """Converts keyed changes into a changelog with the complete row of every retraction. It stores
     the last row of each key, without TTL.
     """
 
@@ -34,8 +34,8 @@ class NormaliseSpec(Spec):
         return "one shuffle, writes state files"
 
     def definition(self, needed: set[str] | None) -> Definition:
-        # All columns count: a normaliser that starts empty inserts its rows again, so what reads it
-        # must not keep its state.
+        # All columns count: a normaliser that starts empty inserts its rows again, so operators
+        # downstream must also start empty.
         return Definition(["normalise", *self.keys], None)
 
     def explain(self, parallelism: int) -> Iterator[str]:

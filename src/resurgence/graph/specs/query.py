@@ -10,7 +10,7 @@ from resurgence.graph.values import EVENT_TIME, Expression
 from resurgence.ids import OperatorId
 
 _EXPLODING = ("explode(", "explode_outer(")
-"""What makes more or fewer rows of one, whether or not its value is read."""
+"""Functions that change the number of rows, whether or not their value is read."""
 
 
 class QuerySpec(Spec):
@@ -39,7 +39,7 @@ class QuerySpec(Spec):
         yield f"{self.id}: query"
         yield f"  input        {self.input}"
         if self.where:
-            yield f"  keeps        rows where {self.where.sql}"
+            yield f"  filter       {self.where.sql}"
         for index, each in enumerate(item for item in self.select if item.name != EVENT_TIME):
             yield f"  {'computes' if index == 0 else '':<12} {each.name} = {each.sql}"
         yield "  state        none"

@@ -11,7 +11,7 @@ from resurgence.ids import OperatorId
 
 
 class SinkSpec(Spec):
-    """Stages and commits what its input gives. Without columns it takes the schema of its input."""
+    """Stages and commits the rows of its input. Without columns it uses the schema of its input."""
 
     kind: Literal["sink"] = "sink"
     input: OperatorId
@@ -20,15 +20,15 @@ class SinkSpec(Spec):
     options: dict[str, str]
     columns: tuple[Column, ...] | None = None
     keys: tuple[str, ...] = ()
-    """The columns by which a deleted and an inserted row are an update."""
+    """The columns by which a deleted and an inserted row are paired into an update."""
     pairs_changes: bool = False
     """Its format writes the changes of a key as one record."""
     limit: int | None = None
-    """It takes so many rows in all."""
+    """The total number of rows that it writes."""
 
     @property
     def place(self) -> str:
-        """Where its rows go: what was staged elsewhere cannot be committed here."""
+        """The location that it writes to. Rows staged for another location cannot be committed."""
         return place_of(self.connector, self.options)
 
     is_durable: ClassVar[bool] = True
@@ -38,7 +38,7 @@ class SinkSpec(Spec):
         return (self.input,)
 
     def definition(self, needed: set[str] | None) -> Definition:
-        raise AssertionError(f"nothing reads the sink {self.id}")
+        raise AssertionError(f"sink {self.id} has no readers")
 
     def explain(self, parallelism: int) -> Iterator[str]:
         yield f"{self.id}: sink"
@@ -46,4 +46,4 @@ class SinkSpec(Spec):
         yield f"  writes       table {self.table} through {self.connector}{options_in_words(self.options)}"
         if self.columns is not None:
             yield f"  columns      {', '.join(f'{each.name} {each.type}' for each in self.columns)}"
-        yield "  state        what it has staged and not yet committed (GlobalTable)"
+        yield "  state        staged and uncommitted output (GlobalTable)"

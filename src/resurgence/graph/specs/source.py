@@ -11,12 +11,12 @@ from resurgence.ids import OperatorId
 
 
 class WatermarkSpec(Value):
-    """How a source's watermark follows its rows: the maximum of `sql` over the rows read."""
+    """The watermark of a source: the maximum of `sql` over the rows read."""
 
     event_time: str
     sql: str
     delay_micros: int | None = None
-    """Set if `sql` is event time less so much: the same, and much cheaper to compute."""
+    """Set if `sql` is event time minus this delay, which is much cheaper to compute."""
 
 
 class SourceSpec(Spec):
@@ -29,29 +29,29 @@ class SourceSpec(Spec):
     columns: tuple[Column, ...]
     watermark: WatermarkSpec | None = None
     idle_micros: int | None = None
-    """Without rows for so long, it holds no watermark back."""
+    """After this time without rows, it no longer holds back the watermark."""
     max_future_micros: int | None = None
-    """A row whose event time is farther ahead of the planning time is a bad record."""
+    """A row whose event time is further ahead of the planning time is a bad record."""
     is_changelog: bool = False
     """The records of its format are changes."""
     keys: tuple[str, ...] = ()
-    """Set if its records are changes by key: its rows carry `OPERATION` and `POSITION`, and a
-    NormaliseSpec makes a changelog of them.
+    """Set if its records are keyed changes: its rows have `OPERATION` and `POSITION`, and a
+    NormaliseSpec converts them into a changelog.
     """
 
     @property
     def is_updating(self) -> bool:
-        """Its rows carry `CHANGE`."""
+        """Whether its rows have `CHANGE`."""
         return self.is_changelog and not self.keys
 
     @property
     def read_columns(self) -> tuple[Column, ...]:
-        """The columns that the connector gives; the others are computed from them."""
+        """The columns that the connector reads; the others are computed from them."""
         return tuple(each for each in self.columns if each.generated is None)
 
     @property
     def place(self) -> str:
-        """Where its rows are: an offset means nothing elsewhere."""
+        """The location that it reads. Offsets are valid only for this location."""
         return place_of(self.connector, self.options)
 
     is_durable: ClassVar[bool] = True
@@ -77,13 +77,13 @@ class SourceSpec(Spec):
         yield f"  columns      {', '.join(map(_column_in_words, self.columns))}"
         if self.watermark:
             yield f"  event time   {self.watermark.event_time}"
-            yield f"  watermark    greatest {self.watermark.sql}"
+            yield f"  watermark    maximum of {self.watermark.sql}"
         if self.idle_micros is not None:
             yield f"  idle         after {duration_text(self.idle_micros)} without rows"
         if self.max_future_micros is not None:
             ahead = duration_text(self.max_future_micros)
-            yield f"  bad          event time {ahead} ahead of planning"
-        yield "  state        the position in its input (GlobalTable)"
+            yield f"  bad record   event time more than {ahead} ahead of the planning time"
+        yield "  state        the offset in its input (GlobalTable)"
 
 
 def _column_in_words(column: Column) -> str:

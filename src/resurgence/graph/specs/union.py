@@ -10,7 +10,7 @@ from resurgence.ids import OperatorId
 
 
 class UnionSpec(Spec):
-    """All rows of several inputs. Columns are matched by position, and have the names of the first."""
+    """All rows of several inputs, with columns matched by position and named as in the first."""
 
     kind: Literal["union"] = "union"
     inputs: tuple[OperatorId, ...]

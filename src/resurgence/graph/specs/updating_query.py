@@ -1,4 +1,4 @@
-"""Updating queries: aggregates without a window, joins, the newest row by key."""
+"""Updating queries: aggregates without a window, joins, deduplication by key."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from resurgence.ids import OperatorId
 
 
 class UpdatingInput(Value):
-    """What an updating query keeps of one input: these columns, by these keys among them."""
+    """The state of an updating query for one input: these columns, keyed by `keys` among them."""
 
     operator: OperatorId
     columns: tuple[Expression, ...]
     keys: tuple[str, ...]
     is_updating: bool = False
-    """Its rows carry `CHANGE`."""
+    """Its rows have `CHANGE`."""
 
 
 class UpdatingQuerySpec(Spec):
-    """A query whose result changes as rows come: aggregates without a window, joins, the newest row
-    by key. It keeps the rows of its inputs by key, and gives the changes of its result.
+    """A query that produces a changelog: aggregates without a window, joins, deduplication by key.
+    It stores the rows of its inputs by key.
 
-    `sql` is a whole query in Spark SQL, right for the rows of any set of keys by itself;
-    `{input_0}`, `{input_1}`, … stand for the kept rows. Inputs have as many keys as each other;
-    none means that all rows belong together.
+    `sql` is a complete Spark SQL query that is correct for the rows of any subset of the keys;
+    `{input_0}`, `{input_1}`, … are the stored rows. All inputs have the same number of keys;
+    without keys all rows form one group.
     """
 
     kind: Literal["updating_query"] = "updating_query"
     inputs: tuple[UpdatingInput, ...]
     sql: str
     ttl_micros: int | None = None
-    """Keys without a change for so long are forgotten."""
+    """State TTL: keys without a change for this time expire."""
     aggregates: tuple[AggregateCall, ...] | None = None
-    """Where the query is one aggregation by the keys: its calls, over the kept columns. None to
-    call: each key once.
+    """If the query is an aggregation by the keys: its calls, over the stored columns. Empty: each
+    key once.
     """
     keep_micros: int | None = None
-    """Rows are forgotten when the watermark is so much beyond their event time: what they could
-    meet is late.
+    """Rows expire when the watermark is this far beyond their event time: all possible matches
+    would be late.
     """
     position: Position | None = None
 
@@ -75,18 +75,18 @@ class UpdatingQuerySpec(Spec):
         yield f"{self.id}: updating query"
         for number, each in enumerate(self.inputs):
             yield f"  input        {each.operator} as input_{number}"
-            yield f"  keys         {', '.join(each.keys) or 'none: all rows belong together'}"
-            yield f"  keeps        {', '.join(f'{one.name} = {one.sql}' for one in each.columns)}"
+            yield f"  keys         {', '.join(each.keys) or 'none: all rows form one group'}"
+            yield f"  stores       {', '.join(f'{one.name} = {one.sql}' for one in each.columns)}"
         yield f"  computes     {self.sql}"
         yield f"  parallelism  {subtasks_in_words(parallelism)}, by hash of the keys"
-        kept = "the rows of all inputs" if len(self.inputs) > 1 else "the rows"
+        stored = "the rows of all inputs" if len(self.inputs) > 1 else "the rows"
         if self.aggregates is not None:
-            kept = "the rows, or for each key what they add up to where that is exact"
-        yield f"  state        KeyTable 'rows': {kept}, by key"
+            stored = "accumulators where these are exact, else the rows"
+        yield f"  state        KeyTable 'rows': {stored}, by key"
         dropped = "never"
         if self.ttl_micros:
             dropped = f"a key that has not changed for {duration_text(self.ttl_micros)}"
         elif self.keep_micros is not None:
-            kept_for = f"{duration_text(self.keep_micros)} " if self.keep_micros else ""
-            dropped = f"a row, when the watermark is {kept_for}beyond its event time"
+            beyond = f"{duration_text(self.keep_micros)} " if self.keep_micros else ""
+            dropped = f"a row, when the watermark is {beyond}beyond its event time"
         yield f"  dropped      {dropped}"

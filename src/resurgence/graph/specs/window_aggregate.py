@@ -1,4 +1,4 @@
-"""Aggregates by event-time window, and ASOF joins, which wait for the watermark in the same way.
+"""Aggregates by time window, and ASOF joins, which wait for the watermark in the same way.
 
 `WINDOW_KINDS` describes the kinds of windows.
 """
@@ -18,23 +18,22 @@ WindowKind = Literal["tumble", "hop", "cumulate", "session", "asof"]
 
 
 class AsofSpec(Value):
-    """An ASOF join over the union of its two sides: each row of the left meets the newest row of the
-    right with the same keys that is not newer than itself.
+    """An ASOF join over the union of its two sides: each left row matches the newest right row with
+    the same keys that is not newer than itself.
     """
 
     is_right: str
-    """The column that says of which side a row is."""
+    """The column that is true for rows of the right side."""
     left: tuple[str, ...]
     right: tuple[str, ...]
     is_outer: bool
-    """A row of the left that meets none stays, with nulls."""
+    """An unmatched left row is returned with nulls."""
     is_strict: bool
-    """The row of the right must be older."""
+    """The right row must be strictly older."""
 
 
 class WindowAggregateSpec(Spec):
-    """Groups rows by a window of event time and keys; gives a window's rows when the watermark
-    passes it.
+    """Groups rows by time window and keys; emits a window's rows when the watermark passes its end.
 
     Its output columns are `window` (struct of start and end), the keys, the aggregates, and event
     time.
@@ -44,22 +43,22 @@ class WindowAggregateSpec(Spec):
     input: OperatorId
     window: WindowKind = "tumble"
     width_micros: int
-    """Of a session: the gap that ends it. Of cumulating windows: the width of the last one."""
+    """For a session, the gap that ends it. For cumulating windows, the width of the last one."""
     slide_micros: int | None = None
-    """Of a hop: from the start of a window to the start of the next. Of cumulating windows: from the
-    end of a window to the end of the next, which has the same start.
+    """For a hop, from the start of a window to the start of the next. For cumulating windows, from
+    the end of a window to the end of the next, which has the same start.
     """
     offset_micros: int = 0
-    """How much later than 1970-01-01 00:00 UTC a window starts to which the others are aligned."""
+    """Windows are aligned to 1970-01-01 00:00 UTC plus this offset."""
     lateness_micros: int = 0
-    """How far the watermark must be beyond the end of a window that closes."""
+    """The allowed lateness: a window closes when the watermark is this far beyond its end."""
     by_processing_time: bool = False
     """The event time of its rows, and its watermark, are the planning time of their epoch."""
     keys: tuple[Expression, ...]
     aggregates: tuple[AggregateCall, ...]
     asof: AsofSpec | None = None
-    """Set if rows are not aggregated but joined: each waits for the watermark to pass it. Its output
-    columns are those of both sides, and event time.
+    """Set if rows are not aggregated, but joined when the watermark passes them. The output columns
+    are those of both sides, and event time.
     """
 
     has_state: ClassVar[bool] = True
@@ -107,7 +106,7 @@ class WindowAggregateSpec(Spec):
         yield f"  input        {self.input}"
         yield f"  window       {self._window_in_words()}"
         if self.by_processing_time:
-            yield "  time         processing time: when the epoch of a row was planned"
+            yield "  time         processing time: the planning time of the row's epoch"
         yield f"  keys         {', '.join(each.sql for each in self.keys) or 'none'}"
         for index, each in enumerate(self.aggregates):
             yield f"  {'aggregates' if index == 0 else '':<12} {each.name} = {_call_in_words(each)}"
@@ -123,7 +122,7 @@ class WindowAggregateSpec(Spec):
         if self.offset_micros:
             text += f", shifted by {duration_text(self.offset_micros)}"
         if self.lateness_micros:
-            text += f", closed {duration_text(self.lateness_micros)} later"
+            text += f", with allowed lateness {duration_text(self.lateness_micros)}"
         return text
 
 
@@ -134,23 +133,23 @@ def _call_in_words(call: AggregateCall) -> str:
 
 @dataclass(frozen=True)
 class WindowTraits:
-    """What is known about a kind of window, and how it is explained."""
+    """The properties of a kind of window, and its EXPLAIN output."""
 
     in_words: Callable[[WindowAggregateSpec], str]
     state: str
     dropped: str
     is_hashed_by_keys: bool = True
-    """Rows are dealt to subtasks by their keys alone, not by window and keys."""
+    """Rows are partitioned by their keys alone, not by window and keys."""
     has_function: bool = True
-    """A function of its name makes it; the other kinds have a syntax of their own."""
+    """A function of its name defines it; the other kinds have special syntax."""
     has_fixed_width: bool = False
-    """All its windows are equally wide."""
+    """All its windows have the same width."""
     is_made_by_rows: bool = False
-    """Where its windows are depends on the rows of each group."""
+    """The bounds of its windows depend on the rows of each group."""
     closing_lag_micros: int = 0
-    """How far the watermark must be beyond the end of a window that closes."""
+    """How far the watermark must be beyond the end of a window to close it."""
     is_part_of_identity: bool = True
-    """Its name is part of what the ids of operators are made from."""
+    """Its name is hashed into operator ids."""
 
 
 def _width(spec: WindowAggregateSpec) -> str:
@@ -165,7 +164,7 @@ WINDOW_KINDS: dict[WindowKind, WindowTraits] = {
     "tumble": WindowTraits(
         lambda spec: f"tumbling, {_width(spec)} of event time",
         "a row per window, group and epoch, in one bin per window",
-        "a bin, when the watermark passes the end of its window and its rows have gone out",
+        "a bin, when the watermark passes the end of its window and its rows have been emitted",
         is_hashed_by_keys=False,
         has_fixed_width=True,
         is_part_of_identity=False,
@@ -179,19 +178,19 @@ WINDOW_KINDS: dict[WindowKind, WindowTraits] = {
     "cumulate": WindowTraits(
         lambda spec: f"cumulating, up to {_width(spec)} of event time in steps of {_slide(spec)}",
         "a row per step, group and epoch, in one bin per step",
-        "a bin, when the watermark passes its end and a later one has its rows",
+        "a bin, when the watermark passes its end and its rows have been merged into a later one",
     ),
     "session": WindowTraits(
         lambda spec: f"session, ended by {_width(spec)} of event time without a row",
         "a row per open session, group and epoch",
-        "a session, when the watermark passes its end and its row has gone out",
+        "a session, when the watermark passes its end and its row has been emitted",
         is_made_by_rows=True,
         closing_lag_micros=1,
     ),
     "asof": WindowTraits(
-        lambda _spec: "asof join: a row goes out when the watermark passes it",
-        "rows that wait for the watermark, the newest right row of each key",
-        "a row, when the watermark passes it; a right row, when a newer one has been passed",
+        lambda _spec: "asof join: a row is emitted when the watermark passes it",
+        "rows ahead of the watermark, the newest right row of each key",
+        "a row, when the watermark passes it; a right row, when the watermark passes a newer one",
         has_function=False,
     ),
 }

@@ -1,1 +1,1 @@
-"""Queries into operators."""
+"""Compilation of SQL queries into operators."""

@@ -1,4 +1,4 @@
-"""Event time and watermark of a source: from a WATERMARK clause, from options, or from the
+"""Event time and watermark of a source, defined by a WATERMARK clause, by options or by the
 connector.
 """
 
@@ -35,11 +35,11 @@ class Named:
 
 @dataclass(frozen=True)
 class EventTime:
-    """Decides what of a source is event time."""
+    """Chooses the event time column of a source and its watermark."""
 
     columns: tuple[Column, ...]
     default: str | None
-    """The column that is event time where the user names none, if the table has it."""
+    """The event time column if the user names none and the table has this column."""
     expressions: Expressions
 
     @property
@@ -49,12 +49,13 @@ class EventTime:
     def watermark(
         self, clauses: Sequence[exp.WatermarkColumnConstraint], options: Mapping[str, Named]
     ) -> WatermarkSpec | None:
-        """None if the source has no event time. `options` are those of the two fields."""
+        """Return the watermark, or None if the source has no event time. `options` holds the two
+        field options.
+        """
         named, marked = options.get(EVENT_TIME_FIELD), options.get(WATERMARK_FIELD)
         if len(clauses) > 1:
-            raise self.script.error(
-                clauses[1], "a table has one WATERMARK", "leave one of them out"
-            )
+            message = "a table can have only one WATERMARK"
+            raise self.script.error(clauses[1], message, "Remove one of them.")
         if not clauses:
             return self._without_clause(named, marked)
         clause = clauses[0]
@@ -62,18 +63,20 @@ class EventTime:
         if marked is not None:
             raise self.script.error(
                 marked.node,
-                f"the watermark is given by the WATERMARK clause and by {WATERMARK_FIELD}",
-                "leave one of them out",
+                f"both the WATERMARK clause and {WATERMARK_FIELD} define the watermark",
+                "Remove one of them.",
             )
         if named is not None and named.name.lower() != column.name.lower():
             raise self.script.error(
                 named.node,
-                f"event time is '{column.name}' by the WATERMARK clause and '{named.name}' here",
-                "leave one of them out",
+                f"the WATERMARK clause names '{column.name}' as event time, but"
+                f" {EVENT_TIME_FIELD} names '{named.name}'",
+                "Remove one of them.",
             )
         for each in clause.expression.find_all(PlanningTime):
-            hint = "leave WATERMARK out: windows then use processing time"
-            raise self.script.error(each, f"a watermark cannot be made of {each.name}()", hint)
+            message = f"a watermark cannot be computed from {each.name}()"
+            hint = "Remove WATERMARK: windows then use processing time."
+            raise self.script.error(each, message, hint)
         expression = _with_interval(clause.expression)
         row = Relation(OperatorId(""), attributes(self.columns), has_event_time=False)
         return WatermarkSpec(
@@ -92,8 +95,8 @@ class EventTime:
             if column is None:
                 raise self.script.error(
                     marked.node,
-                    "a watermark needs event time, and the table has none",
-                    f"name a TIMESTAMP column, as in {EVENT_TIME_FIELD} = 'at'",
+                    "a watermark requires event time, but the table has none",
+                    f"Name a TIMESTAMP column, as in {EVENT_TIME_FIELD} = 'at'.",
                 )
             mark = self._timestamp(marked.name, marked.node)
             delay = 0 if mark == column else None
@@ -113,36 +116,33 @@ class EventTime:
             hint = did_you_mean(name, [each.name for each in self.columns])
             raise self.script.error(node, f"there is no column '{name}'", hint)
         if is_processing_time(column):
-            message = f"'{column.name}' is processing time, which needs no watermark"
-            hint = "leave the watermark out: windows of a table without one use processing time"
+            message = f"'{column.name}' is processing time and cannot have a watermark"
+            hint = "Remove the watermark: windows of a table without one use processing time."
             raise self.script.error(node, message, hint)
-        # Spark tells the type of a computed column; the engine checks that it is a TIMESTAMP.
+        # Spark derives the type of a computed column; the engine checks that it is a TIMESTAMP.
         if column.type not in ("TIMESTAMP", ""):
             message = (
-                f"event time must be a TIMESTAMP, and '{column.name}' is of type {column.type}"
+                f"event time must be a TIMESTAMP, but '{column.name}' is of type {column.type}"
             )
-            raise self.script.error(
-                node,
-                message,
-                "declare the column as TIMESTAMP, or compute one with GENERATED ALWAYS AS",
-            )
+            hint = "Declare the column as TIMESTAMP, or compute one with GENERATED ALWAYS AS."
+            raise self.script.error(node, message, hint)
         return column
 
     def _delay_micros(self, expression: exp.Expr, event_time: str) -> int | None:
-        """How far an expression stays behind event time, if it is of that form."""
+        """Return the delay if an expression is event time minus an interval, else None."""
         expression = expression.unnest()
-        is_late = isinstance(expression, exp.Sub)
-        column = expression.this.unnest() if is_late else expression
+        is_delayed = isinstance(expression, exp.Sub)
+        column = expression.this.unnest() if is_delayed else expression
         if not isinstance(column, exp.Column) or column.name.lower() != event_time.lower():
             return None
         try:
-            return interval_micros(expression.expression, self.script) if is_late else 0
+            return interval_micros(expression.expression, self.script) if is_delayed else 0
         except SqlError:
             return None
 
 
 def _with_interval(expression: exp.Expr) -> exp.Expr:
-    """A text that is taken from a column is meant as an interval."""
+    """Read a string that is added to or subtracted from a column as an interval."""
     expression = expression.copy()
     inner = expression.unnest()
     if isinstance(inner, exp.Sub | exp.Add):

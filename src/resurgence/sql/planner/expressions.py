@@ -1,7 +1,7 @@
-"""An expression of the user's, checked against what it may refer to, as Spark SQL text.
+"""Binding of the user's expressions, as Spark SQL text.
 
-Every column is looked up, every function must exist, and what has no meaning row by row is refused.
-The text names no relation: it is evaluated over one DataFrame.
+Every column is resolved, every function must exist, and syntax that cannot be evaluated row by row
+is refused. The text names no relation: it is evaluated over one DataFrame.
 """
 
 from __future__ import annotations
@@ -22,54 +22,54 @@ from resurgence.sql.syntax.types import spark_type
 _REFUSED_NODES: tuple[tuple[tuple[type[exp.Expr], ...], str, str], ...] = (
     (
         (exp.Query, exp.Exists, exp.SubqueryPredicate),
-        "a subquery cannot stand here",
-        "scalar subqueries stand in the select list and in WHERE; IN, EXISTS and their negations in"
-        " WHERE, joined to the rest by AND",
+        "a subquery is not allowed here",
+        "Use a scalar subquery in the select list or in WHERE. Use IN and EXISTS in WHERE, combined"
+        " with other conditions by AND.",
     ),
     (
         (exp.Window,),
-        "a function with OVER may stand in a select list and in QUALIFY",
-        "compute it in a subquery of FROM",
+        "a function with OVER is allowed only in a select list and in QUALIFY",
+        "Compute it in a subquery of FROM.",
     ),
-    ((exp.Distinct,), "DISTINCT inside a function is not supported yet", "leave DISTINCT out"),
+    ((exp.Distinct,), "DISTINCT inside a function is not supported yet", "Remove DISTINCT."),
     (
         (exp.Order, exp.WithinGroup),
         "ORDER BY inside a function is not supported yet",
-        "leave it out",
+        "Remove ORDER BY.",
     ),
     (
         (exp.IgnoreNulls, exp.RespectNulls),
         "IGNORE NULLS and RESPECT NULLS are not supported yet",
-        "leave it out",
+        "Remove it.",
     ),
-    ((exp.Limit,), "LIMIT inside a function is not supported", "leave it out"),
-    ((exp.Parameter, exp.Placeholder), "parameters are not supported", "write the value itself"),
+    ((exp.Limit,), "LIMIT inside a function is not supported", "Remove LIMIT."),
+    ((exp.Parameter, exp.Placeholder), "parameters are not supported", "Write the value itself."),
     (
         (exp.Star,),
-        "'*' stands for all columns only in a select list and in count(*)",
-        "name the columns",
+        "'*' is allowed only in a select list and in count(*)",
+        "Name the columns.",
     ),
-    ((exp.Filter,), "FILTER belongs to an aggregate function", "use CASE WHEN, or WHERE"),
+    ((exp.Filter,), "FILTER requires an aggregate function", "Use CASE WHEN or WHERE."),
 )
 
 
 _OVER = "over"
-"""Marks the nodes that belong to a function with OVER, or to an aggregate, where it may stand."""
+"""Marks the nodes of a function with OVER, or of an aggregate, where these are allowed."""
 
 
 @dataclass(frozen=True)
 class Expressions:
-    """Binds expressions of one script, knowing the functions that exist."""
+    """Binds the expressions of one script."""
 
     script: Script
     functions: FunctionCatalog
 
     def sql(self, node: exp.Expr, relation: Relation) -> str:
-        """The Spark SQL text of the expression over the relation."""
+        """Return the Spark SQL text of the expression over the relation."""
         return to_spark(self.bound(node, relation))
 
     def bound(self, node: exp.Expr, relation: Relation) -> exp.Expr:
-        """A copy of the expression in which all names are resolved."""
+        """Return a copy of the expression in which all names are resolved."""
 
         def step(each: exp.Expr) -> exp.Expr:
             if not belongs_to_over(each):
@@ -92,14 +92,16 @@ class Expressions:
         return node.transform(step, copy=True)
 
     def require_append_only(self, node: PlanningTime, relation: Relation) -> None:
-        """Refuse the planning time over a changelog."""
+        """Raise SqlError for the planning time over a changelog: the retraction of a row would get
+        another value.
+        """
         if relation.kind is RowKind.UPDATING:
-            message = f"{node.name}() is not supported over a changelog: a retraction would get another value"
-            hint = "call it over an append-only stream, before rows are aggregated or joined"
+            message = f"{node.name}() requires an append-only input, but this input is a changelog"
+            hint = "Call it before rows are aggregated or joined."
             raise self.script.error(node, message, hint)
 
     def binds(self, node: exp.Expr, relation: Relation) -> bool:
-        """Whether all names of the expression are those of the relation."""
+        """Return whether all names of the expression are names of the relation."""
         try:
             self.bound(node, relation)
         except SqlError:
@@ -107,9 +109,7 @@ class Expressions:
         return True
 
     def name_fields(self, call: exp.Anonymous, relation: Relation) -> None:
-        """Calls the fields of struct(a, b) as the user calls the columns, where the operator calls
-        them otherwise.
-        """
+        """Name the fields of struct(a, b) by the user's column names, if the operator's differ."""
         if call.name.lower() != "struct" or self.functions.is_user_defined(call.name):
             return
         for each in call.expressions:
@@ -119,7 +119,7 @@ class Expressions:
                 each.replace(exp.Alias(this=each.copy(), alias=name))
 
     def name_all_fields(self, call: exp.Anonymous) -> None:
-        """Calls the fields of struct() as Spark does before anything in it is rewritten."""
+        """Name the fields of struct() as Spark would, before its arguments are rewritten."""
         if call.name.lower() != "struct" or self.functions.is_user_defined(call.name):
             return
         for number, each in enumerate(call.expressions, start=1):
@@ -129,8 +129,8 @@ class Expressions:
                 each.replace(exp.Alias(this=each.copy(), alias=alias))
 
     def with_over(self, node: exp.Expr) -> exp.Expr:
-        """A copy of an expression of a select list, where functions with OVER may stand: what
-        belongs to them is marked.
+        """Return a copy of an expression of a select list, with the nodes of functions with OVER
+        marked as allowed.
         """
         copy = node.copy()
         for window in copy.find_all(exp.Window):
@@ -150,7 +150,7 @@ class Expressions:
         return copy
 
     def with_aggregates(self, node: exp.Expr) -> exp.Expr:
-        """A copy of an expression in which aggregates may stand: what belongs to them is marked."""
+        """Return a copy of an expression, with the nodes of aggregates marked as allowed."""
         copy = node.copy()
         for each in copy.find_all(exp.Anonymous):
             if self.call_kind(each) is Call.AGGREGATE:
@@ -161,17 +161,17 @@ class Expressions:
         return copy
 
     def _check_frame(self, window: exp.Window) -> None:
-        """Refuses frames that Spark does not have."""
+        """Raise SqlError for frames that Spark does not support."""
         frame = window.args.get("spec")
         if frame is None:
             return
         if frame.args.get("exclude"):
-            raise self.script.error(window, "EXCLUDE in OVER is not supported", "leave it out")
+            raise self.script.error(window, "EXCLUDE in OVER is not supported", "Remove EXCLUDE.")
         if (frame.args.get("kind") or "").upper() == "GROUPS":
-            raise self.script.error(window, "GROUPS in OVER is not supported", "use ROWS or RANGE")
+            raise self.script.error(window, "GROUPS in OVER is not supported", "Use ROWS or RANGE.")
 
     def check(self, node: exp.Expr) -> None:
-        """Refuses a node that has no meaning row by row, whatever its columns are."""
+        """Raise SqlError for a node that cannot be evaluated row by row."""
         for kinds, message, hint in _REFUSED_NODES:
             if isinstance(node, kinds):
                 raise self.script.error(node, message, hint)
@@ -180,9 +180,8 @@ class Expressions:
         if isinstance(node, exp.In) and (query := node.args.get("query")):
             self.check(query)
         if isinstance(node, exp.Dot) and isinstance(node.expression, exp.Anonymous):
-            raise self.script.error(
-                node, "a function's name has no qualifier", f"write {node.expression.name}()"
-            )
+            message = "a function name cannot be qualified"
+            raise self.script.error(node, message, f"Write {node.expression.name}().")
         if (
             isinstance(node, exp.Anonymous)
             and (kind := self.functions.classify(node.name)) is not Call.SCALAR
@@ -190,15 +189,14 @@ class Expressions:
             raise self._refused_call(node, kind)
 
     def alias(self, node: exp.Expr) -> str | None:
-        """The name that the user gives to an entry of a select list."""
+        """Return the alias of an entry of a select list, if it has one."""
         if node.alias.lower() == EVENT_TIME:
-            raise self.script.error(
-                node, f"the name '{EVENT_TIME}' is reserved", "choose another name"
-            )
+            message = f"the name '{EVENT_TIME}' is reserved"
+            raise self.script.error(node, message, "Choose another name.")
         return node.alias or None
 
     def call_kind(self, node: exp.Expr) -> Call | None:
-        """What the call means; None if the node is no call by name."""
+        """Return the kind of a function call, or None if the node is not one."""
         return self.functions.classify(node.name) if isinstance(node, exp.Anonymous) else None
 
     def _refused_call(self, node: exp.Anonymous, kind: Call) -> SqlError:
@@ -210,25 +208,28 @@ class Expressions:
                     self.functions.suggestion(node.name),
                 )
             case Call.WINDOW:
-                message = f"{name}() may stand in GROUP BY, or in the select list of a query grouped by it"
-                hint = "add GROUP BY with the window, as in GROUP BY tumble(INTERVAL '1 hour')"
+                message = f"{name}() is allowed only in GROUP BY and the select list of that query"
+                hint = "Add GROUP BY with the window, as in GROUP BY tumble(INTERVAL '1 hour')."
             case Call.WINDOW_FUNCTION:
-                message = f"'{name}' needs OVER, and may stand in the select list and in QUALIFY"
-                hint = "as in row_number() OVER (PARTITION BY window ORDER BY n DESC)"
+                message = f"'{name}' requires OVER, in the select list or in QUALIFY"
+                hint = "Write it as in row_number() OVER (PARTITION BY window ORDER BY n DESC)."
             case Call.EXPLODE:
-                message = f"{name}() may stand alone in the select list, or in FROM"
-                hint = "take the array apart first: SELECT x.name FROM (SELECT unnest(tags) AS x FROM t)"
+                message = f"{name}() is allowed only alone in the select list, or in FROM"
+                hint = (
+                    "Unnest the array first, as in"
+                    " SELECT x.name FROM (SELECT unnest(tags) AS x FROM t)."
+                )
             case Call.TABLE_GENERATOR:
-                message = f"'{name}' makes rows or columns, and is not supported"
-                hint = "use UNNEST, or array functions such as transform() or element_at()"
+                message = f"'{name}' returns rows or columns and is not supported"
+                hint = "Use UNNEST, or array functions such as transform() or element_at()."
             case _:
                 message, hint = self.functions.aggregate(name).refusal or (
-                    f"the aggregate function '{name}' cannot stand here",
-                    "aggregates may stand in the select list and in HAVING, and not inside each other",
+                    f"the aggregate function '{name}' is not allowed here",
+                    "Use aggregates in the select list and in HAVING, and do not nest them.",
                 )
         return self.script.error(node, message, hint)
 
 
 def belongs_to_over(node: exp.Expr) -> bool:
-    """Whether the node was marked as a part of a function with OVER."""
+    """Return whether the node is marked as part of a function with OVER."""
     return bool(node.meta.get(_OVER))

@@ -1,9 +1,9 @@
-"""Collects operators while statements are read: gives ids, shares what is equal, drops what no sink
-needs.
+"""Collection of operators while statements are compiled: assigns ids, merges equal operators and
+removes those that feed no sink.
 
-The id of a window aggregate or a query is a digest of its lineage: its definition and, of all that
-feeds it, the filters and the columns that it needs. So the same query written twice is one
-operator, and an edit elsewhere, or of columns that it does not read, changes no id.
+The id of a window aggregate or a query is a digest of its lineage: its definition and, of all its
+upstream operators, the filters and the columns that it needs. So the same query written twice is
+one operator, and an edit elsewhere, or of columns that it does not read, changes no id.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ _PENDING = OperatorId("")
 
 
 class Operators:
-    """The operators made so far, in the order in which they were made: inputs first."""
+    """The operators created so far, in order of creation: inputs first."""
 
     def __init__(self) -> None:
         self._operators: dict[OperatorId, OperatorSpec] = {}
         self._digests: dict[OperatorId, str] = {}
         self._sinks: Counter[str] = Counter()
         self.ttl_micros: int | None = None
-        """How long updating queries keep a key that does not change."""
+        """The state TTL of updating queries."""
         self.lateness_micros = 0
-        """How long windows stay open beyond the watermark."""
+        """The allowed lateness of windows."""
         self.diverts_late_rows = False
-        """Late rows of windows go to a table: as they come, with all their columns."""
+        """Late rows of windows are written to a table, unchanged and with all their columns."""
         self.windows: list[tuple[OperatorId, Relation]] = []
-        """Each window over rows as they happen, and these rows."""
+        """Each event-time window over an append-only input, with its input."""
 
     def source(
         self,
@@ -83,7 +83,7 @@ class Operators:
         return self._add(operator)
 
     def is_source(self, operator_id: OperatorId) -> bool:
-        """Whether an operator reads a table. Its rows may have columns that nobody declared."""
+        """Return whether an operator reads a table. Its rows can have undeclared columns."""
         return isinstance(self._operators[operator_id], SourceSpec)
 
     def query(
@@ -148,14 +148,14 @@ class Operators:
         keep_micros: int | None = None,
         aggregates: tuple[AggregateCall, ...] | None = None,
     ) -> OperatorId:
-        """Rows that are kept by event time are not kept by the time of their epochs as well."""
+        """Add an updating query. It has no TTL if its state expires by event time."""
         if f"`{PLANNED_AT}`" in sql:
-            # The query is answered again whenever one of its rows changes.
+            # The query is computed again whenever one of its rows changes.
             raise SqlError(
-                "the planning time, as in now(), is not supported in a query whose result changes",
+                "the planning time, as in now(), is not supported in an updating query",
                 line=position.line,
                 column=position.column,
-                hint="compute it as a column in a subquery of FROM",
+                hint="Compute it as a column in a subquery of FROM.",
             )
         operator = UpdatingQuerySpec(
             id=_PENDING,
@@ -198,8 +198,8 @@ class Operators:
         *,
         pairs_changes: bool = False,
     ) -> OperatorId:
-        """A new sink operator; a second one for the same table gets a number. One with another
-        limit is another sink: it counts its own rows.
+        """Add a sink. A second one for the same table gets a number. One with another limit is
+        another sink, because it counts its own rows.
         """
         name = slug(table) if limit is None else f"{slug(table)}-limit-{limit}"
         self._sinks[name] += 1
@@ -218,7 +218,7 @@ class Operators:
         return self._add(operator)
 
     def graph(self) -> Graph:
-        """What the sinks need, inputs first."""
+        """Return the operators that feed a sink, inputs first."""
         everything = Graph(operators=tuple(self._operators.values()))
         needed: set[OperatorId] = set()
         above = {each.id: [*everything.upstream(each.id)] for each in everything.sinks()}
@@ -226,7 +226,7 @@ class Operators:
             sink: next((each for each in found if isinstance(each, LateRowsSpec)), None)
             for sink, found in above.items()
         }
-        # Sinks of late rows come last: a window that no other sink needs has none.
+        # Sinks of late rows come last: they do not keep a window that no other sink needs.
         for sink in sorted(above, key=lambda each: late[each] is not None):
             diverted = late[sink]
             if diverted is None or diverted.window in needed:
@@ -253,7 +253,7 @@ class Operators:
         return operator.id
 
     def _lineage(self, operator: OperatorSpec, needed: set[str] | None) -> list[Any]:
-        """What makes the values of an operator's columns that are needed, or of all of them."""
+        """Return the definitions that the needed columns, or all if None, are computed from."""
         definition = operator.definition(needed)
         above = (
             self._lineage(self._operators[each], definition.reads) for each in operator.input_ids

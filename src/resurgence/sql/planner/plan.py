@@ -1,8 +1,8 @@
-"""The statements of a file, in order, to a graph.
+"""Compilation of the statements of a file, in order, into a graph.
 
-Tables and views are declared before they are used. A view, like any query, is compiled where it
-stands, so that its mistakes are reported even if nobody reads it; operators that feed no sink are
-left out of the graph.
+Tables and views must be declared before they are used. A view, like any query, is compiled where it
+is declared, so that its errors are reported even if no query reads it; operators that feed no sink
+are removed from the graph.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ from resurgence.sql.catalog.tables import Declarations, Table, attributes
 from resurgence.sql.functions.registry import FunctionCatalog
 from resurgence.sql.functions.scalar_names import spark_names
 from resurgence.sql.planner.expressions import Expressions
-from resurgence.sql.planner.joins.lookups import looked_up
+from resurgence.sql.planner.joins.lookups import lookup_relation
 from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import carried, named_items, star_items
 from resurgence.sql.planner.row_limit import without_limit
 from resurgence.sql.planner.select import Selects
-from resurgence.sql.planner.windows.foreign_windows import own_windows
+from resurgence.sql.planner.set_operations import MATCHED_BY_POSITION
+from resurgence.sql.planner.windows.foreign_windows import with_native_windows
 from resurgence.sql.syntax.clauses import drop_comments, refuse_unread, unsupported
 from resurgence.sql.syntax.intervals import interval_micros
 from resurgence.sql.syntax.parse import Script, parse
 from resurgence.udf import FunctionKind
 
 TERMINAL = Table(name="terminal", role=Role.SINK, connector="stdout", options={}, columns=None)
-"""Where a SELECT without INSERT goes."""
+"""The sink of a SELECT without INSERT."""
 
 _SETTINGS = (
-    "use SET updating_ttl = INTERVAL '1 day', SET allowed_lateness = INTERVAL '10 seconds'"
-    " or SET late_rows = 'sink'"
+    "Use SET updating_ttl = INTERVAL '1 day', SET allowed_lateness = INTERVAL '10 seconds'"
+    " or SET late_rows = 'sink'."
 )
 _INSERT_CLAUSES = frozenset({"this", "expression", "with_"})
 _VIEW_CLAUSES = _INSERT_CLAUSES | {"kind"}
@@ -62,38 +63,37 @@ def compile_pipeline(
     connectors: Mapping[str, ConnectorSpec],
     functions: Mapping[str, FunctionKind] = _NO_FUNCTIONS,
 ) -> Graph:
-    """The graph of a pipeline; raises SqlError with the place of the first mistake. Needs no
-    Spark.
+    """Return the graph of a pipeline. Raise SqlError with the position of the first error. Needs
+    no Spark.
     """
     script = parse(text)
     pipeline = _Pipeline(script, connectors, functions)
-    is_own = FunctionCatalog(functions).is_user_defined
+    is_user_defined = FunctionCatalog(functions).is_user_defined
     for statement in script.statements:
         try:
-            own = own_windows(spark_names(statement, script, is_own), script, is_own)
-            pipeline.read(own)
+            renamed = spark_names(statement, script, is_user_defined)
+            pipeline.read(with_native_windows(renamed, script, is_user_defined))
         except UnsupportedError as error:
-            message = f"there is something in it that Spark does not have: {error}"
-            raise script.error(statement, message, "write it otherwise") from error
+            message = f"the statement uses syntax that Spark does not support: {error}"
+            hint = "Rewrite the statement with syntax that Spark supports."
+            raise script.error(statement, message, hint) from error
     graph = pipeline.operators.graph()
     if not graph.sinks():
-        message = "the pipeline has no output: it needs an INSERT INTO or a SELECT"
-        raise SqlError(
-            message, line=1, column=1, hint="add INSERT INTO sink SELECT ... FROM source"
-        )
+        hint = "Add INSERT INTO sink SELECT ... FROM source, or a SELECT."
+        raise SqlError("the pipeline has no output", line=1, column=1, hint=hint)
     return graph
 
 
 @dataclass(frozen=True)
-class HandOver:
-    """A table without a connector: it hands the rows of one INSERT to the queries after it."""
+class VirtualTable:
+    """A table without a connector: later queries read the rows of the one INSERT into it."""
 
     name: str
     columns: tuple[Column, ...]
 
 
 class _Pipeline:
-    """The names declared so far and the operators made so far."""
+    """The names declared and the operators created so far."""
 
     def __init__(
         self,
@@ -108,12 +108,12 @@ class _Pipeline:
         self._selects = Selects(expressions, self.operators)
         self._tables: dict[str, Table] = {}
         self._views: dict[str, Relation] = {}
-        self._hand_overs: dict[str, HandOver] = {}
+        self._virtual_tables: dict[str, VirtualTable] = {}
         """Tables without a connector that no INSERT has filled yet."""
         self._filled: set[str] = set()
         self._late_sink: Table | None = None
         self._diverted: set[OperatorId] = set()
-        """The windows whose late rows go somewhere."""
+        """The windows whose late rows are written to a sink."""
 
     def read(self, statement: exp.Expr) -> None:
         if isinstance(statement, exp.Create):
@@ -134,25 +134,25 @@ class _Pipeline:
         self._divert_late_rows(statement)
 
     def _preview(self, statement: exp.Query) -> None:
-        """A SELECT by itself: its rows go to the terminal, with LIMIT so many in all."""
+        """Compile a SELECT without INSERT: print its rows, at most LIMIT in total."""
         query, limit = without_limit(statement, self.script)
         relation = self._selects.compile(query, self._lookup)
         if relation.kind is not RowKind.UPDATING:
             self._output(relation, TERMINAL, statement, limit=limit)
             return
         if limit is not None:
-            message = "LIMIT requires an append-only result, and this one changes as rows come"
-            raise self.script.error(statement.args["limit"], message, "aggregate in a window")
+            message = "LIMIT requires an append-only result, but this result is a changelog"
+            raise self.script.error(statement.args["limit"], message, "Aggregate in a window.")
         self._output(relation, self._changelog_terminal(), statement)
 
     def _changelog_terminal(self) -> Table:
-        """The terminal in a format that writes changes."""
+        """Return the terminal with a changelog format."""
         for each in self._changelog_formats(TERMINAL):
             return replace(TERMINAL, options={FORMAT: each.name}, format=each)
         return TERMINAL
 
     def _changelog_formats(self, table: Table) -> list[FormatSpec]:
-        """The formats of a sink that write changes."""
+        """Return the changelog formats of a sink."""
         known = self._declarations.connectors.get(table.connector)
         formats = known.roles[Role.SINK].formats if known is not None else ()
         return [each for each in formats if each.is_changelog]
@@ -162,7 +162,8 @@ class _Pipeline:
         name = self._new_name(create)
         properties = create.args.get("properties")
         if properties is None and create.expression is None:
-            self._hand_overs[name] = HandOver(name, self._declarations.plain_columns(create))
+            columns = self._declarations.plain_columns(create)
+            self._virtual_tables[name] = VirtualTable(name, columns)
             return
         if properties is None:
             self._views[name] = self._selects.compile(self._query(create), self._lookup)
@@ -170,12 +171,12 @@ class _Pipeline:
         table = self._tables[name] = self._declarations.table(create)
         if create.expression is not None:
             if table.role is Role.SOURCE:
-                message = f"table '{table.name}' is a source, and AS gives it rows"
-                raise self.script.error(create, message, "declare it with type = 'sink'")
+                message = f"table '{table.name}' is a source and cannot be filled by AS SELECT"
+                raise self.script.error(create, message, "Declare it with type = 'sink'.")
             self._output(self._selects.compile(self._query(create), self._lookup), table, create)
 
     def _set(self, statement: exp.Set) -> None:
-        """SET updating_ttl = INTERVAL '1 day': for the statements that follow."""
+        """Apply SET updating_ttl = INTERVAL '1 day' and the like to the statements after it."""
         for item in statement.expressions:
             pair = item.this
             match pair.this.name.lower() if isinstance(pair, exp.EQ) else "":
@@ -191,34 +192,34 @@ class _Pipeline:
                     raise self.script.error(statement, message, _SETTINGS)
 
     def _sink(self, node: exp.Expr) -> Table:
-        """The sink that a setting names, as a text or as it is."""
+        """Return the sink that a setting names, as a string or as an identifier."""
         named = exp.Table(this=exp.to_identifier(node.name))
         named.meta["start"] = self.script.offset(node)
         table = self._known_table(named)
         if table.role is not Role.SINK:
             message = f"table '{table.name}' cannot be written"
-            raise self.script.error(node, message, "name a sink; declare one with type = 'sink'")
+            hint = "Name a sink. Declare one with type = 'sink'."
+            raise self.script.error(node, message, hint)
         return table
 
     def _divert_late_rows(self, statement: exp.Expr) -> None:
-        """Send what comes too late for the windows of a statement where it is wanted."""
-        made, self.operators.windows = self.operators.windows, []
-        for window, source in made:
+        """Write the late rows of the windows of a statement to the sink that late_rows names."""
+        created, self.operators.windows = self.operators.windows, []
+        for window, source in created:
             if self._late_sink is not None and window not in self._diverted:
                 self._diverted.add(window)
                 late = self.operators.late_rows(source.operator, window)
-                giver = "the input of the window"
+                producer = "the input of the window"
                 self._output(
-                    replace(source, operator=late), self._late_sink, statement, giver=giver
+                    replace(source, operator=late), self._late_sink, statement, producer=producer
                 )
 
     def _create_view(self, create: exp.Create) -> None:
         refuse_unread(create, _VIEW_CLAUSES, self.script, "in CREATE VIEW")
         name = self._new_name(create)
         if create.expression is None:
-            raise self.script.error(
-                create, "a view needs a query", "as in CREATE VIEW v AS SELECT ..."
-            )
+            hint = "Write it as in CREATE VIEW v AS SELECT ... FROM source."
+            raise self.script.error(create, "CREATE VIEW requires a query", hint)
         view = self._selects.compile(self._query(create), self._lookup)
         if isinstance(create.this, exp.Schema):
             view = view.with_names(create.this.expressions, self.script)
@@ -227,13 +228,12 @@ class _Pipeline:
     def _new_name(self, create: exp.Create) -> str:
         table = create.find(exp.Table)
         if table is None:
-            raise self.script.error(create, f"CREATE {create.kind} needs a name")
+            raise self.script.error(create, f"CREATE {create.kind} requires a name")
         self._refuse_qualifier(table)
-        for known in (*self._tables, *self._views, *self._hand_overs):
+        for known in (*self._tables, *self._views, *self._virtual_tables):
             if slug(known) == slug(table.name):
-                raise self.script.error(
-                    table, f"the name '{table.name}' is taken", "choose another name"
-                )
+                message = f"the name '{table.name}' is already in use"
+                raise self.script.error(table, message, "Choose another name.")
         return table.name.lower()
 
     def _lookup(self, node: exp.Table) -> Relation:
@@ -241,18 +241,18 @@ class _Pipeline:
         name = node.name.lower()
         if name in self._views:
             return self._views[name]
-        if name in self._hand_overs:
-            message = f"table '{node.name}' has no rows yet: no INSERT INTO it stands above"
-            raise self.script.error(node, message, "a table without a connector is filled first")
+        if name in self._virtual_tables:
+            message = f"table '{node.name}' is read before an INSERT INTO fills it"
+            hint = f"Put INSERT INTO {node.name} before the query that reads it."
+            raise self.script.error(node, message, hint)
         table = self._known_table(node)
         if table.role is Role.SINK:
             message = f"table '{table.name}' is a sink and cannot be read"
-            raise self.script.error(
-                node, message, "read a source; declare one with type = 'source'"
-            )
+            hint = "Read a source. Declare one with type = 'source'."
+            raise self.script.error(node, message, hint)
         columns = table.columns or ()
         if table.role is Role.LOOKUP:
-            return looked_up(table)
+            return lookup_relation(table)
         is_updating = table.is_changelog
         if is_updating and table.uses_keys and table.primary_key:
             operator = normalised(table, self.operators)
@@ -292,40 +292,41 @@ class _Pipeline:
         schema = insert.this if isinstance(insert.this, exp.Schema) else None
         node = schema.this if schema else insert.this
         if not isinstance(node, exp.Table) or not isinstance(node.this, exp.Identifier):
-            raise self.script.error(insert, "INSERT INTO takes a table", "name a sink")
+            raise self.script.error(insert, "INSERT INTO requires a table", "Name a sink.")
         self._refuse_qualifier(node)
         if node.name.lower() in self._views:
             is_filled = node.name.lower() in self._filled
-            what = "has its INSERT already" if is_filled else "is a view and cannot be written"
-            hint = "use UNION ALL in one INSERT" if is_filled else "name a sink"
-            raise self.script.error(node, f"'{node.name}' {what}", hint)
-        if node.name.lower() in self._hand_overs:
-            self._fill(self._hand_overs[node.name.lower()], insert)
+            message = f"'{node.name}' is a view and cannot be written"
+            if is_filled:
+                message = f"table '{node.name}' is already filled by another INSERT INTO"
+            hint = "Use UNION ALL in one INSERT INTO." if is_filled else "Name a sink."
+            raise self.script.error(node, message, hint)
+        if node.name.lower() in self._virtual_tables:
+            self._fill(self._virtual_tables[node.name.lower()], insert)
             return
         table = self._known_table(node)
         if table.role is not Role.SINK:
             kind = "source" if table.role is Role.SOURCE else "lookup table"
             message = f"table '{table.name}' is a {kind} and cannot be written"
-            raise self.script.error(
-                node, message, "write to a sink; declare one with type = 'sink'"
-            )
+            hint = "Write to a sink. Declare one with type = 'sink'."
+            raise self.script.error(node, message, hint)
         if not isinstance(insert.expression, exp.Query) or isinstance(
             insert.expression, exp.Values
         ):
-            raise self.script.error(
-                insert, "INSERT INTO needs a SELECT", "rows come from sources, not from VALUES"
-            )
+            hint = "Select the rows from a source instead of VALUES."
+            raise self.script.error(insert, "INSERT INTO requires a SELECT", hint)
         relation = self._selects.compile(self._query(insert), self._lookup)
         self._output(relation, table, insert, self._targets(schema, table))
 
-    def _fill(self, table: HandOver, insert: exp.Insert) -> None:
-        """Rows for a table without a connector: from here on it is a view of them."""
+    def _fill(self, table: VirtualTable, insert: exp.Insert) -> None:
+        """Turn a table without a connector into a view of the rows of an INSERT."""
         relation = self._selects.compile(self._query(insert), self._lookup)
-        given, columns = relation.attributes, table.columns
-        if len(given) != len(columns):
-            message = f"table '{table.name}' has {_columns(len(columns))} and the SELECT gives {len(given)}"
-            raise self.script.error(insert.expression, message, "columns are matched by position")
-        select = tuple(_cast(*each) for each in zip(given, columns, strict=True))
+        selected, columns = relation.attributes, table.columns
+        if len(selected) != len(columns):
+            declared = f"table '{table.name}' has {_columns(len(columns))}"
+            message = f"{declared}, but the SELECT has {len(selected)}"
+            raise self.script.error(insert.expression, message, MATCHED_BY_POSITION)
+        select = tuple(_cast(*each) for each in zip(selected, columns, strict=True))
         operator = self.operators.query(relation.operator, (*select, *carried(relation)))
         attributes = tuple(
             Attribute(
@@ -335,19 +336,19 @@ class _Pipeline:
                 window=one.window if _keeps_window(one, each) else None,
                 is_event_time=one.is_event_time and each.type == "TIMESTAMP",
             )
-            for one, each in zip(given, columns, strict=True)
+            for one, each in zip(selected, columns, strict=True)
         )
-        del self._hand_overs[table.name]
+        del self._virtual_tables[table.name]
         self._filled.add(table.name)
         self._views[table.name] = replace(relation, operator=operator, attributes=attributes)
 
     def _targets(self, schema: exp.Schema | None, table: Table) -> list[str] | None:
-        """The columns named in INSERT INTO t (a, b), in lower case."""
+        """Return the columns named in INSERT INTO t (a, b), in lower case."""
         if schema is None:
             return None
         if table.columns is None:
             message = f"table '{table.name}' declares no columns to choose from"
-            raise self.script.error(schema.expressions[0], message, "leave the column list out")
+            raise self.script.error(schema.expressions[0], message, "Remove the column list.")
         known = {each.name.lower() for each in table.columns}
         targets: list[str] = []
         for each in schema.expressions:
@@ -358,16 +359,14 @@ class _Pipeline:
                     each, f"table '{table.name}' has no column '{each.name}'", hint
                 )
             if name in targets:
-                raise self.script.error(
-                    each, f"column '{each.name}' is named twice", "leave one of them out"
-                )
+                message = f"column '{each.name}' is named twice"
+                raise self.script.error(each, message, "Remove one of them.")
             targets.append(name)
         for column in table.columns:
             if not column.nullable and column.name.lower() not in targets:
-                message = f"column '{column.name}' of '{table.name}' is NOT NULL and gets no value"
-                raise self.script.error(
-                    schema.expressions[0], message, f"add '{column.name}' to the list"
-                )
+                message = f"column '{column.name}' of '{table.name}' is NOT NULL but gets no value"
+                hint = f"Add '{column.name}' to the column list."
+                raise self.script.error(schema.expressions[0], message, hint)
         return targets
 
     def _output(
@@ -376,13 +375,13 @@ class _Pipeline:
         table: Table,
         statement: exp.Expr,
         targets: list[str] | None = None,
-        giver: str = "the SELECT",
+        producer: str = "the SELECT",
         limit: int | None = None,
     ) -> None:
-        """Ends a query in a sink, through a projection that gives the sink's columns and no
-        event time.
+        """Write a query to a sink, through a projection onto the sink's columns without event
+        time.
         """
-        given = relation.attributes
+        selected = relation.attributes
         if relation.kind is RowKind.UPDATING:
             self._require_updates(table, statement)
         if table.columns is None:
@@ -391,12 +390,12 @@ class _Pipeline:
             names = (
                 targets if targets is not None else [each.name.lower() for each in table.columns]
             )
-            if len(names) != len(given):
+            if len(names) != len(selected):
                 what = "the column list" if targets is not None else f"table '{table.name}'"
-                message = f"{what} has {_columns(len(names))} and {giver} gives {len(given)}"
+                message = f"{what} has {_columns(len(names))}, but {producer} has {len(selected)}"
                 query = statement.expression if isinstance(statement, exp.Insert) else statement
-                raise self.script.error(query, message, "columns are matched by position")
-            values = dict(zip(names, given, strict=True))
+                raise self.script.error(query, message, MATCHED_BY_POSITION)
+            values = dict(zip(names, selected, strict=True))
             select = tuple(_cast(values.get(each.name.lower()), each) for each in table.columns)
             changes = carried(replace(relation, has_event_time=False))
             final = self.operators.query(relation.operator, (*select, *changes))
@@ -412,7 +411,7 @@ class _Pipeline:
         )
 
     def _projected(self, relation: Relation, position: Position) -> OperatorId:
-        """The columns of a relation, under their names and without event time."""
+        """Project a relation onto its columns under their names, without event time."""
         chosen = named_items(star_items(relation, position))
         is_named = [each.column for each, _ in chosen] == [
             each.column for each in relation.attributes
@@ -426,23 +425,22 @@ class _Pipeline:
         )
 
     def _require_updates(self, table: Table, statement: exp.Expr) -> None:
-        """Refuse to write rows that may be taken back where they cannot be."""
+        """Raise SqlError unless the table accepts a changelog."""
         if table.is_changelog:
             return
         query = statement.expression if isinstance(statement, exp.Insert) else statement
-        window = (
-            "aggregate and join in a window: GROUP BY tumble(INTERVAL '1 hour'),"
-            " ON a.window = b.window"
-        )
+        windows = "windows, as in GROUP BY tumble(INTERVAL '1 hour') and ON a.window = b.window"
         formats = " or ".join(f"'{each.name}'" for each in self._changelog_formats(table))
         raise self.script.error(
             query,
-            f"the result changes as rows come, and table '{table.name}' takes only rows that stay",
-            f"write it with format = {formats}, or {window}" if formats else window,
+            f"table '{table.name}' requires an append-only input, but the result is a changelog",
+            f"Set format = {formats}, or aggregate and join in {windows}."
+            if formats
+            else f"Aggregate and join in {windows}.",
         )
 
     def _query(self, statement: exp.Create | exp.Insert) -> exp.Expr:
-        """The statement's query, with the WITH that may stand before the statement."""
+        """Return the statement's query, including a WITH clause before the statement."""
         query: exp.Expr = statement.expression
         outer = statement.args.get("with_")
         if outer is not None:
@@ -459,10 +457,8 @@ class _Pipeline:
     def _refused(self, statement: exp.Expr) -> SqlError:
         words = self.script.text[self.script.offset(statement) :].split(maxsplit=1)
         word = words[0].rstrip(";").upper() if words else "this"
-        message = f"{word} is not a statement of a pipeline"
-        return self.script.error(
-            statement, message, "use CREATE TABLE, CREATE VIEW, INSERT INTO and SELECT"
-        )
+        hint = "Use CREATE TABLE, CREATE VIEW, INSERT INTO and SELECT."
+        return self.script.error(statement, f"{word} is not supported in a pipeline", hint)
 
 
 def _cast(value: Attribute | None, column: Column) -> Expression:
@@ -470,9 +466,9 @@ def _cast(value: Attribute | None, column: Column) -> Expression:
     return Expression(name=column.name, sql=f"CAST({inner} AS {column.type})")
 
 
-def _keeps_window(given: Attribute, column: Column) -> bool:
-    """Whether a column of a declared type still tells all that is told of the window."""
-    kind = WINDOW_TYPE if given.window is WindowPart.WHOLE else "TIMESTAMP"
+def _keeps_window(selected: Attribute, column: Column) -> bool:
+    """Return whether a cast to a declared type preserves the window information of a column."""
+    kind = WINDOW_TYPE if selected.window is WindowPart.WHOLE else "TIMESTAMP"
     return column.type.lower() == kind.lower()
 
 

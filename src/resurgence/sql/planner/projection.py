@@ -1,4 +1,4 @@
-"""A select list: names for what it computes, unique in the operator's output."""
+"""Select lists: the expressions of an operator and their names, unique in its output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from resurgence.udf import registered_name
 
 @dataclass(frozen=True)
 class Item:
-    """One bound entry of a select list; without a name it gets one."""
+    """One bound entry of a select list; `named_items` names it if it has no name."""
 
     name: str | None
     bound: exp.Expr
@@ -35,7 +35,7 @@ class Item:
 
 
 def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
-    """Each item as the user sees it and as the operator computes it."""
+    """Return each item as the user sees it and as the operator computes it."""
     taken: set[str] = {EVENT_TIME, CHANGE}
     chosen: list[tuple[Attribute, Expression]] = []
     for number, item in enumerate(items, start=1):
@@ -60,7 +60,7 @@ def named_items(items: list[Item]) -> list[tuple[Attribute, Expression]]:
 
 
 def star_items(source: Relation, position: Position) -> list[Item]:
-    """All columns as they are."""
+    """Return all columns unchanged."""
     return [
         Item(
             each.name,
@@ -76,7 +76,7 @@ def star_items(source: Relation, position: Position) -> list[Item]:
 
 
 def carried(source: Relation) -> tuple[Expression, ...]:
-    """Event time, and whether a row comes or goes, go along with it unseen."""
+    """Return the hidden columns that every projection passes on: event time and the change flag."""
     hidden = []
     if source.has_event_time:
         hidden.append(Expression(name=EVENT_TIME, sql=f"`{EVENT_TIME}`"))
@@ -86,17 +86,19 @@ def carried(source: Relation) -> tuple[Expression, ...]:
 
 
 def filtered(source: Relation, where: Expression | None, operators: Operators) -> Relation:
-    """The rows that a condition holds for, as they are."""
+    """Return the rows that satisfy a condition, unchanged."""
     if where is None:
         return source
-    kept = tuple(Expression(name=each.column, sql=column_sql(each)) for each in source.attributes)
-    operator = operators.query(source.operator, (*kept, *carried(source)), where)
+    select = tuple(Expression(name=each.column, sql=column_sql(each)) for each in source.attributes)
+    operator = operators.query(source.operator, (*select, *carried(source)), where)
     return replace(source, operator=operator, unread=())
 
 
-def told_by(bound: exp.Expr, source: Relation) -> tuple[Attribute | None, WindowPart | None]:
-    """The column that a bound expression is, if it is nothing more than one; and what it tells of
-    the window of its row.
+def column_and_window(
+    bound: exp.Expr, source: Relation
+) -> tuple[Attribute | None, WindowPart | None]:
+    """Return the column if a bound expression is a plain column reference, and the part of the
+    row's window that the expression identifies.
     """
     sql = to_spark(bound.unnest())
     column = next((each for each in source.attributes if sql == column_sql(each)), None)

@@ -1,4 +1,4 @@
-"""LIMIT of a SELECT that is shown on the terminal: how many rows are wanted in all."""
+"""LIMIT of a SELECT that is printed on the terminal: the total number of rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from resurgence.sql.syntax.parse import Script
 
 
 def without_limit(query: exp.Query, script: Script) -> tuple[exp.Query, int | None]:
-    """The query without its LIMIT, and the number of rows in it. Other clauses stay."""
+    """Return the query without its LIMIT, and the limit. Other clauses are unchanged."""
     clause = query.args.get("limit")
     if clause is None:
         return query, None
@@ -22,8 +22,8 @@ def without_limit(query: exp.Query, script: Script) -> tuple[exp.Query, int | No
         or not count.is_int
         or not int(count.name)
     ):
-        message = f"{clause_name('limit', clause)} takes a whole number of rows, at least one"
-        raise script.error(clause, message, "as in LIMIT 10")
+        message = f"{clause_name('limit', clause)} requires a positive whole number of rows"
+        raise script.error(clause, message, "Write it as in LIMIT 10.")
     rest = query.copy()
     rest.set("limit", None)
     return rest, int(count.name)

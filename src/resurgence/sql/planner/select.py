@@ -1,4 +1,4 @@
-"""SELECT to operators: where its rows come from, which it keeps, what it makes of them."""
+"""Compilation of SELECT: its FROM clause, its filters and its select list."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import (
     Item,
     carried,
+    column_and_window,
     filtered,
     named_items,
     star_items,
-    told_by,
 )
 from resurgence.sql.planner.set_operations import SetOperations
 from resurgence.sql.planner.unnest import Unnests, with_views
@@ -66,8 +66,8 @@ class Selects:
     operators: Operators
 
     def compile(self, query: exp.Expr, lookup: Lookup) -> Relation:
-        """The relation that the query gives. `lookup` finds the tables and views that it may
-        name.
+        """Return the relation that the query produces. `lookup` finds the tables and views that it
+        may name.
         """
         lookup = self._with_ctes(query, lookup)
         if isinstance(query, exp.SetOperation):
@@ -76,7 +76,7 @@ class Selects:
             self._refuse_clauses(query, frozenset({"this", "alias", "with_"}))
             return self.compile(query.this, lookup)
         if not isinstance(query, exp.Select):
-            raise self._error(query, "a SELECT must stand here")
+            raise self._error(query, "expected a SELECT")
         return self._select(query, lookup)
 
     def _set_operation(self, query: exp.SetOperation, lookup: Lookup) -> Relation:
@@ -90,7 +90,7 @@ class Selects:
             select = self._window_tables.grouped(select)
         where = select.args.get("where")
         if where is not None and where.find(exp.Query):
-            # Its subqueries are taken out, and the text may be compiled again.
+            # Its subqueries are removed in place, and the query may be compiled again.
             select = select.copy()
         select = with_views(select, self.expressions)
         if select.args.get("qualify"):
@@ -99,7 +99,7 @@ class Selects:
         check_hints(select, self.expressions.script)
         distinct = select.args.get("distinct")
         if distinct and distinct.args.get("on"):
-            hint = "as in QUALIFY row_number() OVER (PARTITION BY key ORDER BY at DESC) = 1"
+            hint = "Use QUALIFY row_number() OVER (PARTITION BY key ORDER BY at DESC) = 1."
             raise self._error(distinct, "DISTINCT ON is not supported", hint)
         source = self._subqueries(select, lookup).applied(select, self._from(select, lookup))
         select, source = ScalarSubqueries(
@@ -112,7 +112,7 @@ class Selects:
             ).compile()
             return self._distinct(select, groups) if select.args.get("distinct") else groups
         if having := select.args.get("having"):
-            raise self._error(having, "HAVING needs GROUP BY", "use WHERE")
+            raise self._error(having, "HAVING requires GROUP BY", "Use WHERE.")
         items = [item for node in select.expressions for item in self._items(node, source)]
         is_distinct, is_over = bool(select.args.get("distinct")), has_window_functions(select)
         if is_distinct or is_over:
@@ -149,7 +149,9 @@ class Selects:
         )
 
     def _rows(self, select: exp.Select, lookup: Lookup) -> Relation:
-        """FROM and WHERE of a subquery, without its select list. Of a lookup table, the table."""
+        """Compile FROM and WHERE of a subquery, without its select list. For a lookup table, return
+        the table.
+        """
         item = select.args["from_"].this
         if isinstance(item, exp.Table) and not select.args.get("joins"):
             table = self._from_item(item, lookup, select)
@@ -159,14 +161,14 @@ class Selects:
         return self._filtered(select, source)
 
     def _distinct(self, select: exp.Select, rows: Relation) -> Relation:
-        """Each row of a result once."""
+        """Return the distinct rows of a result."""
         position = self.expressions.script.position(select)
         functions = WindowFunctions(select, rows, self.expressions, self.operators)
         return functions.distinct(star_items(rows, position))
 
     def _qualified(self, select: exp.Select, lookup: Lookup) -> Relation:
-        """QUALIFY: a filter over what the functions with OVER give, be they in the select list or
-        in the condition itself.
+        """Compile QUALIFY: a filter over the results of functions with OVER, which the select list
+        or the condition itself calls.
         """
         source = self._from(select, lookup)
         select = with_aliases(select, source, self.expressions)
@@ -185,8 +187,8 @@ class Selects:
 
         spelled = condition.transform(step, copy=True)
         if not spelled.find(exp.Window):
-            message = "QUALIFY is about functions with OVER, and there is none in it"
-            raise self._error(condition, message, "use WHERE or HAVING")
+            message = "QUALIFY requires a function with OVER"
+            raise self._error(condition, message, "Use WHERE or HAVING.")
         inner = select.copy()
         inner.set("qualify", None)
         test = exp.Alias(this=spelled, alias=exp.to_identifier(_QUALIFY))
@@ -194,17 +196,17 @@ class Selects:
         inner.append("expressions", test)
         relation = self._select(inner, lookup)
         shown, hidden = relation.attributes[:-1], relation.attributes[-1]
-        kept = tuple(Expression(name=each.column, sql=column_sql(each)) for each in shown)
+        columns = tuple(Expression(name=each.column, sql=column_sql(each)) for each in shown)
         where = Expression(
             name="qualify",
             sql=column_sql(hidden),
             position=self.expressions.script.position(condition),
         )
-        operator = self.operators.query(relation.operator, (*kept, *carried(relation)), where)
+        operator = self.operators.query(relation.operator, (*columns, *carried(relation)), where)
         return replace(relation, operator=operator, attributes=shown)
 
     def _filtered(self, select: exp.Select, source: Relation) -> Relation:
-        """The input of an aggregation: WHERE comes first, as an operator of its own."""
+        """Apply WHERE as a separate operator, before an aggregation."""
         return filtered(source, self._where(select, source), self.operators)
 
     def _where(self, select: exp.Select, source: Relation) -> Expression | None:
@@ -217,7 +219,7 @@ class Selects:
         )
 
     def _items(self, node: exp.Expr, source: Relation) -> list[Item]:
-        """The items that one entry of the select list stands for."""
+        """Return the items that one entry of the select list expands to."""
         if isinstance(node, exp.Star) or (isinstance(node, exp.Column) and node.is_star):
             return self._star(node, source)
         value = node.this if isinstance(node, exp.Alias) else node
@@ -228,7 +230,7 @@ class Selects:
         if isinstance(value, exp.Column):
             attribute, path = source.resolve(value, self.expressions.script)
             kind = None if path else attribute.type
-            _, part = told_by(bound, source)
+            _, part = column_and_window(bound, source)
             return [
                 Item(
                     self.expressions.alias(node) or (path[-1] if path else attribute.name),
@@ -240,14 +242,15 @@ class Selects:
                     attribute.is_processing_time and not path,
                 )
             ]
-        _, part = told_by(bound, source)
+        _, part = column_and_window(bound, source)
         kind = WINDOW_TYPE if part is WindowPart.WHOLE else None
         return [Item(self.expressions.alias(node), bound, kind, position, part)]
 
     def _explode_item(self, node: exp.Expr, call: exp.Anonymous, source: Relation) -> Item:
-        """explode() in a select list: a row for every element."""
+        """Return the item of explode() in a select list: one row per element."""
         if len(call.expressions) != 1:
-            raise self._error(call, f"{call.name}() takes one array", "as in explode(tags)")
+            hint = "Write it as in explode(tags)."
+            raise self._error(call, f"{call.name}() takes one array", hint)
         inner = self.expressions.bound(call.expressions[0], source)
         function = "explode_outer" if "outer" in call.name.lower() else "explode"
         bound = exp.Anonymous(this=function, expressions=[inner])
@@ -257,9 +260,7 @@ class Selects:
     def _star(self, node: exp.Expr, source: Relation) -> list[Item]:
         star = node if isinstance(node, exp.Star) else node.this
         if any(value for key, value in star.args.items() if key != "except_"):
-            raise self._error(
-                node, "'*' may be followed by EXCEPT, and by nothing else", "name the columns"
-            )
+            raise self._error(node, "only EXCEPT can follow '*'", "Name the columns.")
         if isinstance(node, exp.Column) and not (
             len(node.parts) == 2 and source.is_called(node.table)
         ):
@@ -267,8 +268,9 @@ class Selects:
             *owner, _ = node.parts
             if source.find(owner[0].name) or source.is_called(owner[0].name):
                 return self._fields(node, source)
-            message = f"'{node.table}' is no table of this query"
-            raise self._error(node, message, did_you_mean(node.table, tables) or "name the columns")
+            message = f"there is no table '{node.table}' in this query"
+            hint = did_you_mean(node.table, tables) or "Name the columns."
+            raise self._error(node, message, hint)
         script = self.expressions.script
         position = script.position(node)
         table = node.table if isinstance(node, exp.Column) else None
@@ -280,14 +282,14 @@ class Selects:
         for each in star.args.get("except_") or []:
             attribute, path = replace(source, attributes=listed).resolve(each, script)
             if path:
-                raise self._error(each, "EXCEPT takes columns, not fields of them", "name a column")
+                raise self._error(each, "EXCEPT takes columns, not struct fields", "Name a column.")
             listed = tuple(one for one in listed if one is not attribute)
         if not listed:
-            raise self._error(node, "EXCEPT leaves no column", "name those that are wanted")
+            raise self._error(node, "EXCEPT removes all columns", "Name the columns to select.")
         return star_items(replace(source, attributes=listed), position)
 
     def _fields(self, node: exp.Column, source: Relation) -> list[Item]:
-        """The fields of a struct: `s.*`."""
+        """Return the fields of a struct: `s.*`."""
         *owner, star = node.parts
         script = self.expressions.script
         inner_first = [each.copy() for each in reversed(owner)]
@@ -297,14 +299,14 @@ class Selects:
         found = fields(field_type(attribute, path))
         name = ".".join(each.name for each in owner)
         if not found or star.args.get("except_"):
-            message = f"the fields of '{name}' are not known here"
+            message = f"the fields of '{name}' are unknown"
             if found:
-                message = f"EXCEPT leaves out columns of a table, and '{name}' is a struct"
-            raise self._error(node, message, f"name them, as in {name}.field")
+                message = f"EXCEPT removes columns of a table, but '{name}' is a struct"
+            raise self._error(node, message, f"Name the fields, as in {name}.field.")
         items = []
         for each in found:
             bound = reference(attribute, (*path, each.name))
-            _, part = told_by(bound, source)
+            _, part = column_and_window(bound, source)
             kind = each.kind.sql("spark") if each.kind else None
             items.append(Item(each.name, bound, kind, script.position(node), part))
         return items
@@ -312,9 +314,7 @@ class Selects:
     def _from(self, select: exp.Select, lookup: Lookup) -> Relation:
         clause = select.args.get("from_")
         if clause is None:
-            raise self._error(
-                select, "SELECT needs FROM: a stream must have a source", "add FROM and a table"
-            )
+            raise self._error(select, "SELECT requires FROM", "Add FROM and a table.")
         relation = self._from_item(clause.this, lookup, select)
         joins, lookups = self._joins(select), LookupJoins(self.expressions, self.operators)
         unnests = Unnests(self.expressions, self.operators)
@@ -341,12 +341,12 @@ class Selects:
         return relation
 
     def _joins(self, select: exp.Select) -> Joins:
-        """For the joins of a query: what no name in it can mean is not joined."""
+        """Return the compiler of a query's joins. It drops columns that the query does not name."""
         read = None if self.operators.diverts_late_rows else self._names_read(select)
         return Joins(self.expressions, self.operators, read)
 
     def _names_read(self, select: exp.Select) -> frozenset[str] | None:
-        """The columns that a query names; None: whatever there is."""
+        """Return the column names in a query, or None for all columns."""
         return None if select.is_star else names_in(select)
 
     @property
@@ -354,7 +354,7 @@ class Selects:
         return WindowTables(self.expressions, self.operators)
 
     def _keeps_event_time(self, select: exp.Select, lookup: Lookup) -> bool:
-        """Whether its joins leave rows of the first table with the event time that they have."""
+        """Return whether the joins of a query preserve the event time of the first table's rows."""
         return all(
             isinstance(join.this, exp.Unnest | exp.Lateral)
             or (
@@ -375,14 +375,13 @@ class Selects:
             check_version(source, relation, self.expressions.script)
         elif isinstance(source, WindowTable):
             tables = self._window_tables
-            given = self._from_item(tables.data(source), lookup, select)
-            if isinstance(given, LookupRelation):
-                raise LookupJoins(self.expressions, self.operators).refused(given, source)
-            relation = tables.rows(source, given, self._names_read(select))
+            data = self._from_item(tables.data(source), lookup, select)
+            if isinstance(data, LookupRelation):
+                raise LookupJoins(self.expressions, self.operators).refused(data, source)
+            relation = tables.rows(source, data, self._names_read(select))
         else:
-            raise self._error(
-                source, "FROM takes a table, a view or a subquery", "name one of them"
-            )
+            message = "FROM requires a table, a view or a subquery"
+            raise self._error(source, message, "Name one of them.")
         alias = source.args.get("alias")
         if alias and alias.args.get("columns"):
             relation = relation.with_names(alias.columns, self.expressions.script)
@@ -394,7 +393,7 @@ class Selects:
         if clause is None:
             return lookup
         if clause.args.get("recursive"):
-            raise self._error(clause, "WITH RECURSIVE is not supported", "leave RECURSIVE out")
+            raise self._error(clause, "WITH RECURSIVE is not supported", "Remove RECURSIVE.")
         known: dict[str, Relation] = {}
 
         def find(table: exp.Table) -> Relation:

@@ -1,8 +1,8 @@
-"""UNION, INTERSECT, EXCEPT: rows of two relations, matched by the position of their columns.
+"""UNION, INTERSECT and EXCEPT: rows of two relations, with columns matched by position.
 
-UNION ALL keeps nothing. The others give each row once, so they must know which rows there were:
-over rows of closed windows, with the window among their columns, those of an epoch are enough. Over
-any other rows they keep them all by all columns, and give the changes of their result.
+UNION ALL has no state. The others return each row once, so they must know all earlier rows. Over
+rows of closed windows, with the window among the columns, the rows of one epoch suffice. Over any
+other rows they store all rows keyed by all columns, and produce a changelog.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import carried, star_items
 from resurgence.sql.planner.windows.window_functions import WindowFunctions
 
+MATCHED_BY_POSITION = "Use the same number of columns on both sides: they are matched by position."
 _CONDITIONS = {"INTERSECT": "bool_or(`second`)", "EXCEPT": "NOT bool_or(`second`)"}
-"""Which rows of the first side stay, by whether they are in the second."""
+"""Which rows of the first side are returned, by whether they are in the second."""
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,11 @@ class SetOperations:
     def compile(self) -> Relation:
         if len(self.first.attributes) != len(self.second.attributes):
             counts = f"{len(self.first.attributes)} and {len(self.second.attributes)} columns"
-            raise self._error(f"{self._name} of {counts}", "columns are matched by position")
+            raise self._error(f"the sides of {self._name} have {counts}", MATCHED_BY_POSITION)
         is_distinct = bool(self.query.args.get("distinct"))
         if not isinstance(self.query, exp.Union):
             if not is_distinct:
-                raise self._error(f"{self._name} is not supported", f"use {self._word}")
+                raise self._error(f"{self._name} is not supported", f"Use {self._word}.")
             return self._compared()
         united = self._union_all()
         if not is_distinct:
@@ -63,7 +64,7 @@ class SetOperations:
         sides = (self.first, self.second)
         is_updating = any(each.kind is RowKind.UPDATING for each in sides)
         has_time = all(each.has_event_time for each in sides)
-        ready = tuple(self._lined_up(each, has_time, is_updating=is_updating) for each in sides)
+        ready = tuple(self._aligned(each, has_time, is_updating=is_updating) for each in sides)
         closed = self._agree_on_windows() and all(each.kind is RowKind.CLOSED for each in sides)
         plain = RowKind.UPDATING if is_updating else RowKind.APPENDED
         return Relation(
@@ -75,19 +76,19 @@ class SetOperations:
         )
 
     def _compared(self) -> Relation:
-        """INTERSECT and EXCEPT: the rows of the first side that are, or are not, in the second."""
+        """Compile INTERSECT or EXCEPT: first-side rows that are, or are not, in the second."""
         sides = (self.first, self.second)
-        tells = any(
+        has_window = any(
             one.window is other.window and one.window in (WindowPart.WHOLE, WindowPart.END)
             for one, other in zip(self.first.attributes, self.second.attributes, strict=True)
         )
-        if tells and all(each.kind is RowKind.CLOSED for each in sides):
+        if has_window and all(each.kind is RowKind.CLOSED for each in sides):
             return self._closed()
         columns = ", ".join(f"`{each.column}`" for each in self.first.attributes)
         sql = f"SELECT {columns} FROM {{input_0}} {self._word} SELECT {columns} FROM {{input_1}}"
-        kept = (self._kept(self.first), self._kept(self.second))
+        stored = (self._stored(self.first), self._stored(self.second))
         operator = self.operators.updating_query(
-            kept, sql, self.expressions.script.position(self.query)
+            stored, sql, self.expressions.script.position(self.query)
         )
         return Relation(
             operator,
@@ -97,7 +98,7 @@ class SetOperations:
         )
 
     def _closed(self) -> Relation:
-        """By grouping and not by Spark's own operation, which would take event time for a value."""
+        """Compile into GROUP BY, because Spark's set operation would compare event time too."""
         names = ", ".join(f"`{each.column}`" for each in self.first.attributes)
         sides = [
             f"SELECT {names}, `{EVENT_TIME}`, {second} AS `second` FROM {{input_{number}}}"
@@ -108,7 +109,7 @@ class SetOperations:
             f" ({' UNION ALL '.join(sides)}) GROUP BY {names}"
             f" HAVING bool_or(NOT `second`) AND {_CONDITIONS[self._word]}"
         )
-        inputs = (self._lined_up(self.first, True), self._lined_up(self.second, True))
+        inputs = (self._aligned(self.first, True), self._aligned(self.second, True))
         operator = self.operators.closed_query(
             inputs, sql, self.expressions.script.position(self.query)
         )
@@ -125,7 +126,7 @@ class SetOperations:
         return all(one.window is other.window for one, other in pairs)
 
     def _shown(self, *, keep_windows: bool) -> tuple[Attribute, ...]:
-        """The columns of the first side, which have no table any more."""
+        """Return the columns of the first side, without a table qualifier."""
         return tuple(
             replace(
                 one,
@@ -137,16 +138,16 @@ class SetOperations:
             for one, other in zip(self.first.attributes, self.second.attributes, strict=True)
         )
 
-    def _lined_up(self, side: Relation, has_time: bool, *, is_updating: bool = False) -> OperatorId:
-        """A side with the names of the first, in its order, and no more than that. Beside rows that
-        may be taken back, rows that stay are rows that came.
+    def _aligned(self, side: Relation, has_time: bool, *, is_updating: bool = False) -> OperatorId:
+        """Project a side onto the names and the order of the first. If the other side is a
+        changelog, the rows of an append-only side become inserts.
         """
         hidden = [*carried(replace(side, has_event_time=has_time))]
         if is_updating and side.kind is not RowKind.UPDATING:
             hidden.append(Expression(name=CHANGE, sql="1"))
         return self.operators.query(side.operator, (*self._columns(side), *hidden))
 
-    def _kept(self, side: Relation) -> UpdatingInput:
+    def _stored(self, side: Relation) -> UpdatingInput:
         columns = self._columns(side)
         return UpdatingInput(
             operator=side.operator,
@@ -166,6 +167,6 @@ class SetOperations:
 
 
 def _common_width(sides: tuple[Relation, Relation]) -> int | None:
-    """The width of windows, if all sides have the same."""
+    """Return the width of the windows if both sides have the same, else None."""
     widths = {each.width_micros for each in sides}
     return widths.pop() if len(widths) == 1 else None

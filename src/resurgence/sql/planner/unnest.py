@@ -1,7 +1,8 @@
-"""UNNEST and LATERAL VIEW: each row once for every element of an array or a map in it.
+"""UNNEST and LATERAL VIEW: each row once per element of one of its arrays or maps.
 
-A function that gives several columns (posexplode(), inline(), explode() of a map) is an array of
-structs taken apart, and then the fields of the struct. In a select list it becomes a LATERAL VIEW.
+A function that returns several columns (posexplode(), inline(), explode() of a map) explodes an
+array of structs and then selects the fields of the struct. In a select list it becomes a LATERAL
+VIEW.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ _VIEW = "__generated"
 
 @dataclass(frozen=True)
 class _Generated:
-    """What a function makes of a row: the array whose elements are its rows, and the fields of an
-    element that are columns. Without fields the element itself is one.
+    """The result of a function for one row: the array whose elements are the rows, and the fields
+    of an element that are the columns. Without fields the element itself is the column.
     """
 
     array: str
@@ -36,7 +37,7 @@ class _Generated:
 
 
 def with_views(select: exp.Select, expressions: Expressions) -> exp.Select:
-    """A query whose functions of several columns stand in LATERAL VIEW and not in the select list."""
+    """Move functions that return several columns from the select list into LATERAL VIEW."""
     found = [
         number
         for number, each in enumerate(select.expressions)
@@ -73,27 +74,25 @@ def _is_generator(node: exp.Expr, expressions: Expressions) -> bool:
 
 @dataclass(frozen=True)
 class Unnests:
-    """Compiles what unnests arrays in a FROM clause."""
+    """Compiles UNNEST and LATERAL VIEW of a FROM clause."""
 
     expressions: Expressions
     operators: Operators
 
     def join(self, relation: Relation, join: exp.Join) -> Relation:
-        """A join with UNNEST: each row meets the elements of its own array. With LEFT, a row
-        without elements stays.
-        """
+        """Join each row with the elements of its own array. LEFT keeps rows without elements."""
         side, on = (join.side or "").upper(), join.args.get("on")
         is_plain = on is None or (isinstance(on, exp.Boolean) and bool(on.this))
         kinds = ("", "INNER", "OUTER", "CROSS")
         is_known = side in ("", "LEFT") and (join.kind or "").upper() in kinds
         if not is_known or join.method or join.args.get("using"):
-            message = "a row meets the elements of its own array, and nothing else"
-            raise self._error(
-                join, message, "use CROSS JOIN UNNEST or LEFT JOIN UNNEST ... ON true"
-            )
+            message = "this kind of join is not supported with UNNEST"
+            hint = "Use CROSS JOIN UNNEST or LEFT JOIN UNNEST ... ON true."
+            raise self._error(join, message, hint)
         if side and not is_plain:
-            message = "LEFT JOIN UNNEST takes ON true, and no other condition"
-            raise self._error(on or join, message, "filter the array first: filter(tags, x -> ...)")
+            message = "LEFT JOIN UNNEST supports only the condition ON true"
+            hint = "Filter the array first, as in filter(tags, x -> x <> '')."
+            raise self._error(on or join, message, hint)
         exploded = self.view(relation, join.this, is_outer=bool(side))
         if on is None or is_plain:
             return exploded
@@ -102,7 +101,7 @@ class Unnests:
         return filtered(exploded, where, self.operators)
 
     def view(self, relation: Relation, node: exp.Expr, is_outer: bool = False) -> Relation:
-        """Each row once for every element of an array in it: UNNEST and LATERAL VIEW."""
+        """Compile UNNEST or LATERAL VIEW: each row once per element of an array."""
         alias = node.args.get("alias")
         call: exp.Expr | None = node.this if isinstance(node, exp.Lateral) else None
         if isinstance(call, exp.Unnest):
@@ -111,21 +110,22 @@ class Unnests:
         arguments = node.expressions if call is None else call.expressions
         function = "explode" if call is None else call.name.lower()
         if function not in EXPLODES | GENERATORS or len(arguments) != 1:
-            raise self._error(
-                node, "one array can be unnested here", "as in UNNEST(tags) AS t(tag)"
-            )
+            message = "UNNEST and LATERAL VIEW take one array"
+            raise self._error(node, message, "Write it as in UNNEST(tags) AS t(tag).")
         if node.args.get("offset"):
             message = "WITH ORDINALITY is not supported"
-            raise self._error(node, message, "use LATERAL VIEW posexplode(tags) t AS position, tag")
-        made = self._generated(function, arguments[0], relation)
+            hint = "Use LATERAL VIEW posexplode(tags) t AS position, tag."
+            raise self._error(node, message, hint)
+        generated = self._generated(function, arguments[0], relation)
         table = alias.name if alias else None
         columns = [each.name for each in alias.columns] if alias else []
-        names = columns or list(made.fields) or [table or "unnest"]
-        if len(names) != max(1, len(made.fields)):
-            given = f"{len(names)} names for {max(1, len(made.fields))} columns"
-            raise self._error(node, given, "name all columns, in their order")
+        names = columns or list(generated.fields) or [table or "unnest"]
+        if len(names) != max(1, len(generated.fields)):
+            count = max(1, len(generated.fields))
+            message = f"column list has {len(names)} names for {count} columns"
+            raise self._error(node, message, "Name all columns, in their order.")
         outer = is_outer or bool(node.args.get("outer")) or function.endswith("_outer")
-        return self._unnested(relation, node, made, outer, names, table)
+        return self._unnested(relation, node, generated, outer, names, table)
 
     def _generated(self, function: str, node: exp.Expr, relation: Relation) -> _Generated:
         sql = self.expressions.sql(node, relation)
@@ -138,10 +138,8 @@ class Unnests:
                 for each in fields(kind.expressions[0] if kind and kind.expressions else None)
             )
             if not names:
-                message = (
-                    f"{function}() takes an array of structs, and the fields are not known here"
-                )
-                hint = "cast it, as in inline(CAST(items AS ARRAY<STRUCT<id: INT, name: STRING>>))"
+                message = f"{function}() requires an array of structs with known fields"
+                hint = "Cast it, as in inline(CAST(items AS ARRAY<STRUCT<id: INT, name: STRING>>))."
                 raise self._error(node, message, hint)
             return _Generated(sql, names)
         if function.startswith("posexplode"):
@@ -158,7 +156,7 @@ class Unnests:
         self,
         relation: Relation,
         node: exp.Expr,
-        made: _Generated,
+        generated: _Generated,
         outer: bool,
         names: list[str],
         table: str | None,
@@ -171,22 +169,22 @@ class Unnests:
                 column = f"{column}_"
             taken.add(column.lower())
             columns.append(column)
-        kept = tuple(
+        inputs = tuple(
             Expression(name=each.column, sql=column_sql(each)) for each in relation.attributes
         )
         exploded = Expression(
-            name=_ROW if made.fields else columns[0],
-            sql=f"{'explode_outer' if outer else 'explode'}({made.array})",
+            name=_ROW if generated.fields else columns[0],
+            sql=f"{'explode_outer' if outer else 'explode'}({generated.array})",
             position=self.expressions.script.position(node),
         )
-        operator = self.operators.query(relation.operator, (*kept, exploded, *carried(relation)))
-        if made.fields:
-            pairs = zip(columns, made.fields, strict=True)
+        operator = self.operators.query(relation.operator, (*inputs, exploded, *carried(relation)))
+        if generated.fields:
+            pairs = zip(columns, generated.fields, strict=True)
             parts = tuple(
                 Expression(name=column, sql=f"`{_ROW}`.`{field}`") for column, field in pairs
             )
-            same = tuple(Expression(name=each.name, sql=f"`{each.name}`") for each in kept)
-            operator = self.operators.query(operator, (*same, *parts, *carried(relation)))
+            passed = tuple(Expression(name=each.name, sql=f"`{each.name}`") for each in inputs)
+            operator = self.operators.query(operator, (*passed, *parts, *carried(relation)))
         shown = tuple(
             Attribute(name=name, column=column, table=table)
             for name, column in zip(names, columns, strict=True)

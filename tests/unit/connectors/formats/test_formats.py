@@ -80,7 +80,7 @@ def test_a_changelog_for_an_append_only_sink_names_the_formats_that_would_do() -
     text = PIPELINE.format(format="json", value="count(*)") + " GROUP BY id"
     with pytest.raises(SqlError) as caught:
         compile_pipeline(text, with_format("changes"))
-    assert "write it with format = 'debezium_json' or 'changes'" in caught.value.hint
+    assert "Set format = 'debezium_json' or 'changes'" in caught.value.hint
 
 
 def test_a_changelog_that_was_compiled_as_rows_is_refused(tmp_path: Path) -> None:

@@ -224,12 +224,16 @@ def test_a_timestamp_that_nobody_names_is_no_event_time(source: Source) -> None:
     [
         ("a INT", "event_time_field = 'b'", "there is no column 'b'"),
         ("a INT", "event_time_field = 'a'", "event time must be a TIMESTAMP"),
-        ("a TIMESTAMP", "watermark_field = 'a'", "a watermark needs event time"),
-        ("a TIMESTAMP, WATERMARK FOR a", "watermark_field = 'a'", "the watermark is given by"),
+        ("a TIMESTAMP", "watermark_field = 'a'", "a watermark requires event time"),
+        (
+            "a TIMESTAMP, WATERMARK FOR a",
+            "watermark_field = 'a'",
+            "both the WATERMARK clause and watermark_field define the watermark",
+        ),
         (
             "a TIMESTAMP, b TIMESTAMP, WATERMARK FOR a",
             "event_time_field = 'b'",
-            "event time is 'a' by the WATERMARK clause and 'b' here",
+            "the WATERMARK clause names 'a' as event time, but event_time_field names 'b'",
         ),
         ("a INT", "json.timestamp_format = 'unix_millis'", "timestamps in JSON are ISO 8601"),
         ("a INT", "'json.include_schema' = 'true'", "records contain no schema"),
@@ -349,7 +353,7 @@ def test_a_primary_key_is_of_a_column_or_of_the_table() -> None:
         (
             "CREATE TABLE t (a INT) WITH (connector = 'filesystem', path = 'x', format = 'parket')",
             68,
-            "'parket' is no value for option 'format'",
+            "'parket' is not a valid value for option 'format'",
             "'parquet'",
         ),
         (
@@ -476,7 +480,7 @@ def test_a_primary_key_is_of_a_column_or_of_the_table() -> None:
         (
             file_table("a INT, b INT GENERATED ALWAYS AS (sum(a)) STORED"),
             51,
-            "the aggregate function 'sum' cannot stand here",
+            "the aggregate function 'sum' is not allowed here",
             "",
         ),
         (
@@ -513,7 +517,7 @@ def test_wrong_declarations_are_refused_at_their_place(
 
 def test_names_that_give_the_same_operator_id_are_refused(compiled_text: Text) -> None:
     text = "CREATE TABLE \"a-b\" WITH (connector = 'impulse');\nCREATE TABLE a_b WITH (connector = 'impulse')"
-    with pytest.raises(SqlError, match="'a_b' is taken") as caught:
+    with pytest.raises(SqlError, match="'a_b' is already in use") as caught:
         compiled_text(text)
     assert (caught.value.line, caught.value.column) == (2, 14)
 
@@ -521,8 +525,12 @@ def test_names_that_give_the_same_operator_id_are_refused(compiled_text: Text) -
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ("a TIMESTAMP", "timestamp_unit = 'ms'", "'ms' is no value for option 'timestamp_unit'"),
-        ("a TIMESTAMP", "'timestamp_unit.a' = 'ms'", "'ms' is no value for option"),
+        (
+            "a TIMESTAMP",
+            "timestamp_unit = 'ms'",
+            "'ms' is not a valid value for option 'timestamp_unit'",
+        ),
+        ("a TIMESTAMP", "'timestamp_unit.a' = 'ms'", "'ms' is not a valid value for option"),
         ("a TIMESTAMP", "'timestamp_unit.b' = 'millis'", "there is no column 'b'"),
         ("a INT", "'timestamp_unit.a' = 'millis'", "there is no column 'a' that is read"),
         ("a TIMESTAMP, WATERMARK FOR a", "max_future = 'soon'", "interval"),
@@ -575,7 +583,7 @@ def test_a_value_that_cannot_be_parsed_is_refused_at_its_place() -> None:
     )
     with pytest.raises(SqlError) as caught:
         compile_pipeline(text.format("fast"), REAL_CONNECTORS)
-    assert caught.value.message == "option 'event_rate' is 'fast'"
+    assert caught.value.message == "'fast' is not a valid value for option 'event_rate'"
     assert caught.value.hint == "give a positive number"
     assert (caught.value.line, caught.value.column) == (2, 3)
 
@@ -588,4 +596,7 @@ def test_what_a_reference_stands_for_is_judged_where_the_connector_is_made(
     (table,) = compile_pipeline(text, REAL_CONNECTORS).sources()
     with pytest.raises(UserError) as caught:
         make_source(table)
-    assert caught.value.message == "table 't': option 'event_rate' is '${env:RESURGENCE_RATE}'"
+    assert (
+        caught.value.message
+        == "table 't': '${env:RESURGENCE_RATE}' is not a valid value for option 'event_rate'"
+    )

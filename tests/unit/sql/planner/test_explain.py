@@ -86,7 +86,7 @@ INSERT INTO totals SELECT kind, count(*) FROM rides GROUP BY kind;
     [
         (PLAIN, "no shuffle, stages"),
         (RANKED, "the shuffles of its queries over closed windows, stages"),
-        (LOOKED_UP, "one for each table looked up that is too large to be broadcast, stages"),
+        (LOOKED_UP, "one for each lookup table that is too large to be broadcast, stages"),
         (KEYED, "one by the keys of changes, stages"),
     ],
 )
@@ -97,8 +97,8 @@ def test_a_sink_tells_the_shuffles_of_its_job(compiled: Compile, query: str, shu
 def test_a_join_shows_what_it_keeps_and_for_how_long(compiled: Compile) -> None:
     query = "SELECT a.kind FROM rides a JOIN rides b ON a.driver = b.driver"
     text = explain_graph(compiled(query), parallelism=2)
-    assert "  keeps        l_0 = `driver`, l_1 = `kind`, l_time = `__event_time`, l_key_0 =" in text
-    assert "  keeps        r_0 = `driver`, r_time = `__event_time`, r_key_0 = `driver`" in text
+    assert "  stores       l_0 = `driver`, l_1 = `kind`, l_time = `__event_time`, l_key_0 =" in text
+    assert "  stores       r_0 = `driver`, r_time = `__event_time`, r_key_0 = `driver`" in text
     assert "  dropped      never" in text
     bounded = f"{query} AND b.at BETWEEN a.at AND a.at + INTERVAL '1 minute'"
     text = explain_graph(compiled(bounded), parallelism=2)

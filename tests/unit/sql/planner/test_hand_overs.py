@@ -32,13 +32,13 @@ def test_its_rows_have_the_declared_types(compiled: Compile) -> None:
 
 def test_it_is_filled_before_it_is_read_and_once(refusal: Refusal) -> None:
     empty = refusal("CREATE TABLE t (a INT); SELECT a FROM t")
-    assert "has no rows yet" in empty.message
+    assert "is read before an INSERT INTO fills it" in empty.message
     twice = refusal(
         "CREATE TABLE t (a INT); INSERT INTO t SELECT a FROM plain; INSERT INTO t SELECT a FROM plain;"
     )
-    assert "has its INSERT already" in twice.message
+    assert "is already filled by another INSERT INTO" in twice.message
     narrow = refusal("CREATE TABLE t (a INT); INSERT INTO t SELECT a, b FROM plain")
-    assert "has 1 column and the SELECT gives 2" in narrow.message
+    assert "has 1 column, but the SELECT has 2" in narrow.message
 
 
 def test_create_table_as_is_a_view_without_a_connector_and_an_insert_with_one(

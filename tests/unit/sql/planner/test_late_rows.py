@@ -52,7 +52,7 @@ def test_the_sink_of_late_rows_must_fit(refusal: Refusal) -> None:
     assert "there is no table 'nowhere'" in refusal("SET late_rows = 'nowhere'").message
     assert "cannot be written" in refusal("SET late_rows = 'rides'").message
     narrow = refusal(f"SET late_rows = 'out'; {COUNT}")
-    assert "table 'out' has 2 columns and the input of the window gives 6" in narrow.message
+    assert "table 'out' has 2 columns, but the input of the window has 6" in narrow.message
 
 
 def test_late_rows_of_a_join_have_all_columns_under_their_names(compiled: Compile) -> None:
@@ -72,7 +72,9 @@ def test_lateness_holds_for_what_follows_and_for_what_waits_on_it(compiled: Comp
     assert [each.lateness_micros for each in graph.window_aggregates()] == [0, 10 * SECOND]
     lags = [graph.lag_micros(each.id) for each in graph.window_aggregates()]
     assert lags == [0, 10 * SECOND]
-    assert "tumbling, 1 hour of event time, closed 10 seconds later" in explain_graph(graph, 2)
+    assert "tumbling, 1 hour of event time, with allowed lateness 10 seconds" in explain_graph(
+        graph, 2
+    )
 
 
 def test_an_idle_timeout_is_an_interval(compiled: Compile, refusal: Refusal) -> None:

@@ -164,7 +164,7 @@ def declared(
         (
             declared("connector = 'filesystem', path = 'p', format = 'json'"),
             "format = 'json'",
-            "'json' is no value for option 'format'",
+            "'json' is not a valid value for option 'format'",
             "parquet",
         ),
         (
@@ -210,56 +210,66 @@ def test_a_declaration_that_cannot_be_looked_up_is_refused(
 @pytest.mark.parametrize(
     ("query", "column", "message", "hint"),
     [
-        ("SELECT * FROM drivers", 15, "table 'drivers' is looked up", "put the stream first"),
+        (
+            "SELECT * FROM drivers",
+            15,
+            "lookup table 'drivers' can only be joined",
+            "Put the stream first",
+        ),
         (
             "SELECT kind FROM drivers d JOIN rides r ON r.driver = d.id",
             18,
-            "no rows come from it by themselves",
+            "can only be joined",
             "FROM events e JOIN drivers t ON e.key = t.key",
         ),
         (
             "SELECT kind FROM rides WHERE driver NOT IN (SELECT id FROM drivers)",
             30,
-            "NOT IN (SELECT ...) needs values that are not null",
+            "NOT IN (SELECT ...) requires values that are not null",
             "NOT EXISTS",
         ),
         (
             "SELECT kind FROM rides r RIGHT JOIN drivers d ON r.driver = d.id",
             26,
             "RIGHT JOIN is not supported with the lookup table 'drivers'",
-            "use JOIN or LEFT JOIN",
+            "Use JOIN or LEFT JOIN",
         ),
         (
             "SELECT kind FROM rides r FULL OUTER JOIN drivers d ON r.driver = d.id",
             26,
             "FULL OUTER JOIN is not supported",
-            "use JOIN or LEFT JOIN",
+            "Use JOIN or LEFT JOIN",
         ),
-        ("SELECT kind FROM rides CROSS JOIN drivers", 24, "CROSS JOIN is not", "use JOIN"),
-        ("SELECT kind FROM rides r JOIN drivers d", 26, "needs columns that must be equal", "ON"),
+        ("SELECT kind FROM rides CROSS JOIN drivers", 24, "CROSS JOIN is not", "Use JOIN"),
+        (
+            "SELECT kind FROM rides r JOIN drivers d",
+            26,
+            "requires an equality between its sides",
+            "ON",
+        ),
         (
             "SELECT kind FROM rides r JOIN drivers d ON r.driver > d.id",
             26,
-            "needs columns that must be equal",
+            "requires an equality between its sides",
             "ON e.key = t.key",
         ),
         (
             "SELECT kind FROM rides r JOIN drivers d ON d.id = 7 AND r.driver = 7",
             26,
-            "needs columns that must be equal",
+            "requires an equality between its sides",
             "",
         ),
         (
             "INSERT INTO drivers SELECT driver, kind FROM rides",
             13,
             "table 'drivers' is a lookup table and cannot be written",
-            "write to a sink",
+            "Write to a sink",
         ),
         (
             "SELECT c.n FROM (SELECT driver, count(*) AS n FROM rides GROUP BY driver) c"
             " JOIN drivers d ON c.driver = d.id",
             77,
-            "the table may have changed when a row is taken back",
+            "requires an append-only input, but this input is a changelog",
             "before rows are aggregated",
         ),
         ("SELECT d.nam FROM rides r JOIN drivers d ON r.driver = d.id", 8, "'nam'", "'name'"),
@@ -334,7 +344,7 @@ def test_explain_shows_the_table_without_its_secrets(compiled: Compile) -> None:
     text = explain_graph(compiled(POSTGRES + f"SELECT d.name {JOIN}"), parallelism=2)
     assert "looks up     table drivers through postgres (url = postgresql://me:***@host/db" in text
     assert "join         inner, on `driver` = `drivers_id`" in text
-    assert "it keeps nothing, and the table is read again every 1 minute" in text
+    assert "none: the table is read again every 1 minute" in text
     assert "in total     1 at least, 2 at most" in text
     assert "geheim" not in text
     assert "mellon" not in text

@@ -77,7 +77,7 @@ def test_a_proctime_column_is_no_event_time(kind: str) -> None:
 )
 def test_a_proctime_column_takes_no_watermark(more: str, options: str) -> None:
     text = TABLE.format(kind=PROCTIME, more=more).replace("path = 'c'", f"path = 'c'{options}")
-    with pytest.raises(SqlError, match="'seen' is processing time, which needs no watermark"):
+    with pytest.raises(SqlError, match="'seen' is processing time and cannot have a watermark"):
         compile_pipeline(text, CONNECTORS)
 
 

@@ -86,25 +86,25 @@ def computed(graph: Graph) -> list[str]:
         (
             "SELECT inline(tags) FROM rides",
             15,
-            "inline() takes an array of structs, and the fields are not known here",
+            "inline() requires an array of structs with known fields",
             "CAST",
         ),
         (
             "SELECT posexplode(tags) AS place FROM rides",
             8,
-            "1 names for 2 columns",
+            "column list has 1 names for 2 columns",
             "in their order",
         ),
         (
             "SELECT s.* FROM (SELECT struct(driver, kind) AS s FROM rides)",
             8,
-            "the fields of 's' are not known here",
+            "the fields of 's' are unknown",
             "s.field",
         ),
         (
             "SELECT car.* EXCEPT (seats) FROM rides",
             8,
-            "EXCEPT leaves out columns of a table, and 'car' is a struct",
+            "EXCEPT removes columns of a table, but 'car' is a struct",
             "car.field",
         ),
         (

@@ -1,8 +1,8 @@
-"""An aggregated SELECT: a window aggregate, then a query that makes the select list of its output.
+"""Compilation of an aggregated SELECT: an aggregate, then a query that computes the select list.
 
-The select list and HAVING are rewritten over the aggregate's output: what equals a key becomes that
-key's column, a tumble() call the window, an aggregate call its result. A column that is left over
-is neither grouped nor aggregated. Functions with OVER come last, over the groups that HAVING keeps.
+The select list and HAVING are rewritten over the aggregate's output: an expression that equals a
+key becomes that key's column, a tumble() call the window, an aggregate call its result. A column
+that remains is neither grouped nor aggregated. Functions with OVER are computed last, after HAVING.
 """
 
 from __future__ import annotations
@@ -36,7 +36,13 @@ from resurgence.sql.planner.grouping.grouping import (
     read_grouping,
 )
 from resurgence.sql.planner.operators import Operators
-from resurgence.sql.planner.projection import Item, carried, filtered, named_items, told_by
+from resurgence.sql.planner.projection import (
+    Item,
+    carried,
+    column_and_window,
+    filtered,
+    named_items,
+)
 from resurgence.sql.planner.windows.window_call import (
     WINDOW,
     check_input,
@@ -57,12 +63,12 @@ class Aggregation:
     expressions: Expressions
     operators: Operators
     _calls: dict[AggregateCall, AggregateCall] = field(default_factory=dict)
-    """By what each is, whatever its name and its place."""
-    _given: Relation = field(init=False)
-    """The input as it was before grouping sets."""
+    """Each distinct call, keyed by the call without name and position."""
+    _input: Relation = field(init=False)
+    """The input before grouping sets multiply its rows."""
 
     def __post_init__(self) -> None:
-        self._given = self.source
+        self._input = self.source
 
     def compile(self) -> Relation:
         self._refuse_stars()
@@ -94,7 +100,7 @@ class Aggregation:
     # ---------------------------------------------------------------- the operator
 
     def _aggregate(self, grouping: Grouping) -> Relation:
-        """The aggregate itself: the window if it makes one, the keys, the calls."""
+        """Return the output of the aggregate: the window if there is one, the keys, the calls."""
         keys = tuple(
             Attribute(
                 each.name, each.name, WINDOW_TYPE if part is WindowPart.WHOLE else None, window=part
@@ -125,13 +131,13 @@ class Aggregation:
         place = self.select.args.get("group") or self.select
         check_input(self.source, made.kind, place, self.expressions.script)
         operator = self.operators.window_aggregate(
-            self.source.operator, made, grouping.keys, self._kept_calls(grouping)
+            self.source.operator, made, grouping.keys, self._stored_calls(grouping)
         )
-        # No row is late by processing time.
+        # With processing time no row is late.
         if self.source.kind is RowKind.APPENDED and not made.by_processing_time:
-            self.operators.windows.append((operator, self._given))
+            self.operators.windows.append((operator, self._input))
         window = Attribute(WINDOW, WINDOW, WINDOW_TYPE, window=WindowPart.WHOLE)
-        # Of windows that the input may have had, nothing is told any more.
+        # The keys no longer identify windows of the input.
         plain = tuple(replace(each, window=None) for each in keys)
         return Relation(
             operator=operator,
@@ -141,13 +147,13 @@ class Aggregation:
             width_micros=made.common_width_micros,
         )
 
-    def _kept_calls(self, grouping: Grouping) -> tuple[AggregateCall, ...]:
-        """What a window keeps of its groups: a count, if nothing else is asked for."""
+    def _stored_calls(self, grouping: Grouping) -> tuple[AggregateCall, ...]:
+        """Return the calls that a window stores for each group: a count if the query has none."""
         count = AggregateCall(name=self._unused_name("count", grouping), function="count")
         return tuple(self._calls.values()) or (count,)
 
     def _closed_sql(self, grouping: Grouping) -> str:
-        """The aggregate as Spark's batch SQL over the rows of closed windows."""
+        """Return the aggregate as Spark batch SQL over the rows of closed windows."""
         results = [
             *(f"{each.sql} AS `{each.name}`" for each in grouping.keys),
             *(
@@ -160,17 +166,19 @@ class Aggregation:
         return f"SELECT {', '.join(results)} FROM {{input_0}} GROUP BY {groups}"
 
     def _updating(self, grouping: Grouping) -> OperatorId:
-        """An aggregate whose groups are never complete: it keeps what its calls read, by key."""
+        """Add an aggregate whose groups are never complete: it stores the columns that its calls
+        read, by key.
+        """
         columns = list(grouping.keys)
         calls_over: list[AggregateCall] = []
         for each in self._calls.values():
             call = in_event_time_order(each) if self.source.has_event_time else each
-            kept_columns, over = _over_columns(call)
-            columns += kept_columns
+            read_columns, over = _over_columns(call)
+            columns += read_columns
             calls_over.append(over)
         keys = [f"`{each.name}`" for each in grouping.keys]
         group = f" GROUP BY {', '.join(keys)}" if keys else ""
-        kept = UpdatingInput(
+        stored = UpdatingInput(
             operator=self.source.operator,
             columns=tuple(columns),
             keys=tuple(each.name for each in grouping.keys),
@@ -179,7 +187,7 @@ class Aggregation:
         results = [f"{spark_sql(each)} AS `{each.name}`" for each in calls_over]
         sql = f"SELECT {', '.join([*keys, *results])} FROM {{input_0}}{group}"
         return self.operators.updating_query(
-            (kept,), sql, self._position(), aggregates=tuple(calls_over)
+            (stored,), sql, self._position(), aggregates=tuple(calls_over)
         )
 
     def _position(self) -> Position:
@@ -190,11 +198,11 @@ class Aggregation:
     def _refuse_stars(self) -> None:
         for each in self.select.expressions:
             if each.is_star:
-                message = "'*' cannot stand in the select list of an aggregated query"
-                raise self.expressions.script.error(each, message, "name the grouped columns")
+                message = "'*' is not allowed in the select list of an aggregated query"
+                raise self.expressions.script.error(each, message, "Name the grouped columns.")
 
     def _rewritten(self, node: exp.Expr, grouping: Grouping, in_having: bool = False) -> exp.Expr:
-        """A copy of the expression over the window aggregate's output."""
+        """Return a copy of the expression over the aggregate's output."""
         script = self.expressions.script
         keys = grouping.key_names
 
@@ -202,10 +210,9 @@ class Aggregation:
             if belongs_to_over(each):
                 return each
             if is_window_call(each, self.expressions):
-                if window_call(each, self._given, self.expressions) != grouping.window:
-                    raise script.error(
-                        each, "this is not the window of GROUP BY", "write the same call in both"
-                    )
+                if window_call(each, self._input, self.expressions) != grouping.window:
+                    message = "the window differs from the window of GROUP BY"
+                    raise script.error(each, message, "Write the same call in both places.")
                 return _column(WINDOW, each)
             if grouping.sets is not None and is_grouping_call(each, self.expressions):
                 return grouping_value(
@@ -227,7 +234,7 @@ class Aggregation:
         return node.transform(step, copy=True)
 
     def _is_of_input(self, node: exp.Expr) -> bool:
-        """Whether the expression is one over the input, so that it may equal a key."""
+        """Return whether the expression reads only the input, so that it can equal a key."""
         return not calls(node, self.expressions) and all(
             self.source.find(each.parts[0].name)
             or (len(each.parts) > 1 and self.source.is_called(each.parts[0].name))
@@ -259,14 +266,14 @@ class Aggregation:
             return reference(Attribute(attribute.name, keys[whole]), path)
         message = f"column '{node.name}' is neither grouped nor aggregated"
         raise script.error(
-            node, message, f"add '{node.name}' to GROUP BY, or use it in an aggregate function"
+            node, message, f"Add '{node.name}' to GROUP BY, or use it in an aggregate function."
         )
 
     def _is_aggregate(self, node: exp.Expr) -> bool:
         return self.expressions.call_kind(unwrapped(node)) is Call.AGGREGATE
 
     def _call(self, node: exp.Expr, grouping: Grouping) -> AggregateCall:
-        """The aggregate call, one for each that is written differently."""
+        """Return the aggregate call; equal calls share one."""
         read = AggregateReader(self.expressions, self.source).read(node)
         if read not in self._calls:
             self._calls[read] = read.model_copy(
@@ -280,7 +287,7 @@ class Aggregation:
     def _unused_name(self, function: str, grouping: Grouping) -> str:
         name = f"{function}_{len(self._calls) + 1}"
         taken = [each.name.lower() for each in grouping.keys]
-        # What a call reads is kept under its name and a number.
+        # The columns that a call reads are stored under its name and a number.
         while any(each == name.lower() or each.startswith(f"{name.lower()}_") for each in taken):
             name = f"{name}_"
         return name
@@ -301,7 +308,7 @@ class Aggregation:
         self, node: exp.Expr, rewritten: exp.Expr, output: Relation, grouping: Grouping
     ) -> Item:
         bound = self.expressions.bound(rewritten, output)
-        attribute, part = told_by(bound, output)
+        attribute, part = column_and_window(bound, output)
         return Item(
             name=self.expressions.alias(node) or self._name(node, grouping),
             bound=bound,
@@ -312,7 +319,7 @@ class Aggregation:
         )
 
     def _name(self, node: exp.Expr, grouping: Grouping) -> str | None:
-        """The name of an item without alias: the column's, or the function's."""
+        """Return the name of an item without alias: that of the column or of the function."""
         if isinstance(node, exp.Column):
             if node.parts[0].name.lower() in grouping.window_names:
                 return node.name
@@ -329,15 +336,15 @@ class Aggregation:
 
 
 def _over_columns(call: AggregateCall) -> tuple[tuple[Expression, ...], AggregateCall]:
-    """The columns that a call reads, and the call over them. What names no column stays in the
-    call: some arguments must be constants.
+    """Return the columns that a call reads, and the call over them. An expression without columns
+    stays in the call, because some arguments must be constants.
     """
     columns: dict[str, Expression] = {}
 
     def column(sql: str) -> str:
         if "`" not in sql:
             return sql
-        # One column for what is written twice: with DISTINCT, Spark must see that it is the same.
+        # Equal expressions share a column: with DISTINCT, Spark must see that they are the same.
         if sql not in columns:
             name = f"{call.name}_{len(columns)}"
             columns[sql] = Expression(name=name, sql=sql, position=call.position)

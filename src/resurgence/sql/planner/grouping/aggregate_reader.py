@@ -1,5 +1,5 @@
-"""An aggregate call as the user wrote it, read into its parts: FILTER, DISTINCT, ORDER BY, WITHIN
-GROUP, IGNORE NULLS, and names that other systems give to Spark's functions.
+"""Parsing of aggregate calls: FILTER, DISTINCT, ORDER BY, WITHIN GROUP, IGNORE NULLS, and the names
+of other systems for Spark's functions.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from resurgence.sql.functions.aggregates import AggregateFunction, Trait
 from resurgence.sql.planner.expressions import Expressions
 
 _AROUND_CALL = exp.Filter | exp.WithinGroup | exp.IgnoreNulls | exp.RespectNulls
+_ASCENDING = "Order by one value, ascending, and use one minus the fraction."
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,8 @@ class AggregateReader:
     source: Relation
 
     def read(self, node: exp.Expr) -> AggregateCall:
-        """A call under the name of its function, without its place; raises SqlError if its parts do
-        not go together.
+        """Return the call, named after its function and without position. Raise SqlError if its
+        parts cannot be combined.
         """
         call = unwrapped(node)
         known = self.expressions.functions.aggregate(call.name)
@@ -44,8 +45,11 @@ class AggregateReader:
             around = around.this
         read = self._call(call, known, within, nulls)
         if read.is_user_defined and (read.is_distinct or read.order_by or read.null_treatment):
-            message = f"{call.name}() is yours: it takes neither DISTINCT nor ORDER BY"
-            raise self._error(call, message, "do that in the function itself")
+            message = (
+                f"the user-defined aggregate {call.name}() does not support DISTINCT, ORDER BY or"
+                " IGNORE NULLS"
+            )
+            raise self._error(call, message, "Implement it in the function itself.")
         return read.model_copy(update={"condition": condition})
 
     def _call(
@@ -77,7 +81,7 @@ class AggregateReader:
         if known.has(Trait.UNARY) and len(values) != 1:
             raise self._error(call, f"{function}() takes one argument, not {len(values)}")
         if function == "count" and not values:
-            raise self._error(call, "count() takes an argument, or *")
+            raise self._error(call, "count() requires an argument or *")
         orders: tuple[SortOrder, ...] = ()
         if call.name.lower() == "approx_percentile_cont_with_weight":
             texts, nulls = self._weighted(call, values, within), None
@@ -87,8 +91,8 @@ class AggregateReader:
             texts = [self._sql(each) for each in values]
             orders = tuple(self._order(each) for each in within or inside)
         if is_distinct and inside and any(each.sql not in texts for each in orders):
-            message = "with DISTINCT, ORDER BY takes only what is collected"
-            raise self._error(inside[0], message, "order by the argument itself")
+            message = "with DISTINCT, ORDER BY can use only the arguments of the aggregate"
+            raise self._error(inside[0], message, "Order by the argument itself.")
         return AggregateCall(
             name=spelling,
             function=function,
@@ -108,18 +112,18 @@ class AggregateReader:
         function = self.expressions.functions.called(call.name)
         takes_within = known.has(Trait.WITHIN_GROUP)
         if within and not takes_within:
-            message = f"{function}() takes no WITHIN GROUP"
+            message = f"{function}() does not support WITHIN GROUP"
             listed = known.has(Trait.ORDER_BY)
-            hint = f"write {function}(x ORDER BY y)" if listed else "leave it out"
+            hint = f"Write {function}(x ORDER BY y)." if listed else "Remove WITHIN GROUP."
             raise self._error(call, message, hint)
         if inside and not known.has(Trait.ORDER_BY):
-            hint = "use WITHIN GROUP (ORDER BY ...)" if takes_within else "leave it out"
-            raise self._error(inside[0], f"{function}() takes no ORDER BY", hint)
+            hint = "Use WITHIN GROUP (ORDER BY ...)." if takes_within else "Remove ORDER BY."
+            raise self._error(inside[0], f"{function}() does not support ORDER BY", hint)
 
     def _percentile(
         self, call: exp.Expr, values: list[exp.Expr], within: list[exp.Expr]
     ) -> list[str]:
-        """The arguments of percentile_approx() for a call under another name."""
+        """Return the arguments of percentile_approx() for a call under another name."""
         name = call.name.lower()
         if name == "approx_percentile":
             return [self._sql(each) for each in values]
@@ -129,27 +133,29 @@ class AggregateReader:
             return [self._sql(values[0]), "0.5D"]
         if within:
             if within[0].args.get("desc") or len(within) > 1:
-                hint = "order by one value, and take one less the fraction"
-                raise self._error(within[0], f"{name}() takes one ascending order", hint)
+                message = f"{name}() requires a single ascending ORDER BY"
+                raise self._error(within[0], message, _ASCENDING)
             values = [within[0].this, *values]
         if len(values) not in (2, 3):
-            hint = "as in approx_percentile_cont(x, 0.9)"
+            hint = "Write it as in approx_percentile_cont(x, 0.9)."
             raise self._error(call, f"{name}() takes a value and a fraction", hint)
-        # A third argument is a size of another system's sketch.
+        # A third argument is the sketch size of another system.
         return [self._sql(each) for each in values[:2]]
 
     def _weighted(
         self, call: exp.Expr, values: list[exp.Expr], within: list[exp.Expr]
     ) -> list[str]:
-        """DataFusion's value, weight and fraction as those of percentile(), which is exact."""
+        """Return DataFusion's value, weight and fraction as arguments of percentile(), which is
+        exact.
+        """
         if within and (within[0].args.get("desc") or len(within) > 1):
-            hint = "order by one value, and take one less the fraction"
-            raise self._error(within[0], f"{call.name}() takes one ascending order", hint)
+            message = f"{call.name}() requires a single ascending ORDER BY"
+            raise self._error(within[0], message, _ASCENDING)
         values = [*(each.this for each in within), *values]
         if len(values) not in (3, 4):
-            hint = "as in approx_percentile_cont_with_weight(x, weight, 0.9)"
+            hint = "Write it as in approx_percentile_cont_with_weight(x, weight, 0.9)."
             raise self._error(call, f"{call.name}() takes a value, a weight and a fraction", hint)
-        # A fourth argument is a size of another system's sketch.
+        # A fourth argument is the sketch size of another system.
         value, weight, fraction = (self._sql(each) for each in values[:3])
         return [value, fraction, weight]
 
@@ -168,7 +174,7 @@ class AggregateReader:
 
 
 def unwrapped(node: exp.Expr) -> exp.Expr:
-    """The call itself, without FILTER, WITHIN GROUP and the like."""
+    """Return the call itself, without FILTER, WITHIN GROUP and null treatment."""
     while isinstance(node, _AROUND_CALL):
         node = node.this
     return node

@@ -1,5 +1,5 @@
-"""GROUP BY: the window, the keys and the sets that its items name by alias, by position or by
-expression.
+"""GROUP BY: the window, the keys and the grouping sets, whose items are aliases, positions or
+expressions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from resurgence.sql.catalog.relation import Relation
 from resurgence.sql.functions.registry import Call
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.grouping.grouping_sets import (
-    MOST_COLUMNS,
+    MAX_COLUMNS,
     SET,
     GroupingSets,
     has_sets,
@@ -35,19 +35,19 @@ _GROUPING_CALLS = frozenset({"grouping", "grouping_id"})
 
 @dataclass(frozen=True)
 class Grouping:
-    """The keys of an aggregate, and the window of event time that it makes, if it makes one."""
+    """The keys of an aggregate, and its window if it has one."""
 
     window: WindowCall | None
     keys: tuple[Expression, ...]
     window_names: frozenset[str]
-    """The names, in lower case, by which the query may call the window that it makes."""
+    """The names, in lower case, by which the query can refer to the window."""
     key_names: Mapping[str, str]
-    """The keys' names by what the query may write for them, as Spark SQL."""
+    """The name of each key by its expression in Spark SQL."""
     sets: GroupingSets | None = None
 
 
 def read_grouping(select: exp.Select, source: Relation, expressions: Expressions) -> Grouping:
-    """The grouping of an aggregated query."""
+    """Return the grouping of an aggregated query."""
     script = expressions.script
     group = select.args.get("group")
     if group is None:
@@ -57,7 +57,7 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
                 expressions.check(each)
         return Grouping(None, (), frozenset(), {})
     if group.args.get("totals"):
-        raise script.error(group, "WITH TOTALS is not supported", "use GROUPING SETS")
+        raise script.error(group, "WITH TOTALS is not supported", "Use GROUPING SETS.")
     if group.args.get("all"):
         items = _all(select, expressions)
     else:
@@ -65,10 +65,11 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
     windows = [node for node in items if is_window_call(node, expressions)]
     made = {window_call(node, source, expressions) for node in windows}
     if len(made) > 1:
-        raise script.error(windows[1], "a query has one window", "write one query for each window")
+        message = "a query can have only one window"
+        raise script.error(windows[1], message, "Write a query for each window.")
     beside = [node for node in items if node not in windows]
-    # A constant parts no groups, and to Spark a number in GROUP BY is a place in the select list.
-    # A set that leaves it out makes it null, though.
+    # A constant splits no groups, and Spark reads a number in GROUP BY as a position in the select
+    # list. But a grouping set without the constant makes it null.
     varying = [node for node in beside if has_sets(group) or not _is_constant(node)]
     keys = _keys(varying if windows or varying else beside, source, expressions)
     names = {each.sql: each.name for each in keys}
@@ -82,14 +83,14 @@ def read_grouping(select: exp.Select, source: Relation, expressions: Expressions
         for each in select.expressions
         if is_window_call(each.unalias(), expressions) and each.alias
     ]
-    # A column that the query groups by comes before the name that a window has by itself.
+    # A column that the query groups by takes precedence over the default name of the window.
     columns = {each.parts[0].name.lower() for each in beside if isinstance(each, exp.Column)}
     implicit = frozenset({window_name(windows[0])}) - columns
     return Grouping(made.pop(), keys, frozenset(aliases) or implicit, names, sets)
 
 
 def _all(select: exp.Select, expressions: Expressions) -> list[exp.Expr]:
-    """What GROUP BY ALL stands for: all that is selected and not aggregated."""
+    """Return the items of GROUP BY ALL: all selected expressions without aggregates."""
     values = [each.unalias() for each in select.expressions]
     return [
         each
@@ -100,7 +101,7 @@ def _all(select: exp.Select, expressions: Expressions) -> list[exp.Expr]:
 
 
 def is_grouping_call(node: exp.Expr, expressions: Expressions) -> bool:
-    """Whether this is a call of grouping() or grouping_id()."""
+    """Return whether a node is a call of grouping() or grouping_id()."""
     return (
         isinstance(node, exp.Anonymous)
         and node.name.lower() in _GROUPING_CALLS
@@ -115,32 +116,32 @@ def grouping_value(
     source: Relation,
     expressions: Expressions,
 ) -> exp.Expr:
-    """What grouping() or grouping_id() gives, over the aggregate's output."""
+    """Return the value of grouping() or grouping_id() over the aggregate's output."""
     script, name, arguments = expressions.script, call.name.lower(), call.expressions
     if name == "grouping" and len(arguments) != 1:
-        hint = "use grouping_id(a, b) for several"
+        hint = "Use grouping_id(a, b) for several."
         raise script.error(call, f"grouping() takes one argument, not {len(arguments)}", hint)
     columns = list(sets.columns)
     if arguments:
         columns = [_spelled(each, select, source, expressions) for each in arguments]
     for node, column in zip(arguments, columns, strict=False):
         if column not in sets.columns:
-            message = f"{name}() takes what is grouped by, and this is not"
-            raise script.error(node, message, "add it to a set of GROUP BY")
+            message = f"the argument of {name}() is not in GROUP BY"
+            raise script.error(node, message, "Add it to a grouping set.")
     kind = "TINYINT" if name == "grouping" else "BIGINT"
-    return exp.cast(sets.told(columns), kind, dialect="spark")
+    return exp.cast(sets.omitted_bits(columns), kind, dialect="spark")
 
 
 def is_aggregated(select: exp.Select, expressions: Expressions) -> bool:
-    """Whether the query groups rows."""
+    """Return whether the query groups rows."""
     return bool(select.args.get("group")) or any(
         calls(each, expressions) for each in _results(select)
     )
 
 
 def calls(node: exp.Expr, expressions: Expressions) -> list[exp.Expr]:
-    """The calls in the expression that make its query an aggregated one."""
-    # What stands in a subquery is its own.
+    """Return the calls in the expression that make its query an aggregated one."""
+    # Calls in a subquery belong to the subquery.
     found = node.walk(prune=lambda each: isinstance(each, exp.Query))
     return [
         each
@@ -158,22 +159,22 @@ def _sets(
         return _spelled(node, select, source, expressions)
 
     columns = tuple(dict.fromkeys(map(spelled, written_items(group))))
-    if len(columns) > MOST_COLUMNS:
-        message = f"sets are made of at most {MOST_COLUMNS} columns, not of {len(columns)}"
-        raise expressions.script.error(group, message, "group by fewer columns")
+    if len(columns) > MAX_COLUMNS:
+        message = f"grouping sets can have at most {MAX_COLUMNS} columns, not {len(columns)}"
+        raise expressions.script.error(group, message, "Group by fewer columns.")
     written = written_sets(group, expressions.script)
     sets = GroupingSets(columns, tuple(frozenset(map(spelled, each)) for each in written))
     if WINDOW in columns and not all(WINDOW in each for each in sets.sets):
         raise expressions.script.error(
             group,
-            "the window must be in every set: a group without it is never complete",
-            "put it before the sets, as in GROUP BY tumble(INTERVAL '1 hour'), ROLLUP (a, b)",
+            "the window must be in every grouping set: a group without it is never complete",
+            "Put it before the sets, as in GROUP BY tumble(INTERVAL '1 hour'), ROLLUP (a, b).",
         )
     return sets
 
 
 def _spelled(node: exp.Expr, select: exp.Select, source: Relation, expressions: Expressions) -> str:
-    """What an item of GROUP BY stands for, as Spark SQL; the window under its name."""
+    """Return an item of GROUP BY as Spark SQL, or the name of the window."""
     target = _target(node.unnest(), select, source, expressions)
     if is_window_call(target, expressions):
         return WINDOW
@@ -201,16 +202,18 @@ def _is_over(node: exp.Expr) -> bool:
 def _target(
     node: exp.Expr, select: exp.Select, source: Relation, expressions: Expressions
 ) -> exp.Expr:
-    """The expression that an item of GROUP BY stands for.
+    """Return the expression that an item of GROUP BY refers to.
 
-    A name means a column of the input before it means an alias, as in Spark, except that an alias
-    of the window always means the window.
+    A column of the input takes precedence over an alias, as in Spark, except that an alias of the
+    window always means the window.
     """
     selected: list[exp.Expr] = select.expressions
     if isinstance(node, exp.Literal) and node.is_int:
         index = int(node.name)
         if not 1 <= index <= len(selected):
-            message = f"GROUP BY {index}: the select list has {len(selected)} items"
+            message = (
+                f"GROUP BY {index} is out of range for a select list of length {len(selected)}"
+            )
             raise expressions.script.error(node, message)
         return selected[index - 1].unalias()
     if isinstance(node, exp.Column) and len(node.parts) == 1:
@@ -231,8 +234,8 @@ def _keys(
         sql = to_spark(bound)
         if sql in keys:
             continue
-        # Named after the column and not after an alias, so that renaming the output keeps the
-        # operator.
+        # Named after the column, not after an alias, so that renaming the output does not change
+        # the operator.
         name = bound.name if isinstance(bound, exp.Column) else f"key_{number}"
         if name.lower() in taken:
             name = f"key_{number}"

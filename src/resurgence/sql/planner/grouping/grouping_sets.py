@@ -1,8 +1,8 @@
-"""GROUPING SETS, ROLLUP and CUBE: one aggregate, over every row once for each set.
+"""GROUPING SETS, ROLLUP and CUBE: one aggregate, over one copy of every row per grouping set.
 
-Rows are multiplied before the aggregate, and a hidden column of each copy says which set it is for.
-That column is one more key; a key that a set leaves out is null in the copies for that set. So the
-nulls of the sets never mix with nulls of the rows, and aggregates see the columns as they are.
+Rows are multiplied before the aggregate, and a hidden column of each copy identifies its set. That
+column is an additional key; a key that a set omits is null in the copies for that set. So the nulls
+of the sets never mix with nulls of the rows, and aggregates read the columns unchanged.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from resurgence.sql.planner.projection import carried
 from resurgence.sql.syntax.parse import Script
 
 SET = "__grouping_set"
-"""The hidden column: a bit for every grouped column that the set leaves out, the first column being
-the highest; and above these bits, a number that tells sets apart which are the same.
+"""The hidden column: one bit per grouped column, set if the set omits it, the first column in the
+highest bit; and above these bits, a number that distinguishes equal sets.
 """
 
-MOST_COLUMNS = 50
-"""So many bits fit, with room for the number above them."""
-_MOST_SETS = 256
+MAX_COLUMNS = 50
+"""The number of bits that fit, with room for the number above them."""
+_MAX_SETS = 256
 _GROUPERS = (exp.GroupingSets, exp.Rollup, exp.Cube)
-_BESIDE = ("grouping_sets", "rollup", "cube")
-"""Where the parser puts sets that stand behind the list: GROUP BY a, b WITH ROLLUP."""
+_TRAILING = ("grouping_sets", "rollup", "cube")
+"""Where the parser puts sets that follow the list, as in GROUP BY a, b WITH ROLLUP."""
 
 Items = tuple[exp.Expr, ...]
 
 
 @dataclass(frozen=True)
 class GroupingSets:
-    """What is grouped by, as SQL in the order of the text, and the sets of it."""
+    """The grouped expressions as SQL, in the order of the text, and the sets of them."""
 
     columns: tuple[str, ...]
     sets: tuple[frozenset[str], ...]
@@ -53,27 +53,27 @@ class GroupingSets:
         return tuple(numbers)
 
     def bit(self, column: str) -> int:
-        """What stands in the hidden column for a column that is left out."""
+        """Return the bit of the hidden column for a column that a set omits."""
         return 1 << (len(self.columns) - 1 - self.columns.index(column))
 
     def nulled(self, key: Expression) -> Expression:
-        """The key, null in the copies for sets that leave it out."""
+        """Return the key, null in the copies for sets that omit it."""
         if all(key.sql in each for each in self.sets):
             return key
         sql = f"IF((`{SET}` & {self.bit(key.sql)}L) = 0, {key.sql}, NULL)"
         return key.model_copy(update={"sql": sql})
 
     def multiplied(self, source: Relation, operators: Operators) -> Relation:
-        """Every row once for each set."""
-        kept = (Expression(name=each.column, sql=column_sql(each)) for each in source.attributes)
+        """Return one copy of every row per set."""
+        columns = (Expression(name=each.column, sql=column_sql(each)) for each in source.attributes)
         numbers = ", ".join(f"{each}L" for each in self.numbers)
         copies = Expression(name=SET, sql=f"explode(array({numbers}))")
-        operator = operators.query(source.operator, (*kept, copies, *carried(source)))
+        operator = operators.query(source.operator, (*columns, copies, *carried(source)))
         return replace(source, operator=operator)
 
-    def told(self, columns: list[str]) -> exp.Expr:
-        """Which of these columns are left out, over the aggregate's output: a bit for each, the
-        first one being the highest.
+    def omitted_bits(self, columns: list[str]) -> exp.Expr:
+        """Return which of these columns are omitted, over the aggregate's output: one bit each, the
+        first column in the highest.
         """
         hidden = exp.Column(this=exp.to_identifier(SET, quoted=True))
         if columns == list(self.columns):
@@ -94,37 +94,37 @@ class GroupingSets:
 
 
 def has_sets(group: exp.Group) -> bool:
-    """Whether a GROUP BY has sets."""
-    return any(group.args.get(each) for each in _BESIDE) or any(
+    """Return whether a GROUP BY has grouping sets."""
+    return any(group.args.get(each) for each in _TRAILING) or any(
         isinstance(each, _GROUPERS) for each in group.expressions
     )
 
 
 def written_items(group: exp.Group) -> list[exp.Expr]:
-    """All that a GROUP BY names, in the order of the text."""
-    beside = [each for key in _BESIDE for each in group.args.get(key) or []]
-    return [item for each in (*group.expressions, *beside) for item in _items(each)]
+    """Return all items of a GROUP BY, in the order of the text."""
+    trailing = [each for key in _TRAILING for each in group.args.get(key) or []]
+    return [item for each in (*group.expressions, *trailing) for item in _items(each)]
 
 
 def written_sets(group: exp.Group, script: Script) -> list[Items]:
-    """The sets of a GROUP BY with sets: each combination of one set from each of its parts."""
-    beside = [each for key in _BESIDE for each in group.args.get(key) or []]
-    if not beside:
+    """Return the sets of a GROUP BY: each combination of one set from each of its parts."""
+    trailing = [each for key in _TRAILING for each in group.args.get(key) or []]
+    if not trailing:
         parts = [_sets(each, each.expressions, script) for each in group.expressions]
         return _combined(parts, group, script)
-    if len(beside) > 1 or any(isinstance(each, _GROUPERS) for each in group.expressions):
+    if len(trailing) > 1 or any(isinstance(each, _GROUPERS) for each in group.expressions):
         raise script.error(
             group,
-            "sets in the list of GROUP BY and behind it do not go together",
-            "write them all in the list, as in GROUP BY a, ROLLUP (b, c)",
+            "grouping sets in the list of GROUP BY cannot be combined with sets after the list",
+            "Write them all in the list, as in GROUP BY a, ROLLUP (b, c).",
         )
-    (behind,) = beside
-    # WITH ROLLUP and WITH CUBE are of the whole list.
-    return _sets(behind, behind.expressions or group.expressions, script)
+    (last,) = trailing
+    # WITH ROLLUP and WITH CUBE apply to the whole list.
+    return _sets(last, last.expressions or group.expressions, script)
 
 
 def _sets(node: exp.Expr, listed: list[exp.Expr], script: Script) -> list[Items]:
-    """The sets that one part of GROUP BY makes of what it lists."""
+    """Return the sets that one part of GROUP BY forms from its list."""
     match node:
         case exp.GroupingSets():
             nested = [
@@ -146,18 +146,18 @@ def _sets(node: exp.Expr, listed: list[exp.Expr], script: Script) -> list[Items]
 def _combined(parts: list[list[Items]], place: exp.Expr, script: Script) -> list[Items]:
     combined: list[Items] = [()]
     for sets in parts:
-        if len(combined) * len(sets) > _MOST_SETS:
+        if len(combined) * len(sets) > _MAX_SETS:
             raise script.error(
                 place,
-                f"GROUP BY makes more than {_MOST_SETS} sets, and takes every row once for each",
-                "name the sets that are needed with GROUPING SETS",
+                f"GROUP BY has more than {_MAX_SETS} grouping sets",
+                "Name only the sets that you need with GROUPING SETS: every row is copied per set.",
             )
         combined = [(*one, *other) for one, other in itertools.product(combined, sets)]
     return combined
 
 
 def _set(node: exp.Expr) -> Items:
-    """One set, or one step of ROLLUP and CUBE: `(a, b)`, `(a)`, `()` or `a`."""
+    """Return one set, or one step of ROLLUP and CUBE: `(a, b)`, `(a)`, `()` or `a`."""
     return tuple(node.expressions) if isinstance(node, exp.Tuple) else (node.unnest(),)
 
 

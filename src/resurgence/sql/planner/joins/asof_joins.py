@@ -1,7 +1,7 @@
-"""ASOF joins: each row of the left meets the newest row of the right that is not newer than itself.
+"""ASOF joins: each left row matches the newest right row that is not newer than itself.
 
-`MATCH_CONDITION (a.at >= b.at)` says which columns are compared, as in Snowflake, where a row without a
-match stays; or a part of ON says it, as in DuckDB, where such a row stays with LEFT alone.
+The columns are compared by `MATCH_CONDITION (a.at >= b.at)`, as in Snowflake, where an unmatched
+left row is returned; or by a part of ON, as in DuckDB, where it is returned only with LEFT.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.joins.joins import (
     Equality,
     Joins,
-    apart,
     conjuncts,
+    disambiguated,
     names_in,
     original,
     time_term,
@@ -29,7 +29,7 @@ from resurgence.sql.planner.joins.joins import (
 )
 from resurgence.sql.planner.operators import Operators
 
-_HINT = "as in a ASOF JOIN b ON a.key = b.key AND a.at >= b.at"
+_HINT = "Write it as in a ASOF JOIN b ON a.key = b.key AND a.at >= b.at."
 _IS_RIGHT = "is_right"
 
 
@@ -40,19 +40,19 @@ class AsofJoins:
     expressions: Expressions
     operators: Operators
     read: frozenset[str] | None
-    """The columns that the query names. None: whatever there is."""
+    """The columns that the query names, or None for all."""
 
     def compile(self, left: Relation, right: Relation, node: exp.Join) -> Relation:
-        """The relation of all columns of both that are read, append-only, with the event time of the
+        """Return the columns of both sides that are read, append-only, with the event time of the
         left.
         """
         is_outer = self._is_outer(node)
         for side in (left, right):
             if side.kind is RowKind.UPDATING or not side.has_event_time:
                 message = "ASOF JOIN requires append-only inputs with event time on both sides"
-                raise self._error(node, message, "add WATERMARK FOR at AS ... to both tables")
+                raise self._error(node, message, "Add WATERMARK FOR at AS ... to both tables.")
         read = None if self.read is None else self.read | names_in(node)
-        left, right = apart(left.only(read), "l"), apart(right.only(read), "r")
+        left, right = disambiguated(left.only(read), "l"), disambiguated(right.only(read), "r")
         equalities, is_strict = self._conditions(node, left, right)
         spec = AsofSpec(
             is_right=_IS_RIGHT,
@@ -61,7 +61,7 @@ class AsofJoins:
             is_outer=is_outer,
             is_strict=is_strict,
         )
-        # Null equals nothing: a row of the right without a key is met by none.
+        # Null equals nothing: a right row with a null key matches none.
         never_null = [unrenamed(each.right, right) for each in equalities if not each.null_safe]
         where = " AND ".join(f"{key} IS NOT NULL" for key in never_null)
         union = self.operators.union(
@@ -89,15 +89,15 @@ class AsofJoins:
         side, kind = (node.side or "").upper(), (node.kind or "").upper()
         if side not in ("", "LEFT") or kind not in ("", "INNER", "OUTER"):
             words = " ".join(each for each in ("ASOF", side, kind, "JOIN") if each)
-            raise self._error(node, f"{words} is not supported", "use ASOF JOIN or ASOF LEFT JOIN")
+            raise self._error(node, f"{words} is not supported", "Use ASOF JOIN or ASOF LEFT JOIN.")
         return side == "LEFT" or bool(node.args.get("match_condition"))
 
     def _conditions(
         self, node: exp.Join, left: Relation, right: Relation
     ) -> tuple[list[Equality], bool]:
-        """What must be equal, and whether a match must be older than the row that it is for."""
+        """Return the equalities, and whether a match must be strictly older than the left row."""
         if node.args.get("using"):
-            raise self._error(node, "ASOF JOIN takes ON, and not USING", _HINT)
+            raise self._error(node, "ASOF JOIN requires ON instead of USING", _HINT)
         both = replace(left, attributes=(*left.attributes, *right.attributes))
         joins = Joins(self.expressions, self.operators)
         match, on = node.args.get("match_condition"), node.args.get("on")
@@ -110,14 +110,14 @@ class AsofJoins:
         equalities: list[Equality] = []
         strict: list[bool] = []
         for part in parts:
-            # Of tuples that are equal, a part may be about one side alone.
+            # In equal tuples, one pair can be about a single side.
             is_tuple = isinstance(part.unnest().args.get("this"), exp.Tuple)
             found = [] if is_tuple else list(joins.equality(part, left, right))
             equalities += found
             if not found:
                 strict.append(self._is_strict(part, left, right, node))
         if len(strict) != 1:
-            message = "ASOF JOIN compares the event times of both sides, once"
+            message = "ASOF JOIN requires exactly one comparison of the event times of both sides"
             raise self._error(node, message, _HINT)
         return equalities, strict[0]
 
@@ -129,7 +129,7 @@ class AsofJoins:
         elif isinstance(part, exp.LT | exp.LTE):
             times = time_term(part.expression, left), time_term(part.this, right)
         if times != (0, 0):
-            message = "ASOF JOIN takes columns that are equal, and one comparison of event times"
+            message = "ASOF JOIN supports only equalities and one comparison of event times"
             raise self._error(node, message, _HINT)
         return isinstance(part, exp.GT | exp.LT)
 
@@ -142,7 +142,7 @@ class AsofJoins:
         *,
         is_right: bool,
     ) -> OperatorId:
-        """One side of the union: its own columns, and nulls for those of the other."""
+        """Project one side of the union: its own columns, and nulls for those of the other."""
         own = {each.column: original(each) for each in side.attributes}
         select = (
             Expression(name=spec.is_right, sql="true" if is_right else "false"),
@@ -164,5 +164,5 @@ class AsofJoins:
 
 
 def _plain(attribute: Attribute, *, is_event_time: bool) -> Attribute:
-    """A column of rows that are no longer those of a window."""
+    """Return a column without its window information."""
     return replace(attribute, window=None, outer_window=None, is_event_time=is_event_time)

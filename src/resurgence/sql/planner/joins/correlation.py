@@ -1,8 +1,8 @@
-"""Subqueries that refer to columns of the query around them: which names are whose.
+"""Name resolution of correlated subqueries.
 
-What the FROM of a subquery offers hides what the query around it offers. So the columns of the
-subquery get names that nothing else has, and the names in its expressions that mean them are
-replaced; what is left refers to the query around it.
+The columns of a subquery's FROM hide those of the outer query. So the columns of the subquery get
+unique names, and references to them in its expressions are replaced; the remaining references are
+to the outer query.
 """
 
 from __future__ import annotations
@@ -21,70 +21,70 @@ from resurgence.sql.syntax.clauses import refuse_unread
 from resurgence.sql.syntax.parse import Script
 
 Rows = Callable[[exp.Select], Relation]
-"""FROM and WHERE of a query, without its select list. Of a lookup table, it ignores WHERE."""
+"""Compiles FROM and WHERE of a query, without its select list. Ignores WHERE of a lookup table."""
 
 _READ = frozenset({"expressions", "distinct", "from_", "joins", "laterals", "where"})
-_OWN = "__inner_"
+_PREFIX = "__inner_"
 
 
 @dataclass(frozen=True)
 class Correlated:
-    """A subquery taken apart: its rows, and what it says of them and of the query around it."""
+    """The parts of a subquery: its rows, its select list and the correlated conditions."""
 
     rows: Relation
-    """With names that no column of the query around it has."""
+    """With names that no column of the outer query has."""
     values: tuple[exp.Expr, ...]
     """Its select list."""
     shared: tuple[exp.Expr, ...]
-    """The conditions that refer to the query around it; of a lookup table, all conditions."""
+    """The conditions that refer to the outer query; for a lookup table, all conditions."""
 
     @property
     def has_keys(self) -> bool:
-        """Whether something must be equal to something of the query around it."""
+        """Whether a condition is an equality with the outer query."""
         return any(isinstance(each.unnest(), exp.EQ | exp.NullSafeEQ) for each in self.shared)
 
 
 @dataclass(frozen=True)
 class Correlation:
-    """Takes subqueries apart."""
+    """Splits subqueries into their parts."""
 
     expressions: Expressions
     rows: Rows
 
     def split(self, select: exp.Select, place: str) -> Correlated | None:
-        """The parts of a subquery; None if it refers to nothing of the query around it. `place`
-        says in messages where it stands.
+        """Return the parts of a subquery, or None if it is not correlated. `place` names the kind
+        of subquery in messages.
         """
-        inner, values, parts = _opened(select)
+        inner, values, parts = _split(select)
         relation = self.rows(inner)
         if not isinstance(relation, LookupRelation) and all(
-            self._is_own(each, relation) for each in (*parts, *values)
+            self._is_local(each, relation) for each in (*parts, *values)
         ):
             return None
         refuse_unread(select, _READ, self.expressions.script, place)
         return self.parts(select)
 
     def parts(self, select: exp.Select) -> Correlated:
-        """The parts of a subquery, whether or not it refers to the query around it."""
-        inner, values, parts = _opened(select)
+        """Return the parts of a subquery, correlated or not."""
+        inner, values, parts = _split(select)
         relation = self.rows(inner)
-        own: list[exp.Expr] = []
+        local: list[exp.Expr] = []
         if not isinstance(relation, LookupRelation):
-            own = [each for each in parts if self._is_own(each, relation)]
-        if own:
-            inner.set("where", exp.Where(this=exp.and_(*own)))
+            local = [each for each in parts if self._is_local(each, relation)]
+        if local:
+            inner.set("where", exp.Where(this=exp.and_(*local)))
             relation = self.rows(inner)
-        return self._parts(relation, values, [each for each in parts if each not in own])
+        return self._parts(relation, values, [each for each in parts if each not in local])
 
     def has_outer_conditions(self, select: exp.Select) -> bool:
-        """Whether the WHERE of a subquery refers to the query around it."""
-        inner, _, parts = _opened(select)
+        """Return whether the WHERE of a subquery refers to the outer query."""
+        inner, _, parts = _split(select)
         relation = self.rows(inner)
-        return not all(self._is_own(each, relation) for each in parts)
+        return not all(self._is_local(each, relation) for each in parts)
 
     def of_lookup(self, select: exp.Select) -> Correlated | None:
-        """The parts of a subquery over a lookup table; None if it is over something else."""
-        inner, values, parts = _opened(select)
+        """Return the parts of a subquery over a lookup table, or None for any other subquery."""
+        inner, values, parts = _split(select)
         relation = self.rows(inner)
         if not isinstance(relation, LookupRelation):
             return None
@@ -95,54 +95,56 @@ class Correlation:
     ) -> Correlated:
         script = self.expressions.script
         return Correlated(
-            with_own_names(relation),
-            tuple(_own(each, relation, script) for each in values),
-            tuple(_own(each, relation, script) for each in shared),
+            with_unique_names(relation),
+            tuple(_renamed(each, relation, script) for each in values),
+            tuple(_renamed(each, relation, script) for each in shared),
         )
 
-    def _is_own(self, part: exp.Expr, relation: Relation) -> bool:
-        """Whether all columns in a part are those of the subquery; a query in it speaks for itself."""
+    def _is_local(self, part: exp.Expr, relation: Relation) -> bool:
+        """Return whether all columns in a part are those of the subquery. A nested query is checked
+        when it is compiled.
+        """
         return part.find(exp.Query) is not None or all(
             _binds(each, relation, self.expressions.script) for each in part.find_all(exp.Column)
         )
 
 
-def _opened(select: exp.Select) -> tuple[exp.Select, list[exp.Expr], list[exp.Expr]]:
-    """A subquery without its WHERE, its select list, and the parts of its WHERE."""
+def _split(select: exp.Select) -> tuple[exp.Select, list[exp.Expr], list[exp.Expr]]:
+    """Return a subquery without its WHERE, its select list, and the conjuncts of its WHERE."""
     where, values = select.args.get("where"), [each.unalias() for each in select.expressions]
     parts = list(conjuncts(where.this)) if where else []
     inner = select.copy()
     inner.set("where", None)
-    # Nobody sees what it selects; what conditions and values read must be there.
+    # Its output is not used, but the columns that conditions and values read must be in it.
     inner.set("expressions", [each.copy() for each in (*values, *parts)])
     return inner, values, parts
 
 
-def with_own_names(relation: Relation) -> Relation:
-    """The same with names for its columns that nothing else has."""
+def with_unique_names(relation: Relation) -> Relation:
+    """Return the relation with unique names for its columns."""
     attributes = tuple(
-        replace(each, name=f"{_OWN}{number}", table=None)
+        replace(each, name=f"{_PREFIX}{number}", table=None)
         for number, each in enumerate(relation.attributes)
     )
     return replace(relation, attributes=attributes)
 
 
 def columns_of(relation: Relation) -> list[exp.Expr]:
-    """The columns of a relation whose names differ."""
+    """Return references to the columns of a relation with unique names."""
     return [
         exp.Column(this=exp.to_identifier(each.name, quoted=True)) for each in relation.attributes
     ]
 
 
-def _own(node: exp.Expr, relation: Relation, script: Script) -> exp.Expr:
-    """A copy in which names of a relation's columns are those of `with_own_names`."""
+def _renamed(node: exp.Expr, relation: Relation, script: Script) -> exp.Expr:
+    """Return a copy that refers to a relation's columns by the names of `with_unique_names`."""
 
     def step(each: exp.Expr) -> exp.Expr:
         if not isinstance(each, exp.Column) or not _binds(each, relation, script):
             return each
         attribute, path = relation.resolve(each, script)
         number = relation.attributes.index(attribute)
-        names = [exp.to_identifier(name, quoted=True) for name in (f"{_OWN}{number}", *path)]
+        names = [exp.to_identifier(name, quoted=True) for name in (f"{_PREFIX}{number}", *path)]
         column = exp.Column(**dict(zip(_PLACES[: len(names)], reversed(names), strict=True)))
         column.meta["start"] = script.offset(each)
         return column

@@ -1,11 +1,11 @@
-"""Joins: two relations become one, whose columns keep their names and tables.
+"""Joins of two relations into one, whose columns keep their names and tables.
 
-Where both sides give the rows of closed windows, and the condition says that they are of the same
-window, the join is a batch query over the rows of an epoch and keeps nothing. Any other join keeps
-both sides by the columns that must be equal, and gives the changes of its result. If the condition
-says how far apart the event times of two rows may be, rows are kept no longer than that.
+If both sides are rows of closed windows, and the condition equates their windows, the join is a
+batch query over the rows of an epoch and has no state. Any other join stores both sides keyed by
+the equated columns, and produces a changelog. If the condition bounds the distance of the event
+times of two rows (an interval join), rows expire after that time.
 
-What is joined for good stays joined: an inner join of rows that stay gives rows that stay.
+An inner join or a semi join of append-only inputs is append-only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from resurgence.sql.syntax.intervals import offset_micros
 
 _SIDES = {"": "INNER", "LEFT": "LEFT", "RIGHT": "RIGHT", "FULL": "FULL"}
 _NAMING = (exp.Column, exp.Alias, exp.TableAlias, exp.Table)
-"""What an identifier is a part of that names no column by itself."""
+"""The parents of identifiers that are not column names by themselves."""
+_EQUALITY = "Add ON a.key = b.key, or ON a.window = b.window for windows."
 _AT_LEAST, _AT_MOST = (exp.GTE, exp.GT, exp.EQ), (exp.LTE, exp.LT, exp.EQ)
 
 
@@ -46,7 +47,7 @@ class Equality:
     left: exp.Expr
     right: exp.Expr
     null_safe: bool = False
-    """It is IS NOT DISTINCT FROM: null equals null."""
+    """Set for IS NOT DISTINCT FROM: null equals null."""
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,13 @@ class Joins:
     expressions: Expressions
     operators: Operators
     read: frozenset[str] | None = None
-    """The columns that the query names, as by `names_in`. None: whatever there is."""
+    """The columns that the query names, as by `names_in`, or None for all."""
 
     def compile(self, left: Relation, right: Relation, node: exp.Join) -> Relation:
-        """The relation of all columns of both that are read: others would be kept for nobody."""
+        """Return the columns of both sides that are read. Others would be stored for no reader."""
         kind = self._kind(node)
         read = None if self.read is None else self.read | names_in(node)
-        left, right = apart(left.only(read), "l"), apart(right.only(read), "r")
+        left, right = disambiguated(left.only(read), "l"), disambiguated(right.only(read), "r")
         both = Relation(
             operator=left.operator,
             attributes=(*left.attributes, *right.attributes),
@@ -80,12 +81,11 @@ class Joins:
             return replace(joined, unread=both.unread)
         keep_micros = self._keep_micros(condition, left, right)
         if not equalities and keep_micros is None:
-            hint = "add ON a.key = b.key; for windows, a.window = b.window"
-            raise self._error(node, "a join needs columns that must be equal", hint)
+            raise self._error(node, "a join requires an equality between its sides", _EQUALITY)
         joined = self._updating(left, right, kind, condition, equalities, node, shown, keep_micros)
         return replace(joined, unread=both.unread)
 
-    # ---------------------------------------------------------------- the two ways
+    # ---------------------------------------------------------------- closed and updating
 
     def _closed(
         self,
@@ -128,13 +128,16 @@ class Joins:
         keep_micros: int | None,
     ) -> Relation:
         sides = (
-            self._kept(left, "l", [each.left for each in equalities]),
-            self._kept(right, "r", [each.right for each in equalities]),
+            self._stored(left, "l", [each.left for each in equalities]),
+            self._stored(right, "r", [each.right for each in equalities]),
         )
         columns = [f"{each.sql} AS `{each.attribute.column}`" for each in shown]
-        stays = kind in ("INNER", "LEFT SEMI") and RowKind.UPDATING not in (left.kind, right.kind)
-        # A row of the left alone may come out long after its time.
-        has_time = kind == "INNER" and stays and left.has_event_time and right.has_event_time
+        is_monotonic = kind in ("INNER", "LEFT SEMI")
+        is_append_only = is_monotonic and RowKind.UPDATING not in (left.kind, right.kind)
+        # A semi join can emit a left row long after its event time.
+        has_time = (
+            kind == "INNER" and is_append_only and left.has_event_time and right.has_event_time
+        )
         if has_time:
             columns.append(f"greatest(`l_time`, `r_time`) AS `{EVENT_TIME}`")
         sql = (
@@ -147,14 +150,14 @@ class Joins:
             replace(each.attribute, window=None, outer_window=None, is_event_time=False)
             for each in shown
         )
-        if not stays:
+        if not is_append_only:
             return Relation(operator, attributes, has_event_time=False, kind=RowKind.UPDATING)
         joined = Relation(operator, attributes, has_event_time=has_time)
         select = [Expression(name=each.column, sql=f"`{each.column}`") for each in attributes]
         return replace(joined, operator=self.operators.query(operator, (*select, *carried(joined))))
 
-    def _kept(self, side: Relation, letter: str, keys: list[exp.Expr]) -> UpdatingInput:
-        """The columns of a side, and what must be equal as columns of its own."""
+    def _stored(self, side: Relation, letter: str, keys: list[exp.Expr]) -> UpdatingInput:
+        """Return the columns of a side, and the equated expressions as additional columns."""
         columns = [Expression(name=each.column, sql=original(each)) for each in side.attributes]
         if side.has_event_time:
             columns.append(Expression(name=f"{letter}_time", sql=f"`{EVENT_TIME}`"))
@@ -174,21 +177,20 @@ class Joins:
     def _kind(self, node: exp.Join) -> str:
         side, kind = (node.side or "").upper(), (node.kind or "").upper()
         if (node.method or "").upper():
-            raise self._error(node, f"{node.method.upper()} JOIN is not supported", "write ON")
+            raise self._error(node, f"{node.method.upper()} JOIN is not supported", "Use ON.")
         if kind in ("SEMI", "ANTI") and side in ("", "LEFT"):
             return f"LEFT {kind}"
         if kind == "CROSS":
-            raise self._error(
-                node, "a CROSS JOIN of streams never ends", "join on columns that must be equal"
-            )
+            message = "CROSS JOIN of streams is not supported"
+            raise self._error(node, message, "Join on equal columns, as in ON a.key = b.key.")
         if kind in ("", "INNER", "OUTER") and side in _SIDES:
             return _SIDES[side]
-        raise self._error(node, f"{side} {kind} JOIN is not supported".strip(), "use LEFT JOIN")
+        raise self._error(node, f"{side} {kind} JOIN is not supported".strip(), "Use LEFT JOIN.")
 
     def condition(
         self, node: exp.Join, left: Relation, right: Relation, both: Relation
     ) -> exp.Expr:
-        """The bound condition of a join, over columns whose names differ."""
+        """Return the bound condition of a join, over columns with unique names."""
         using = node.args.get("using")
         if using:
             pairs = []
@@ -200,22 +202,21 @@ class Joins:
             return exp.and_(*pairs)
         on = node.args.get("on")
         if on is None:
-            hint = "add ON a.key = b.key; for windows, a.window = b.window"
-            raise self._error(node, "a join needs a condition", hint)
+            raise self._error(node, "a join requires a condition", _EQUALITY)
         for each in on.find_all(PlanningTime):
-            message = f"{each.name}() is not supported in the condition of a join"
-            raise self._error(each, message, "compute it as a column in a subquery of FROM")
+            message = f"{each.name}() is not supported in a join condition"
+            raise self._error(each, message, "Compute it as a column in a subquery of FROM.")
         return self.expressions.bound(on, both)
 
     def equality(self, part: exp.Expr, left: Relation, right: Relation) -> Iterator[Equality]:
-        """What a part of a bound condition says to be equal, if that is all it says."""
+        """Yield the equalities of a conjunct of a bound condition, if it is made of equalities."""
         part = part.unnest()
         if not isinstance(part, exp.EQ | exp.NullSafeEQ):
             return
         null_safe = isinstance(part, exp.NullSafeEQ)
         one, other = part.this, part.expression
         if isinstance(one, exp.Tuple) and isinstance(other, exp.Tuple):
-            # Rows that are equal as a whole are so part by part, whatever the parts are called.
+            # Equal tuples are equal element by element, whatever their names.
             for pair in zip(one.expressions, other.expressions, strict=False):
                 yield from self.equality(type(part)(this=pair[0], expression=pair[1]), left, right)
         elif _is_over(one, left) and _is_over(other, right):
@@ -224,8 +225,9 @@ class Joins:
             yield Equality(other, one, null_safe)
 
     def _keep_micros(self, condition: exp.Expr, left: Relation, right: Relation) -> int | None:
-        """How long a row must be kept so that all that it can meet, and all that these can meet,
-        have come. None: the condition does not bound how far apart event times are.
+        """Return how long a row must be stored so that all rows that it can match, and all that
+        these can match, have arrived. None: the condition does not bound the distance of event
+        times.
         """
         least: list[int] = []
         most: list[int] = []
@@ -249,7 +251,7 @@ class Joins:
     def _offset(
         self, one: exp.Expr, other: exp.Expr, left: Relation, right: Relation
     ) -> int | None:
-        """The c of `left time = right time + c`, if `one` is of the left and `other` of the
+        """Return c of `left time = right time + c`, if `one` is of the left and `other` of the
         right.
         """
         terms = time_term(one, left), time_term(other, right)
@@ -263,7 +265,7 @@ class Joins:
 
 @dataclass(frozen=True)
 class _Renamed(Attribute):
-    """A column under a name that no column of the other side has."""
+    """A column renamed so that no column of the other side has its name."""
 
     original: str = ""
 
@@ -277,8 +279,8 @@ class _Shown:
 
 
 def _shown(left: Relation, right: Relation, kind: str, using: list[str]) -> tuple[_Shown, ...]:
-    """The columns that a join gives. Those of USING come first, and once: by the side that always
-    has them, or by either.
+    """Return the output columns of a join. Those of USING come first, and once: from the side that
+    always has them, or from either.
     """
     together = []
     for name in using:
@@ -289,14 +291,14 @@ def _shown(left: Relation, right: Relation, kind: str, using: list[str]) -> tupl
         elif kind == "FULL":
             sql = f"coalesce({column_sql(one)}, {column_sql(other)})"
         if kind in ("RIGHT", "FULL"):
-            # It is neither table's own any more where a side may be missing, and tells what its
-            # value does.
-            tells = kind == "RIGHT" or one.window is other.window
+            # Where a side can be missing, the column belongs to neither table, and has the window
+            # information of its value.
+            has_window = kind == "RIGHT" or one.window is other.window
             one = replace(
                 one,
                 table=None,
                 type=other.type if kind == "RIGHT" else one.type,
-                window=other.window if tells else None,
+                window=other.window if has_window else None,
                 outer_window=other.outer_window if kind == "RIGHT" else None,
                 is_event_time=other.is_event_time and (kind == "RIGHT" or one.is_event_time),
             )
@@ -314,13 +316,13 @@ def _shown(left: Relation, right: Relation, kind: str, using: list[str]) -> tupl
 
 
 def _outer(attribute: Attribute) -> Attribute:
-    """A column of a side that may be missing: rows without it are of any window."""
+    """Return a column of a side that can be missing: where it is null, it identifies no window."""
     part = attribute.window or attribute.outer_window
     return replace(attribute, window=None, outer_window=part)
 
 
 def _either(left: Relation, right: Relation, kind: str) -> tuple[Told, ...]:
-    """What coalesce() tells of the windows of a join's rows."""
+    """Return the window information of coalesce() over the columns of a join's rows."""
     if kind in ("LEFT", "LEFT SEMI", "LEFT ANTI"):
         return left.either
     if kind == "RIGHT":
@@ -336,8 +338,8 @@ def _either(left: Relation, right: Relation, kind: str) -> tuple[Told, ...]:
     )
 
 
-def apart(relation: Relation, letter: str) -> Relation:
-    """The same relation, with columns that cannot be taken for those of the other side."""
+def disambiguated(relation: Relation, letter: str) -> Relation:
+    """Return the relation with column names that differ from those of the other side."""
     attributes = tuple(
         _Renamed(
             name=each.name,
@@ -370,13 +372,13 @@ def original(attribute: Attribute) -> str:
 
 
 def renamed(side: Relation, letter: str) -> str:
-    """A side's columns under their new names, and its event time."""
+    """Return the select list of a side's columns under their new names, and its event time."""
     columns = [f"{original(each)} AS `{each.column}`" for each in side.attributes]
     return ", ".join([*columns, f"`{EVENT_TIME}` AS `{letter}_time`"])
 
 
 def unrenamed(node: exp.Expr, side: Relation) -> str:
-    """An expression over the new names, as one over the columns of the operator itself."""
+    """Return an expression over the new names as one over the operator's columns."""
     originals = {each.column: original(each) for each in side.attributes}
 
     def step(each: exp.Expr) -> exp.Expr:
@@ -390,7 +392,7 @@ def unrenamed(node: exp.Expr, side: Relation) -> str:
 
 
 def _is_over(node: exp.Expr, side: Relation) -> bool:
-    """Whether an expression reads columns of this side alone, and at least one."""
+    """Return whether an expression reads at least one column, and only columns of this side."""
     columns = {each.column for each in side.attributes}
     names = {
         each.this for each in node.find_all(exp.Identifier) if isinstance(each.parent, exp.Column)
@@ -399,9 +401,9 @@ def _is_over(node: exp.Expr, side: Relation) -> bool:
 
 
 def is_same_window(equality: Equality, left: Relation, right: Relation) -> bool:
-    """Whether two rows that fit this belong to the same window."""
+    """Return whether two rows that satisfy this equality belong to the same window."""
     one = left.told(to_spark(equality.left.unnest()), or_null=True)
-    # Were both missing, null would be null whatever windows the two rows are of.
+    # With a null-safe equality, two nulls would be equal whatever the windows of the two rows.
     other = right.told(to_spark(equality.right.unnest()), or_null=not equality.null_safe)
     if one is None or one is not other:
         return False
@@ -414,7 +416,7 @@ def is_same_window(equality: Equality, left: Relation, right: Relation) -> bool:
 def _comparisons(
     part: exp.Expr,
 ) -> Iterator[tuple[type[exp.Expr], exp.Expr, exp.Expr]]:
-    """The comparisons of two values that a condition is made of."""
+    """Yield the comparisons of two values in a condition."""
     part = part.unnest()
     if isinstance(part, exp.Between):
         yield exp.GTE, part.this, part.args["low"]
@@ -424,7 +426,7 @@ def _comparisons(
 
 
 def time_term(node: exp.Expr, side: Relation) -> int | None:
-    """What is added to event time in an expression that is a side's event time and an interval."""
+    """Return the offset if an expression is a side's event time plus an interval, else None."""
     node = node.unnest()
     if isinstance(node, exp.Add | exp.Sub):
         time, offset = time_term(node.this, side), offset_micros(node.expression)
@@ -436,12 +438,12 @@ def time_term(node: exp.Expr, side: Relation) -> int | None:
 
 
 def names_in(node: exp.Expr) -> frozenset[str]:
-    """All that may name a column in a query or a part of one, in lower case: `a` or `t.a`."""
+    """Return all possible column names in a query or a part of one, in lower case: `a` or `t.a`."""
     names: set[str] = set()
     for each in node.walk(prune=_has_names_of_its_own):
         if isinstance(each, exp.Column):
             first, *rest = (part.name.lower() for part in each.parts)
-            # The second is a column of a table, or a field of a column.
+            # The second part is a column of a table, or a field of a column.
             names |= {first, f"{first}.{rest[0]}"} if rest else {first}
         elif isinstance(each, exp.Identifier) and not isinstance(each.parent, _NAMING):
             names.add(each.name.lower())
@@ -449,14 +451,16 @@ def names_in(node: exp.Expr) -> frozenset[str]:
 
 
 def _has_names_of_its_own(node: exp.Expr) -> bool:
-    """A query in FROM or WITH speaks of its own input; one in a condition, also of this."""
+    """Return whether a node is a query in FROM or WITH, which refers only to its own input. A query
+    in a condition can also refer to this one's.
+    """
     inputs = exp.Subquery | WindowTable
     is_input = isinstance(node, inputs) and isinstance(node.parent, exp.From | exp.Join)
     return is_input or isinstance(node, exp.With)
 
 
 def conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
-    """The parts that must all be true."""
+    """Yield the operands of AND, which must all be true."""
     node = node.unnest()
     if isinstance(node, exp.And):
         yield from conjuncts(node.this)

@@ -1,9 +1,9 @@
-"""Lookup joins: each row of a stream meets the rows of a table at rest, as the table is then.
+"""Lookup joins: each row of a stream is joined with an external table, as of the epoch.
 
-The stream is on the left, and the join is an inner or a left one: a table that changes behind our
-back cannot say which of its rows were met by none. Nothing is kept, so rows that stay go in, and
-rows of the same kind, with the same event time, come out. A row that is taken back might meet
-another table than when it came; such rows are refused.
+The stream is on the left, and the join is an inner, left, semi or anti join: the external table
+changes without notice, so its unmatched rows cannot be returned. The join has no state. Its input
+must be append-only, and its output is of the same kind with the same event time. Changelogs are
+refused: a retraction could match another version of the table than the insert.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from resurgence.sql.syntax.clauses import unsupported
 from resurgence.sql.syntax.dialect import to_spark
 from resurgence.sql.syntax.parse import Script
 
-_EXAMPLE = "as in FROM events e JOIN {table} t ON e.key = t.key"
+_EXAMPLE = "as in FROM events e JOIN {table} t ON e.key = t.key."
 
 
 @dataclass(frozen=True, kw_only=True)
 class LookupRelation(Relation):
-    """A lookup table. No operator gives its rows: it can be joined, and nothing else."""
+    """A lookup table. No operator produces its rows: it can only be joined."""
 
     spec: LookupSpec
 
 
-def looked_up(table: Table) -> LookupRelation:
-    """A declared lookup table as a FROM clause sees it."""
+def lookup_relation(table: Table) -> LookupRelation:
+    """Return the relation of a declared lookup table."""
     columns = table.columns or ()
     return LookupRelation(
         operator=OperatorId(""),
@@ -56,10 +56,10 @@ def looked_up(table: Table) -> LookupRelation:
 
 
 def check_version(table: exp.Table, relation: Relation, script: Script) -> None:
-    """Raises SqlError for a version of a table that cannot be read.
+    """Raise SqlError for a version of a table that cannot be read.
 
-    `FOR SYSTEM_TIME AS OF o.at` is the way in which Flink writes a lookup join: each row meets the
-    table as it is when the epoch reads it, whatever time is named.
+    `FOR SYSTEM_TIME AS OF o.at` is Flink's syntax of a lookup join: each row is joined with the
+    table as the epoch reads it, whatever time is named.
     """
     version = table.args.get("version")
     if version is None:
@@ -77,13 +77,13 @@ class LookupJoins:
     operators: Operators
 
     def compile(self, left: Relation, right: LookupRelation, node: exp.Join) -> Relation:
-        """The relation of all columns of both, with the kind and the event time of the left."""
+        """Return the columns of both sides, with the kind and the event time of the left."""
         join = self._join(node, right)
         version = node.this.args.get("version") if node.this else None  # none: a subquery of WHERE
         if version is not None and not _is_processing_time(version.expression):
             self.expressions.bound(version.expression, left)
-        self._refuse_changes(left, right, node)
-        found = _apart(right, left)
+        self._require_append_only(left, right, node)
+        found = _disambiguated(right, left)
         both = replace(left, attributes=(*left.attributes, *found.attributes))
         joins = Joins(self.expressions, self.operators)
         condition = joins.condition(node, left, found, both)
@@ -92,8 +92,8 @@ class LookupJoins:
         ):
             raise self._error(
                 node,
-                "a join with a lookup table needs columns that must be equal",
-                _EXAMPLE.format(table=right.spec.name),
+                "a lookup join requires an equality between its sides",
+                f"Add one, {_EXAMPLE.format(table=right.spec.name)}",
             )
         operator = self.operators.lookup_join(
             left.operator,
@@ -120,9 +120,9 @@ class LookupJoins:
         name: str,
         node: exp.Expr,
     ) -> Relation:
-        """The rows of the left, each with the one value that a subquery over the table gives for it."""
-        self._refuse_changes(left, right, node)
-        found = _apart(right, left)
+        """Return the left rows, each with the value of a scalar subquery over the table."""
+        self._require_append_only(left, right, node)
+        found = _disambiguated(right, left)
         both = replace(left, attributes=(*left.attributes, *found.attributes))
         position = self.expressions.script.position(node)
         operator = self.operators.lookup_join(
@@ -141,26 +141,26 @@ class LookupJoins:
         return replace(left, operator=operator, attributes=(*left.attributes, hidden))
 
     def refused(self, relation: LookupRelation, node: exp.Expr) -> SqlError:
-        """For a lookup table that stands where rows come from."""
+        """Return the error for a lookup table that is read as a stream."""
         name = relation.spec.name
         return self._error(
             node,
-            f"table '{name}' is looked up: no rows come from it by themselves",
-            f"put the stream first, {_EXAMPLE.format(table=name)}",
+            f"lookup table '{name}' can only be joined",
+            f"Put the stream first, {_EXAMPLE.format(table=name)}",
         )
 
-    def _refuse_changes(self, left: Relation, right: LookupRelation, node: exp.Expr) -> None:
+    def _require_append_only(self, left: Relation, right: LookupRelation, node: exp.Expr) -> None:
         if left.kind is RowKind.UPDATING:
+            name = right.spec.name
             raise self._error(
                 node,
-                "rows that may be taken back cannot be looked up: the table may have changed when"
-                " a row is taken back",
-                f"join '{right.spec.name}' before rows are aggregated or joined, or do that in a"
-                " window",
+                f"lookup join with '{name}' requires an append-only input, but this input is a"
+                " changelog",
+                f"Join '{name}' before rows are aggregated or joined, or do that in a window.",
             )
 
     def _found(self, found: Relation, right: LookupRelation) -> tuple[Expression, ...]:
-        """The table's columns under the names that they have in a join."""
+        """Return the table's columns under their names in the join."""
         return tuple(
             Expression(name=made.column, sql=column_sql(each))
             for made, each in zip(found.attributes, right.attributes, strict=True)
@@ -179,17 +179,16 @@ class LookupJoins:
             return "left_anti"
         raise self._error(
             node,
-            f"{text} JOIN is not supported with the lookup table '{right.spec.name}': rows come"
-            " from the stream alone",
-            "use JOIN or LEFT JOIN, with the stream on the left",
+            f"{text} JOIN is not supported with the lookup table '{right.spec.name}'",
+            "Use JOIN or LEFT JOIN, with the stream on the left.",
         )
 
     def _without_doubles(self, joined: Relation, found: Relation, node: exp.Join) -> Relation:
-        """With USING, the columns of the table that equal those of the stream are not shown."""
+        """Remove the columns of the table that USING equates with those of the stream."""
         using = [each.name.lower() for each in node.args["using"]]
         hidden = [each for each in found.attributes if each.name.lower() in using]
         rest = [each for each in joined.attributes if each not in hidden]
-        # As everywhere, the columns of USING come first.
+        # As in any join, the columns of USING come first.
         order = {name: place for place, name in enumerate(using)}
         shown = tuple(sorted(rest, key=lambda each: order.get(each.name.lower(), len(order))))
         select = [Expression(name=each.column, sql=column_sql(each)) for each in shown]
@@ -204,8 +203,8 @@ def _is_processing_time(node: exp.Expr) -> bool:
     return isinstance(node, exp.Anonymous) and node.name.lower() == "proctime"
 
 
-def _apart(right: LookupRelation, left: Relation) -> Relation:
-    """The table's columns under names that no column of the stream has."""
+def _disambiguated(right: LookupRelation, left: Relation) -> Relation:
+    """Return the table's columns under names that no column of the stream has."""
     taken = {EVENT_TIME, CHANGE, *(each.column.lower() for each in left.attributes)}
     renamed: list[Attribute] = []
     for each in right.attributes:

@@ -1,6 +1,4 @@
-"""EXISTS and IN in WHERE: they become joins that keep rows of the left side which have, or have not, a
-row on the right.
-"""
+"""EXISTS and IN in WHERE, compiled into semi joins and anti joins."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from resurgence.sql.planner.joins.correlation import (
     Correlation,
     Rows,
     columns_of,
-    with_own_names,
+    with_unique_names,
 )
 from resurgence.sql.planner.joins.joins import Joins, conjuncts
 from resurgence.sql.planner.joins.lookups import LookupJoins, LookupRelation
@@ -34,7 +32,7 @@ _EXISTS_CLAUSES = frozenset(
 
 @dataclass(frozen=True)
 class Subqueries:
-    """Takes the subqueries out of a query's WHERE."""
+    """Compiles the subqueries of a query's WHERE."""
 
     expressions: Expressions
     joins: Joins
@@ -42,7 +40,7 @@ class Subqueries:
     rows: Rows
 
     def applied(self, select: exp.Select, source: Relation) -> Relation:
-        """The source without the rows that its subqueries leave out. What is left of WHERE stays."""
+        """Return the source filtered by the subqueries of WHERE, and remove them from WHERE."""
         where = select.args.get("where")
         if where is None or not where.find(exp.Query):
             return source
@@ -73,18 +71,19 @@ class Subqueries:
         return self.joins.compile(source, right, join)
 
     def _of_in(self, select: exp.Select, test: exp.In, negated: bool) -> tuple[Relation, exp.Expr]:
-        """The rows of the subquery, and what makes a row of the query around it be among them."""
+        """Return the rows of the subquery, and the condition that an outer row is among them."""
         query, tested = test.args["query"].unnest(), test.this.unnest()
         outer = tested.expressions if isinstance(tested, exp.Tuple) else [tested]
         parts = self._correlated(query, test)
         if parts is None:
-            right = with_own_names(self.compile(query))
+            right = with_unique_names(self.compile(query))
             values = columns_of(right)
         else:
             right, values = parts.rows, list(parts.values)
         if len(outer) != len(values):
-            message = f"IN compares {len(outer)} and {len(values)} columns"
-            raise self._error(test, message, "select as many columns as stand before IN")
+            message = f"IN compares {len(outer)} columns with {len(values)}"
+            hint = "Select as many columns in the subquery as there are before IN."
+            raise self._error(test, message, hint)
         equal = [
             exp.EQ(this=one, expression=other) for one, other in zip(outer, values, strict=True)
         ]
@@ -92,10 +91,10 @@ class Subqueries:
         if not negated or _excludes_nulls(select, outer, query):
             return right, exp.and_(*equal, *shared)
         if parts is None or not parts.has_keys:
-            hint = "add WHERE ... IS NOT NULL to both queries, or use NOT EXISTS (SELECT ...)"
-            message = "NOT IN (SELECT ...) needs values that are not null on both sides"
+            hint = "Add WHERE ... IS NOT NULL to both queries, or use NOT EXISTS (SELECT ...)."
+            message = "NOT IN (SELECT ...) requires values that are not null on both sides"
             raise self._error(test, message, hint)
-        # NOT IN is true only if every comparison is false: one that is null counts as a match.
+        # NOT IN is true only if every comparison is false: a null comparison counts as a match.
         matches = exp.Anonymous(this="coalesce", expressions=[exp.and_(*equal), exp.true()])
         return right, exp.and_(matches, *shared)
 
@@ -106,22 +105,23 @@ class Subqueries:
         if not is_aggregated(query, self.expressions):
             return correlation.split(query, "in a correlated subquery")
         if correlation.has_outer_conditions(query):
-            message = "a correlated IN takes a SELECT without aggregates, GROUP BY and HAVING"
-            raise self._error(test, message, "group by the key in a subquery of FROM, and join")
+            message = "a correlated IN requires a SELECT without aggregates, GROUP BY and HAVING"
+            hint = "Group by the key in a subquery of FROM and join that."
+            raise self._error(test, message, hint)
         return None
 
     def _of_exists(self, test: exp.Exists) -> tuple[Relation, exp.Expr]:
-        """The rows of the subquery, and the conditions in it that speak of the query around it."""
+        """Return the rows of the subquery, and its conditions that refer to the outer query."""
         inner = test.this.unnest().copy()
         if not isinstance(inner, exp.Select) or is_aggregated(inner, self.expressions):
-            message = "EXISTS takes a SELECT without aggregates, GROUP BY and HAVING"
-            raise self._error(test, message, "use IN (SELECT key ... GROUP BY key), or a join")
+            message = "EXISTS requires a SELECT without aggregates, GROUP BY and HAVING"
+            raise self._error(test, message, "Use IN (SELECT key ... GROUP BY key), or a join.")
         for key, value in inner.args.items():
             if value and key not in _EXISTS_CLAUSES and not _is_some_limit(value):
                 raise unsupported(inner, key, self.expressions.script, "in EXISTS")
         if any(each.unalias().name.lower() in EXPLODES for each in inner.expressions):
-            message = "EXISTS takes rows as they are, and this makes others of them"
-            raise self._error(test, message, "explode in a subquery of FROM")
+            message = "EXISTS requires a SELECT that does not explode arrays"
+            raise self._error(test, message, "Explode the array in a subquery of FROM.")
         found = Correlation(self.expressions, self.rows).of_lookup(inner)
         if found is not None:
             return found.rows, exp.and_(*found.shared)
@@ -129,16 +129,16 @@ class Subqueries:
         parts = list(conjuncts(where.this)) if where else []
         rows = inner.copy()
         rows.set("where", None)
-        # Nobody sees what it selects; what the conditions read must be there.
+        # Its output is not used, but the columns that the conditions read must be in it.
         rows.set("expressions", [each.copy() for each in parts])
         everything = self.rows(rows)
-        own = [each for each in parts if self.expressions.binds(each, everything)]
-        shared = [each for each in parts if each not in own]
+        local = [each for each in parts if self.expressions.binds(each, everything)]
+        shared = [each for each in parts if each not in local]
         if not shared:
-            message = "EXISTS must say which rows of the query around it it is about"
-            raise self._error(test, message, "add WHERE inner.key = outer.key")
-        if own:
-            rows.set("where", exp.Where(this=exp.and_(*own)))
+            message = "EXISTS requires a condition on a column of the outer query"
+            raise self._error(test, message, "Add WHERE inner.key = outer.key.")
+        if local:
+            rows.set("where", exp.Where(this=exp.and_(*local)))
         return self.rows(rows), exp.and_(*(_qualified(each, everything) for each in shared))
 
     def _error(self, node: exp.Expr, message: str, hint: str = "") -> SqlError:
@@ -146,14 +146,14 @@ class Subqueries:
 
 
 def _is_some_limit(clause: object) -> bool:
-    """Whether this is a LIMIT that leaves a row if there is one."""
+    """Return whether a clause is a LIMIT greater than zero, which does not change EXISTS."""
     rows = clause.expression if isinstance(clause, exp.Limit) else None
     return isinstance(rows, exp.Literal) and rows.is_int and int(rows.name) > 0
 
 
 def _qualified(part: exp.Expr, relation: Relation) -> exp.Expr:
-    """A condition in which a bare name that the relation knows means its column: what a subquery
-    has hides what the query around it has.
+    """Qualify the bare names of a condition that are columns of the relation: the columns of a
+    subquery hide those of the outer query.
     """
 
     def step(node: exp.Expr) -> exp.Expr:
@@ -167,7 +167,7 @@ def _qualified(part: exp.Expr, relation: Relation) -> exp.Expr:
 
 
 def _excludes_nulls(select: exp.Select, outer: Sequence[exp.Expr], query: exp.Expr) -> bool:
-    """Whether both sides of an IN say that their values are not null."""
+    """Return whether both sides of an IN exclude nulls by IS NOT NULL."""
     if not isinstance(query, exp.Select):
         return False
     inner = [each.unalias() for each in query.expressions]
@@ -177,17 +177,19 @@ def _excludes_nulls(select: exp.Select, outer: Sequence[exp.Expr], query: exp.Ex
 
 
 def _has_value(select: exp.Select, value: exp.Expr) -> bool:
-    """Whether a query says that its rows have this value. Grouping sets would make nulls anew."""
+    """Return whether the WHERE of a query excludes nulls of this value. Grouping sets would add
+    nulls again.
+    """
     where, group = select.args.get("where"), select.args.get("group")
     if where is None or (group is not None and has_sets(group)):
         return False
     has_value = exp.Not(this=exp.Is(this=value.unnest().copy(), expression=exp.null()))
-    told = _unqualified(has_value, select)
-    return any(_unqualified(part, select) == told for part in conjuncts(where.this))
+    expected = _unqualified(has_value, select)
+    return any(_unqualified(part, select) == expected for part in conjuncts(where.this))
 
 
 def _unqualified(node: exp.Expr, select: exp.Select) -> exp.Expr:
-    """An expression without the name of the query's table, if it has one table alone."""
+    """Return an expression without the table qualifier, if the query reads a single table."""
     if any(select.args.get(each) for each in ("joins", "laterals")) or not select.args.get("from_"):
         return node
     table = select.args["from_"].this.alias_or_name.lower()

@@ -1,1 +1,1 @@
-"""Window functions and window table functions, of each dialect."""
+"""Window functions and windowing table functions of every supported dialect."""

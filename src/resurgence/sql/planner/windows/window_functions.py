@@ -1,8 +1,8 @@
-"""Functions with OVER, and DISTINCT: what needs all rows of a group at once.
+"""Functions with OVER, and DISTINCT: queries that need all rows of a group at once.
 
-Over rows of closed windows, grouped by the window, it is a batch query over the rows of an epoch. Over
-any other rows it keeps them by the columns of PARTITION BY (or all, for DISTINCT), and gives the
-changes of its result.
+Over rows of closed windows, grouped by the window, this is a batch query over the rows of an epoch.
+Over any other rows the query stores them keyed by the columns of PARTITION BY (or by all columns,
+for DISTINCT), and produces a changelog.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from resurgence.graph.values import EVENT_TIME, Expression
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, column_sql
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.operators import Operators
-from resurgence.sql.planner.projection import Item, named_items, told_by
+from resurgence.sql.planner.projection import Item, column_and_window, named_items
 from resurgence.sql.syntax.dialect import to_spark
 
 _KEY = "partition_"
 
 
 def has_window_functions(select: exp.Select) -> bool:
-    """Whether a select list has functions with OVER."""
+    """Return whether a select list has functions with OVER."""
     return any(each.find(exp.Window) for each in select.expressions)
 
 
@@ -38,7 +38,7 @@ class WindowFunctions:
     operators: Operators
 
     def over(self, items: list[Item]) -> Relation:
-        """A select list with functions over groups of rows."""
+        """Compile a select list with functions with OVER."""
         groups = self._partitions()
         chosen = named_items(items)
         attributes = tuple(attribute for attribute, _ in chosen)
@@ -50,12 +50,11 @@ class WindowFunctions:
         ]
         if not shared:
             message = (
-                "a function with OVER needs PARTITION BY: without it all rows ever read are kept"
+                "a function with OVER requires PARTITION BY: otherwise its state holds every row"
             )
             window = self.select.find(exp.Window)
-            raise self._error(
-                window or self.select, message, "add PARTITION BY with a key, or with a window"
-            )
+            hint = "Add PARTITION BY with a key or with a window."
+            raise self._error(window or self.select, message, hint)
         prefix = _KEY
         while any(each.column.lower().startswith(prefix) for each in self.source.attributes):
             prefix = f"{prefix}_"
@@ -66,7 +65,7 @@ class WindowFunctions:
         return self._updating(f"SELECT {', '.join(results)}", keys, attributes)
 
     def distinct(self, items: list[Item]) -> Relation:
-        """Each row once."""
+        """Compile SELECT DISTINCT."""
         chosen = named_items(items)
         attributes = tuple(attribute for attribute, _ in chosen)
         results = [f"{each.sql} AS `{each.name}`" for _, each in chosen]
@@ -78,19 +77,20 @@ class WindowFunctions:
         return self._grouped([each for _, each in chosen], attributes)
 
     def _grouped(self, columns: list[Expression], attributes: tuple[Attribute, ...]) -> Relation:
-        """Each row once, whenever it comes again. Of rows that stay, the first one stays; if their
-        event time is among the columns, they need not be kept longer than the watermark.
+        """Return each distinct row once over all epochs. The result of an append-only input is
+        append-only: the first of equal rows. If event time is among the columns, state expires with
+        the watermark.
         """
         time = next((each for each in attributes if each.is_event_time), None)
         names = ", ".join(f"`{each.name}`" for each in columns)
-        kept = UpdatingInput(
+        stored = UpdatingInput(
             operator=self.source.operator,
             columns=tuple(columns),
             keys=tuple(each.name for each in columns),
             is_updating=self.source.kind is RowKind.UPDATING,
         )
         operator = self.operators.updating_query(
-            (kept,),
+            (stored,),
             f"SELECT {names} FROM {{input_0}} GROUP BY {names}",
             self.expressions.script.position(self.select),
             keep_micros=None if time is None else 0,
@@ -106,7 +106,7 @@ class WindowFunctions:
             self.operators.query(operator, tuple(select)), shown, has_event_time=time is not None
         )
 
-    # ---------------------------------------------------------------- the two ways
+    # ---------------------------------------------------------------- closed and updating
 
     def _closed(self, sql: str, attributes: tuple[Attribute, ...]) -> Relation:
         operator = self.operators.closed_query(
@@ -119,7 +119,7 @@ class WindowFunctions:
     def _updating(
         self, sql: str, keys: list[Expression], attributes: tuple[Attribute, ...]
     ) -> Relation:
-        kept = UpdatingInput(
+        stored = UpdatingInput(
             operator=self.source.operator,
             columns=(
                 *(
@@ -132,7 +132,7 @@ class WindowFunctions:
             is_updating=self.source.kind is RowKind.UPDATING,
         )
         operator = self.operators.updating_query(
-            (kept,), f"{sql} FROM {{input_0}}", self.expressions.script.position(self.select)
+            (stored,), f"{sql} FROM {{input_0}}", self.expressions.script.position(self.select)
         )
         return Relation(
             operator,
@@ -144,7 +144,7 @@ class WindowFunctions:
     # ---------------------------------------------------------------- PARTITION BY
 
     def _partitions(self) -> list[list[exp.Expr]]:
-        """What each function groups its rows by, bound."""
+        """Return the bound PARTITION BY expressions of each function."""
         windows = [
             window for each in self.select.expressions for window in each.find_all(exp.Window)
         ]
@@ -157,13 +157,13 @@ class WindowFunctions:
         ]
 
     def _is_closed(self, groups: list[list[exp.Expr]]) -> bool:
-        """Whether every function looks at rows of one window at a time."""
+        """Return whether every function is partitioned by the window."""
         if self.source.kind is not RowKind.CLOSED:
             return False
-        return all(any(self._tells_window(each) for each in group) for group in groups)
+        return all(any(self._identifies_window(each) for each in group) for group in groups)
 
-    def _tells_window(self, bound: exp.Expr) -> bool:
-        _, part = told_by(bound, self.source)
+    def _identifies_window(self, bound: exp.Expr) -> bool:
+        _, part = column_and_window(bound, self.source)
         return self.source.tells_window(Attribute("", "", window=part))
 
     def _error(self, node: exp.Expr, message: str, hint: str) -> SqlError:

@@ -1,10 +1,10 @@
 """Flink's windowing table functions, as in `TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '1' HOUR))`.
 
-Such a function gives each row of a table once for every window that it belongs to, with columns
-window_start, window_end and window_time. A query that only groups by them becomes one that reads the
-table itself and groups by tumble(), hop(), cumulate() or session(): it is the same operator, and keeps
-partial aggregates. For any other query (joins and ranks by window, rows as they are) a window
-aggregate keeps the rows of each window, and gives them when it closes.
+Such a function returns each row of a table once per window that contains it, with the columns
+window_start, window_end and window_time. A query that only groups by them is rewritten to read the
+table itself and to group by tumble(), hop(), cumulate() or session(): it is the same operator, and
+stores partial aggregates. For any other query (joins and ranks by window, plain rows) a window
+aggregate stores the rows of each window, and emits them when the window closes.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _PARTS = {
     "window_end": (WindowPart.END, "`window`.`end`"),
     "window_time": (WindowPart.TIME, "`window`.`end` - INTERVAL '1' MILLISECOND"),
 }
-"""The columns of windows, with what they tell and their value."""
-_EXAMPLE = "as in TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '10' MINUTES))"
+"""The window columns: the part of the window that each identifies, and its value."""
+_EXAMPLE = "Write it as in TABLE(TUMBLE(TABLE t, DESCRIPTOR(at), INTERVAL '10' MINUTES))."
 _INPUT = "__window_input"
 _WINDOW = "__window"
 _SLICES = 64
-"""The rows of a window are kept in so many groups, which are spread over the subtasks."""
+"""The number of groups that hold the rows of a window, spread over the subtasks."""
 
 
 @dataclass(frozen=True)
 class _Arguments:
-    """The arguments of a function: what it reads, and the call that makes its window."""
+    """The arguments of a function: its input, and the equivalent window call."""
 
     data: exp.Expr
     partition_by: tuple[exp.Expr, ...]
@@ -58,16 +58,16 @@ class WindowTables:
     operators: Operators
 
     def data(self, node: WindowTable) -> exp.Expr:
-        """The table or the subquery whose rows get windows."""
+        """Return the input of a function: a table or a subquery."""
         return self._arguments(node).data
 
     def rows(self, node: WindowTable, source: Relation, read: frozenset[str] | None) -> Relation:
-        """The rows of each window when it closes, with the columns that are read; None: with all."""
+        """Return the rows of each closed window, with the columns in `read`, or all if None."""
         arguments = self._arguments(node)
         for name in _PARTS:
             if source.find(name):
-                message = f"the table has a column '{name}' already"
-                raise self._error(node, message, "give it another name in a view or a subquery")
+                message = f"the table already has a column '{name}'"
+                raise self._error(node, message, "Rename the column in a view or a subquery.")
         window = window_call(arguments.window, source, self.expressions)
         check_input(source, window.kind, node, self.expressions.script)
         keys = tuple(
@@ -76,12 +76,12 @@ class WindowTables:
         )
         if not WINDOW_KINDS[window.kind].is_made_by_rows:
             keys = (Expression(name="slice", sql=f"pmod(hash(`{EVENT_TIME}`), {_SLICES})"),)
-        kept = source.named(node.alias or None).only(read).attributes
-        fields = ", ".join(f"{column_sql(each)} AS `{each.column}`" for each in kept)
+        stored = source.named(node.alias or None).only(read).attributes
+        fields = ", ".join(f"{column_sql(each)} AS `{each.column}`" for each in stored)
         collected = AggregateCall(
             name="rows",
             function="collect_list",
-            arguments=(f"struct({fields})" if kept else "struct(1)",),
+            arguments=(f"struct({fields})" if stored else "struct(1)",),
             position=self.expressions.script.position(node),
         )
         operator = self.operators.window_aggregate(source.operator, window, keys, (collected,))
@@ -91,11 +91,14 @@ class WindowTables:
         unnested = (Expression(name="row", sql="explode(`rows`)"), _column("window"))
         one_by_one = self.operators.query(operator, (*unnested, *carried(closed)))
         values = [
-            *(Expression(name=each.column, sql=f"`row`.`{each.column}`") for each in kept),
+            *(Expression(name=each.column, sql=f"`row`.`{each.column}`") for each in stored),
             *(Expression(name=name, sql=sql) for name, (_, sql) in _PARTS.items()),
         ]
         attributes = [
-            *(replace(each, window=None, outer_window=None, is_event_time=False) for each in kept),
+            *(
+                replace(each, window=None, outer_window=None, is_event_time=False)
+                for each in stored
+            ),
             *(
                 Attribute(name, name, "TIMESTAMP", node.alias or None, part)
                 for name, (part, _) in _PARTS.items()
@@ -109,8 +112,8 @@ class WindowTables:
         )
 
     def grouped(self, select: exp.Select) -> exp.Select:
-        """The query as one of the table itself, if it only groups by the windows of a function in
-        FROM; else as it is. Its joins must leave the event time of rows as it is.
+        """Rewrite the query to read the table itself if it only groups by the windows of a function
+        in FROM; otherwise return it unchanged. Its joins must preserve event time.
         """
         clause = select.args.get("from_")
         table = clause.this if clause else None
@@ -134,7 +137,7 @@ class WindowTables:
             or not _same_sessions(arguments, beside)
         ):
             return select
-        # A name of its own, so that it is not taken for a column that is called `window`.
+        # A reserved name, so that it cannot be confused with a column named `window`.
         arguments.window.meta[NAMED] = _WINDOW
         name = table.alias or (
             arguments.data.name if isinstance(arguments.data, exp.Table) else _INPUT
@@ -150,14 +153,14 @@ class WindowTables:
         for column in list(rewritten.find_all(exp.Column)):
             if _is_part(column, alias) and not column.find_ancestor(exp.From):
                 part = column.name.lower().removeprefix("window_")
-                meant = window_part(arguments.window.copy(), part, column)
+                native = window_part(arguments.window.copy(), part, column)
                 if column.parent is rewritten:
-                    meant = placed(exp.alias_(meant, column.name, copy=False), column)
-                column.replace(meant)
+                    native = placed(exp.alias_(native, column.name, copy=False), column)
+                column.replace(native)
         return rewritten
 
     def _only_groups(self, select: exp.Select, alias: str) -> bool:
-        """Whether columns of windows stand where groups are known, and in no aggregate."""
+        """Return whether window columns are used only after grouping, and in no aggregate."""
         for column in select.find_all(exp.Column):
             node: exp.Expr = column
             if not _is_part(column, alias) or column.find_ancestor(exp.From):
@@ -175,29 +178,28 @@ class WindowTables:
 
     def _arguments(self, node: WindowTable) -> _Arguments:
         function, known = node.name, WINDOW_PARAMETERS[node.name]
-        given: dict[str, exp.Expr] = {}
+        passed: dict[str, exp.Expr] = {}
         for each in node.expressions:
             name = each.this.name if each.this else ""
             if name not in known:
                 message = f"{function} has no argument {name}"
                 message = message if name else f"{function} has too many arguments"
-                raise self._error(each, message, f"known: {', '.join(known)}")
-            if name in given:
-                raise self._error(each, f"{name} is given twice", "leave one of them out")
-            given[name] = each.expression
+                raise self._error(each, message, f"Use the arguments {', '.join(known)}.")
+            if name in passed:
+                raise self._error(each, f"{name} is specified twice", "Remove one of them.")
+            passed[name] = each.expression
         for name in known:
-            if name not in given and name != "OFFSET":
-                raise self._error(node, f"{function} needs the argument {name}", _EXAMPLE)
-        data, time = given["DATA"], given["TIMECOL"]
+            if name not in passed and name != "OFFSET":
+                raise self._error(node, f"{function} requires the argument {name}", _EXAMPLE)
+        data, time = passed["DATA"], passed["TIMECOL"]
         is_descriptor = isinstance(time, exp.Anonymous) and time.name.upper() == "DESCRIPTOR"
         if not is_descriptor or len(time.expressions) != 1:
-            raise self._error(
-                time, f"{function} takes the event time as DESCRIPTOR(column)", _EXAMPLE
-            )
+            message = f"{function} requires the event time as DESCRIPTOR(column)"
+            raise self._error(time, message, _EXAMPLE)
         if not isinstance(data, PartitionedTable | exp.Subquery):
-            raise self._error(data, f"{function} takes a table", _EXAMPLE)
+            raise self._error(data, f"{function} requires a table", _EXAMPLE)
         partition_by = data.args.get("partition_by") or []
-        spans = [given[each] for each in known[2:] if each in given]
+        spans = [passed[each] for each in known[2:] if each in passed]
         return _Arguments(
             data=data.this if isinstance(data, PartitionedTable) else data,
             partition_by=tuple(partition_by),
@@ -211,14 +213,14 @@ class WindowTables:
 
 
 def _is_part(node: exp.Expr, alias: str) -> bool:
-    """Whether this is a column of the windows of a function with that alias."""
+    """Return whether a node is a window column of a function with this alias."""
     if not isinstance(node, exp.Column) or node.name.lower() not in _PARTS:
         return False
     return len(node.parts) == 1 or (len(node.parts) == 2 and node.table.lower() == alias)
 
 
 def _same_sessions(arguments: _Arguments, beside: list[exp.Expr]) -> bool:
-    """Whether sessions by the groups of a query are those that the function makes."""
+    """Return whether the groups of a query form the same sessions as the function."""
     if not WINDOW_KINDS[window_kind(arguments.window)].is_made_by_rows:
         return True
     keys = {each.name.lower() for each in arguments.partition_by}
