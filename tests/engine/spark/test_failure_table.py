@@ -184,7 +184,7 @@ def _(ground: Ground) -> None:
     settings_from({"pipeline.paralelism": "2"})
 
 
-@case("Spark refuses the query", "^Spark refuses the query: .*no_such_column")
+@case("Spark refuses the query", "^Spark rejected the query: .*no_such_column")
 def _(ground: Ground) -> None:
     ground.expression("no_such_column + 1")
 
@@ -239,7 +239,7 @@ def _(ground: Ground) -> None:
     ground.function("crashes")
 
 
-@case("a Python process of a task is killed", "was killed, most likely for want of memory$")
+@case("a Python process of a task is killed", "was killed, most likely because memory ran out$")
 def _(ground: Ground) -> None:
     ground.function("is_killed")
 
