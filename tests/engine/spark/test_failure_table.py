@@ -215,7 +215,7 @@ def _(ground: Ground) -> None:
 
 @case(
     "an async function gives no answer in time",
-    r"^function waits\(7\) gave no answer within 0.05 s$",
+    r"^function waits\(7\) timed out after 0.05 s$",
 )
 def _(ground: Ground) -> None:
     ground.function("waits")
@@ -223,7 +223,7 @@ def _(ground: Ground) -> None:
 
 @case(
     "a Python function returns a value of another type",
-    r"^function mistakes\(7\) returned 'number 7', of type str, which is no BIGINT$",
+    r"^function mistakes\(7\) returned 'number 7' of type str, expected BIGINT$",
 )
 def _(ground: Ground) -> None:
     ground.function("mistakes")

@@ -104,7 +104,7 @@ def translate(error: Exception) -> ResurgenceError:
 
 
 def gone(exit_status: int | None) -> ResurgenceError:
-    """Return the error for a JVM that ended, by its exit status; None if that is not known."""
+    """Return the error for a JVM that ended; `exit_status` is None if it is not known."""
     if exit_status == _OUT_OF_MEMORY_STATUS:
         return OutOfMemory("the JVM that runs Spark ran out of memory", hint=_MORE_MEMORY)
     signal = -exit_status if exit_status is not None and exit_status < 0 else None
