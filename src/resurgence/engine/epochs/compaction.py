@@ -50,7 +50,7 @@ class Compactor:
 
     @property
     def in_flight(self) -> Epoch | None:
-        """Files of this epoch and later ones may belong to a compaction that is not referenced yet."""
+        """Files from this epoch on may belong to a compaction that is not referenced yet."""
         running = self._running
         return running.epoch if running else None
 
@@ -76,7 +76,7 @@ class Compactor:
         ).start()
 
     def take(self, *, wait: bool) -> Compaction | None:
-        """Return the compaction if it is done. Raise its failure, or TaskFailed after its deadline."""
+        """Return the finished compaction. Raise its failure, or TaskFailed after its deadline."""
         running = self._running
         if running is None:
             return None
@@ -118,7 +118,7 @@ class TableCompaction:
 
     @property
     def in_flight(self) -> Epoch | None:
-        """Retention must not delete unreferenced files of this epoch and later ones."""
+        """Retention must not delete unreferenced files from this epoch on."""
         return self._compactor.in_flight
 
     def files_in_use(self) -> frozenset[str]:

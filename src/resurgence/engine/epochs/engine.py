@@ -43,8 +43,8 @@ from resurgence.state.records import (
 
 @dataclass(frozen=True)
 class Progress:
-    """The engine's current epoch and phase, for heartbeats. Read by other threads, so it is replaced as
-    a whole.
+    """The engine's current epoch and phase, for heartbeats. Read by other threads, so it is
+    replaced as a whole.
     """
 
     epoch: Epoch
@@ -277,8 +277,8 @@ class Engine:
         return report
 
     def locate(self, failure: ResurgenceError, patience: timedelta) -> str:
-        """Return the position of the record that the current epoch failed on, as precisely as can be
-        found within `patience`.
+        """Return the position of the record that the current epoch failed on, as precisely as can
+        be found within `patience`.
         """
         if not self._inputs:
             return ""
@@ -404,7 +404,8 @@ class Engine:
         self._faults.hit(FaultPoint.SINK_COMMITTING, epoch)
         with profile.measure("sinks"):
             for operators in self._pipeline.sink_tables():
-                # Several INSERTs into one table are one commit, which the sink keys by (job, epoch).
+                # Several INSERTs into one table are one commit, which the sink keys by (job,
+                # epoch).
                 sink = self._pipeline.sinks[operators[0]]
                 together = merged_output(staged[each] for each in operators if each in staged)
                 if recorded is not None and recorded.committed:

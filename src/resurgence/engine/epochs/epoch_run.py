@@ -84,11 +84,11 @@ class EpochRun:
         self.were_read.update(each.id for each in self.graph.upstream(operator.id))
 
     def watermark_before(self, operator_id: OperatorId) -> int | None:
-        """Return the watermark of an operator at the start of the epoch."""
+        """Return the watermark of an operator before the epoch."""
         return operator_watermark(self.graph, operator_id, self.watermarks_before, self.time_before)
 
     def watermark_after(self, operator_id: OperatorId) -> int | None:
-        """Return the watermark of an operator at the end of the epoch, once its sources were read."""
+        """Return the watermark of an operator after the epoch, once its sources were read."""
         for source in self.graph.sources_of(operator_id):
             self.operators[source].observe(self)
         return operator_watermark(self.graph, operator_id, self.effects.watermarks, self.time)

@@ -37,7 +37,8 @@ class Execution:
         self._plan = plan
         self._faults = faults
         self._entered = entered
-        # Operators that read sources directly run first: a watermark is known once its source was read.
+        # Operators that read sources directly run first: a watermark is known once its source was
+        # read.
         self._first = [each for each in self._operators if not self._is_over_state(each)]
         self._time = planned_micros(plan.manifest.inputs) if plan.manifest else None
         """When the newest sealed epoch was planned, in microseconds."""
@@ -53,8 +54,8 @@ class Execution:
         return operator_watermark(self._graph, operator_id, self._watermarks(), self._time)
 
     def is_window_due(self, time: int) -> bool:
-        """Return whether a window would close in an epoch without rows that is planned at `time`, in
-        microseconds.
+        """Return whether a window would close in an epoch without rows that is planned at `time`,
+        in microseconds.
         """
         marks = self._watermarks()
         return any(

@@ -1,9 +1,10 @@
 """Finds the record that an epoch failed on, by bisection of the epoch's input.
 
-A failure names a value, but not the position of its record. After a failure, halves of the input are
-run again, and a half that fails by itself replaces the whole. Successful epochs do not pay for this.
-Only steps that handle each row by itself are run: filters, projections, aggregate arguments. Nothing
-is written. If only a later step fails, over results of many rows, the position is the whole range.
+A failure names a value, but not the position of its record. After a failure, halves of the input
+are run again, and a half that fails by itself replaces the whole. Successful epochs do not pay for
+this. Only steps that handle each row by itself are run: filters, projections, aggregate arguments.
+Nothing is written. If only a later step fails, over results of many rows, the position is the whole
+range.
 """
 
 from __future__ import annotations
@@ -64,7 +65,9 @@ class FailingInput:
         return f"table {source.table}, {self.pipeline.sources[source.id].in_words(piece)}"
 
     def _narrowed(self, source: SourceSpec, has_time: Callable[[], bool]) -> InputRange | None:
-        """Return the smallest range that is known to fail by itself; None if not even the whole does."""
+        """Return the smallest range that is known to fail by itself; None if not even the whole
+        does.
+        """
         failing = self.inputs[source.id]
         if not has_time() or not self._fails(source, failing):
             return None

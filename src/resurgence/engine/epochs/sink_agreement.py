@@ -3,7 +3,8 @@
 A state dir that was restored from a backup, or copied, counts its epochs from an older number than
 the sink. Sinks skip epochs that they have committed, so the rows of the epochs in between would be
 lost, or written twice if epochs are cut differently. A fallback to an older checkpoint is safe: the
-state still has a record of every later epoch, with its input, and the replay reads that input again.
+state still has a record of every later epoch, with its input, and the replay reads that input
+again.
 
 So everything that a sink has committed or retracted must be on record in the state: each epoch at
 or above the restored one over the same input, each retraction as a rollback.
@@ -34,8 +35,8 @@ def require_agreement(table: str, plan: LoadPlan, held: SinkMemory) -> None:
     for first, last in held.retracted:
         if not any(start <= first and last <= end for start, end in plan.dead):
             raise SinkConflict(
-                f"sink '{table}' has retracted {_span(first, last)}, but the state has no record of "
-                "that rollback",
+                f"sink '{table}' has retracted {_span(first, last)}, but the state has no record "
+                "of that rollback",
                 hint=_hint(_before(plan, first)),
             )
     if (

@@ -5,8 +5,8 @@ fails the batch: the others are cancelled, and calls that ignore the cancellatio
 batch as a whole may take no longer than its calls may take, which also detects a call that blocks
 the event loop.
 
-All batches of a process run in one event loop, so that objects that a function caches between calls,
-such as a client session, stay usable. Runs in Python workers, so it does not import Spark.
+All batches of a process run in one event loop, so that objects that a function caches between
+calls, such as a client session, stay usable. Runs in Python workers, so it does not import Spark.
 """
 
 from __future__ import annotations
@@ -105,6 +105,6 @@ class _Batch:
     def _timed_out(self, row: Row, what: str) -> FunctionTimedOut:
         return FunctionTimedOut(
             f"function {as_call(self._function.name, row)} {what}",
-            hint="Check the service that it calls, or allow more time with @udf(timeout='1 minute')."
-            " The job will retry.",
+            hint="Check the service that it calls, or allow more time with"
+            " @udf(timeout='1 minute'). The job will retry.",
         )

@@ -1,9 +1,9 @@
 """Guards around casts of texts to TIMESTAMP in which Spark would read the clock.
 
-Spark adds today's date to a text with a time and no date, such as '12:00', and interprets a constant
-text such as 'now' as the current instant. With a guard around the operand, a text without a date
-fails like any malformed text, or is null in a TRY_CAST. A guarded operand is not a constant to Spark,
-so 'now' is malformed as well. `clock_reads` decides which expressions need guards.
+Spark adds today's date to a text with a time and no date, such as '12:00', and interprets a
+constant text such as 'now' as the current instant. With a guard around the operand, a text without
+a date fails like any malformed text, or is null in a TRY_CAST. A guarded operand is not a constant
+to Spark, so 'now' is malformed as well. `clock_reads` decides which expressions need guards.
 """
 
 from __future__ import annotations

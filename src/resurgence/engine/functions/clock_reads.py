@@ -1,9 +1,9 @@
 """Finds expressions in which Spark would read the clock, and guards or rejects them.
 
-Spark reads the clock when it casts texts to dates and timestamps (see `clock_free`), even if the cast
-is implicit, as in `at > 'now'`. Whether a cast has a text operand is known once Spark has analyzed the
-expression over its input types. This happens once, when a pipeline is compiled. Expressions without
-such casts stay as they are.
+Spark reads the clock when it casts texts to dates and timestamps (see `clock_free`), even if the
+cast is implicit, as in `at > 'now'`. Whether a cast has a text operand is known once Spark has
+analyzed the expression over its input types. This happens once, when a pipeline is compiled.
+Expressions without such casts stay as they are.
 """
 
 from __future__ import annotations

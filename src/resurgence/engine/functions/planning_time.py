@@ -42,8 +42,8 @@ def reads_planning_time(operator: OperatorSpec) -> bool:
 def with_planning_time(rows: DataFrame, time: int, column: str = PLANNED_AT) -> DataFrame:
     """Return rows with the planning time, in microseconds, as a column.
 
-    Spark would compile a plain literal anew in every epoch. It passes an array to the generated code
-    as an object, and does not constant-fold the result of a lambda over it.
+    Spark would compile a plain literal anew in every epoch. It passes an array to the generated
+    code as an object, and does not constant-fold the result of a lambda over it.
     """
     value = f"transform(array(timestamp_micros({time}L)), at -> at)[0]"
     return rows.withColumn(column, F.expr(value))

@@ -83,7 +83,7 @@ def guarded(function: UserFunction) -> Callable[..., Any]:
 
 
 def is_null(function: UserFunction, values: tuple[Any, ...]) -> bool:
-    """Return whether the result is null without a call, because the function does not take a null."""
+    """Return whether a null argument that the function does not take makes the result null."""
     return function.kind is FunctionKind.SCALAR and any(
         value is None and not takes
         for value, takes in zip(values, function.takes_null, strict=False)

@@ -1,7 +1,7 @@
 """The protocol of every operator. The driver of an epoch knows this, and none of the operators.
 
-An operator is compiled once, from its spec and the columns of its inputs. Then it takes part in each
-epoch, in this order:
+An operator is compiled once, from its spec and the columns of its inputs. Then it takes part in
+each epoch, in this order:
 
     open       start to read, if it reads something that is not an operator
     ingest     write what the epoch's rows change in its state: a Spark job

@@ -1,5 +1,5 @@
-"""Queries over the rows of closed windows. A window emits all its rows in one epoch, so these queries
-need no state.
+"""Queries over the rows of closed windows. A window emits all its rows in one epoch, so these
+queries need no state.
 """
 
 from __future__ import annotations

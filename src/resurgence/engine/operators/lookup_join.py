@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LookupJoinOperator(TransparentOperator):
-    """A join with the table as of the epoch. Spark chooses the join strategy by the table's size."""
+    """A join with the table as of the epoch. Spark chooses the strategy by the table's size."""
 
     spec: LookupJoinSpec
 

@@ -52,7 +52,8 @@ class SinkOperator(TransparentOperator):
         with run.profile.measure("spark"):
             plan = run.plan
             staged = self.sink.stage(rows, plan.job, run.epoch, plan.generation)
-        # Spark's own limit would stop reading the sources early, and observations would be incomplete.
+        # Spark's own limit would stop reading the sources early, and observations would be
+        # incomplete.
         run.effects.staged[self.id] = staged if left is None else staged.first(left)
         run.ran_over_inputs(self)
 

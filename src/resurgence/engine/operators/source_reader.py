@@ -55,8 +55,8 @@ class Reading:
     measures: tuple[SparkColumn, ...] = ()
 
     def seen(self, *, was_read: bool) -> Seen:
-        """Return the values that were observed by the job that read the range. If there was none, or
-        Spark did not need to read it, run a job for this.
+        """Return the values that were observed by the job that read the range. If there was none,
+        or Spark did not need to read it, run a job for this.
         """
         if self.observation is None:
             return Seen()
@@ -120,8 +120,8 @@ class SourceReader:
         return BadRecord(
             f"{error.position}: event time is more than {duration_text(self._max_future)} ahead of"
             f" the epoch's planning time, {planned_at}",
-            hint="Check the producer's clock and timestamp_unit. Raise max_future to accept the record,"
-            " or set bad_data = 'drop' to count and skip such records.",
+            hint="Check the producer's clock and timestamp_unit. Raise max_future to accept the"
+            " record, or set bad_data = 'drop' to count and skip such records.",
             position=error.position,
         )
 

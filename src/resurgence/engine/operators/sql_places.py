@@ -27,8 +27,8 @@ class Part:
 def places(
     position: Position | None, parts: Callable[[], Iterable[Part]] = tuple
 ) -> Iterator[None]:
-    """Raise Spark's analysis errors inside the block as SqlError: at the first part that Spark rejects
-    by itself, else at `position`. Without a position, raise the translated error.
+    """Raise Spark's analysis errors inside the block as SqlError: at the first part that Spark
+    rejects by itself, else at `position`. Without a position, raise the translated error.
     """
     try:
         yield

@@ -114,7 +114,7 @@ def build_archive(archive: Path) -> bool:
 
 
 def _build(archive: Path, directory: Path) -> None:
-    """Build the archive, with all files in `directory`. A failure leaves a log beside the archive."""
+    """Build the archive in `directory`. A failure leaves a log beside the archive."""
     log_file, elsewhere = directory / "log", tempfile.tempdir
     tempfile.tempdir = str(directory)
     try:
@@ -134,8 +134,8 @@ def _build(archive: Path, directory: Path) -> None:
 def _archived_classes(directory: Path, log_file: Path) -> Path:
     """Run a small Spark job, and archive the classes that it loaded.
 
-    The archive is built from a list of all classes, rather than on top of the JDK's archive, because
-    some JDKs do not have one.
+    The archive is built from a list of all classes, rather than on top of the JDK's archive,
+    because some JDKs do not have one.
     """
     # The session module imports this one; only the builder needs it here.
     from resurgence.engine.spark.session import run_typical_job

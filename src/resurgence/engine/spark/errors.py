@@ -1,9 +1,9 @@
 """Translates what a Spark call raises into our errors. Knows the exceptions of PySpark, Py4J,
 Arrow, object stores and the Python processes of tasks.
 
-docs/errors.md lists the error classes and what a user can do about each. Failures that Spark reports
-only as text are classified by patterns. Values of the input may contain the same words, so failures
-that quote values are classified first, by exception class and SQLSTATE.
+docs/errors.md lists the error classes and what a user can do about each. Failures that Spark
+reports only as text are classified by patterns. Values of the input may contain the same words, so
+failures that quote values are classified first, by exception class and SQLSTATE.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ def gone(exit_status: int | None) -> ResurgenceError:
         how = f"killed by signal {signal}" if signal else "terminated from outside"
         return SparkKilled(
             f"the JVM that runs Spark was {how}",
-            hint="Lower spark.driver.memory, or use a machine with more memory, if the system ran out"
-            " of memory. The job will restart with a new worker.",
+            hint="Lower spark.driver.memory, or use a machine with more memory, if the system ran"
+            " out of memory. The job will restart with a new worker.",
         )
     how = f"crashed with signal {signal}" if signal else "ended unexpectedly"
     return SparkGone(f"the JVM that runs Spark {how}", hint=_NEW_WORKER)
@@ -296,7 +296,7 @@ _JAVA: tuple[tuple[re.Pattern[str], Callable[[str], ResurgenceError]], ...] = (
 
 
 def _java_line(text: str) -> str:
-    """Return the message of a JVM failure without the names of calls, stages and classes before it."""
+    """Return the message of a JVM failure, without leading names of calls, stages and classes."""
     plain = _BEFORE_JAVA.sub("", text.strip())
     return _first_line(plain)
 

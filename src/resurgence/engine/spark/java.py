@@ -18,8 +18,8 @@ from resurgence.errors import ConfigError
 
 OLDEST_JAVA = 17
 
-# As in Spark's JavaModuleOptions, without its incubator module, which only MLlib uses and which slows
-# the start.
+# As in Spark's JavaModuleOptions, without its incubator module, which only MLlib uses and which
+# slows the start.
 _OPENED_PACKAGES = [
     "java.base/java.io",
     "java.base/java.lang",
@@ -82,7 +82,9 @@ def java_candidates(java_home: str | None, on_path: str | None, bundled: str | N
 
 
 def choose_java(candidates: Iterable[str], version_of: Callable[[str], str | None]) -> Java:
-    """Return the first candidate that is new enough; `version_of` is None for one that does not run."""
+    """Return the first candidate that is new enough; `version_of` is None for one that does not
+    run.
+    """
     rejected = []
     for executable in candidates:
         version = version_of(executable)

@@ -154,8 +154,8 @@ def _start(
         f"-Xmx{memory}",
         # Epochs need throughput, and this collector is built for it.
         "-XX:+UseParallelGC",
-        # Spark's classes need about this much. Java would start with less, and run a full collection
-        # each time that it grows.
+        # Spark's classes need about this much. Java would start with less, and run a full
+        # collection each time that it grows.
         "-XX:MetaspaceSize=256m",
         # Statistics for other processes, in a directory that cannot be configured.
         "-XX:-UsePerfData",
@@ -242,7 +242,7 @@ def _tail(log_file: Path, start: int, limit: int = 2000) -> str:
 
 
 def _with_own_directories(conf: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """Return the settings, with paths below the directory for all that Spark would put elsewhere."""
+    """Return the settings, with paths below the directory for all files of Spark."""
     sockets = "spark.python.unix.domain.socket"
     own = {
         "spark.local.dir": str(directory),

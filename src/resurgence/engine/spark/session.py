@@ -51,11 +51,11 @@ _DEFAULTS = {
     # A closing window is a union of its subtasks, each of which must stay a task: Spark would merge
     # single partitions into one.
     "spark.sql.unionOutputPartitioning": "false",
-    # Lists and sets of many groups: above this limit Spark sorts instead, and adds numbers in another
-    # order than when it computed the row that it must retract.
+    # Lists and sets of many groups: above this limit Spark sorts instead, and adds numbers in
+    # another order than when it computed the row that it must retract.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
-    # Aggregates over many groups: use the generated hash map on both sides of the shuffle, for up to
-    # a million groups before it falls back to the slower one.
+    # Aggregates over many groups: use the generated hash map on both sides of the shuffle, for up
+    # to a million groups before it falls back to the slower one.
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
     # Java interprets larger methods for every row instead of compiling them. For such a plan Spark
@@ -67,8 +67,9 @@ _DEFAULTS = {
 }
 
 _FREQUENT_CLASSES = ("PythonUtils", "SimplePythonFunction", "functions", "PythonRDD", "SerDeUtil")
-"""JVM classes that PySpark uses for nearly every column and table. Py4J resolves them anew each time,
-and the JVM then searches all jars for a class of that name in each imported package."""
+"""JVM classes that PySpark uses for nearly every column and table. Py4J resolves them anew each
+time, and the JVM then searches all jars for a class of that name in each imported package.
+"""
 
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
 """For local masters, which must not depend on whether the machine's name resolves."""
@@ -89,8 +90,8 @@ def start_session(
     """Start Spark as a child of this process, which may have one session at a time.
 
     To end it, stop the session, then close the JVM. The output of Spark and its Python workers is
-    appended to `log_file`. `conf` overrides our settings. Raise ConfigError for a setting that would
-    make results wrong.
+    appended to `log_file`. `conf` overrides our settings. Raise ConfigError for a setting that
+    would make results wrong.
     """
     jvm = launch(
         app_name=app_name,

@@ -1,9 +1,9 @@
-"""The directory for all temporary files of a worker: those of its JVM, of Spark, of Python functions
-and of the worker itself.
+"""The directory for all temporary files of a worker: those of its JVM, of Spark, of Python
+functions and of the worker itself.
 
-Its creator holds a lock on it as long as it lives. The lock of a process ends with the process, so a
-directory without a lock is left over, and a sweep may delete it. The controller sweeps after the end
-of each worker, and every worker when it starts.
+Its creator holds a lock on it as long as it lives. The lock of a process ends with the process, so
+a directory without a lock is left over, and a sweep may delete it. The controller sweeps after the
+end of each worker, and every worker when it starts.
 """
 
 from __future__ import annotations

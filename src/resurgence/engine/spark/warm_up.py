@@ -1,8 +1,8 @@
 """Warms up a Spark session that has no job yet, by running a small pipeline in the real engine.
 
-This moves the slow parts of a first epoch (class loading, compilation, Python worker start, imports)
-before the job's start. The pipeline covers the paths of typical jobs: parsed and generated rows, few
-and many groups, both file formats.
+This moves the slow parts of a first epoch (class loading, compilation, Python worker start,
+imports) before the job's start. The pipeline covers the paths of typical jobs: parsed and generated
+rows, few and many groups, both file formats.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ read: every subtask searches its own files for its own keys, and no row of state
 are compared by a hash. Two keys with the same hash are read together, which is slower but correct.
 
 With a state TTL, a key expires if no epoch has touched it for that long. Merging drops the rows of
-expired keys. If an expired key is touched again before that, the epoch's file gets an expiry marker:
-a row without a weight, which invalidates all older rows of its key. A marker is correct whether or
-not these rows still exist, so concurrent merges do not matter.
+expired keys. If an expired key is touched again before that, the epoch's file gets an expiry
+marker: a row without a weight, which invalidates all older rows of its key. A marker is correct
+whether or not these rows still exist, so concurrent merges do not matter.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ _GROUP_OF_KEY = f"pmod(hash({KEY}), {KEY_GROUPS})"
 
 
 class KeyTable:
-    """Writes and reads rows by key. LiveFiles owns the list of files. The columns are `KEY`, those of
-    `columns`, `CHANGE` and `TIME`.
+    """Writes and reads rows by key. LiveFiles owns the list of files. The columns are `KEY`, those
+    of `columns`, `CHANGE` and `TIME`.
     """
 
     def __init__(
@@ -149,8 +149,8 @@ class KeyTable:
         all_keys: bool = False,
     ) -> tuple[DataFrame, ...]:
         """Return all rows of the keys in the `fresh` files, whose own rows are marked by `NEW`: one
-        DataFrame, in one partition, per subtask with such keys. With `all_keys`, include the rows of
-        all other keys.
+        DataFrame, in one partition, per subtask with such keys. With `all_keys`, include the rows
+        of all other keys.
         """
         paths = {each.path for each in fresh}
         found = []
@@ -234,7 +234,8 @@ def _expiry_markers(schema: pa.Schema, keys: pa.Array, time: int) -> pa.RecordBa
 class _Reading:
     """The input of one task: the valid rows of `held`, by the markers in all files of the subtask.
     With `fresh`, its rows, and of `held` only the rows of its keys, unless `all_keys` is set. With
-    `since`, without the rows of expired keys, but with the markers that files outside of `held` need.
+    `since`, without the rows of expired keys, but with the markers that files outside of `held`
+    need.
     """
 
     held: tuple[StateFile, ...]
@@ -294,7 +295,7 @@ def _reader(url: str, reading: _Reading) -> ArrowFunction:
 
 
 def _valid_from(url: str, reading: _Reading, touched: pa.Array | None) -> pa.Table:
-    """Return, for each key that expired and was touched again, the time from which rows are valid."""
+    """Return, for keys that expired and were touched again, the time from which rows are valid."""
     found = [pa.table({KEY: pa.array([], pa.int64()), TIME: pa.array([], pa.int64())})]
     if reading.may_have_expired:
         for file in reading.every:

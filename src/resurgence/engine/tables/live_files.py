@@ -48,7 +48,7 @@ class LiveFiles:
         )
 
     def exchanged(self, replaced: frozenset[str], files: tuple[StateFile, ...]) -> LiveFiles:
-        """Return the value with `files` instead of the `replaced` files, which hold the same rows."""
+        """Return the value with `replaced` files exchanged for `files` with the same rows."""
         left = tuple(
             tuple(each for each in slices if each.file.path not in replaced)
             for slices in self.subtasks
@@ -63,8 +63,8 @@ class LiveFiles:
         return replace(self, subtasks=left)
 
     def small_files(self) -> frozenset[str]:
-        """Return the paths of files worth merging: all except those that are larger than all smaller
-        files merged. So a row is rewritten about as often as its table doubles.
+        """Return the paths of files worth merging: all except those that are larger than all
+        smaller files merged. So a row is rewritten about as often as its table doubles.
         """
         by_size = sorted(self.files, key=lambda each: each.bytes)
         while by_size and by_size[-1].bytes * self.parallelism > sum(

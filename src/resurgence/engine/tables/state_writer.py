@@ -119,8 +119,8 @@ class StateWriter:
         generation: Generation,
         fault: FaultAction | None,
     ) -> Written:
-        """Run one Spark job over rows that have `GROUP`. A fault strikes in the first task, after its
-        file is written.
+        """Run one Spark job over rows that have `GROUP`. A fault strikes in the first task, after
+        its file is written.
         """
         url, prefix, pid = self.url, f"{self.folder}/{epoch}-{generation}", os.getpid()
 
