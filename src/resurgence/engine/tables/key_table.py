@@ -212,14 +212,14 @@ def _expired_keys(url: str, held: tuple[StateFile, ...], since: int, touched: pa
     """Return the touched keys that have rows, all of them older than `since`."""
     if all(each.time_start >= since for each in held):
         return pa.array([], pa.int64())
-    known, alive = [], []
+    known, unexpired = [], []
     for file in held:
         for batch in _batches(url, file, touched):
             known.append(pc.unique(batch.column(KEY)))
             is_new = pc.greater_equal(batch.column(TIME), since)
-            alive.append(pc.unique(batch.column(KEY).filter(is_new)))
+            unexpired.append(pc.unique(batch.column(KEY).filter(is_new)))
     keys = _distinct(known)
-    return keys.filter(pc.invert(pc.is_in(keys, value_set=_distinct(alive))))
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=_distinct(unexpired))))
 
 
 def _expiry_markers(schema: pa.Schema, keys: pa.Array, time: int) -> pa.RecordBatch:
@@ -273,9 +273,9 @@ def _reader(url: str, reading: _Reading) -> ArrowFunction:
             for batch in fresh:
                 yield _tagged(batch.filter(pc.is_valid(batch.column(CHANGE))), new=True)
         valid_from = _valid_from(url, reading, touched)
-        since, alive = reading.since, None
+        since, unexpired = reading.since, None
         if since is not None and any(each.time_start < since for each in reading.held):
-            alive = _distinct(
+            unexpired = _distinct(
                 [
                     pc.unique(batch.column(KEY).filter(pc.greater_equal(batch.column(TIME), since)))
                     for file in reading.every
@@ -286,8 +286,8 @@ def _reader(url: str, reading: _Reading) -> ArrowFunction:
         for file in reading.held:
             for batch in _batches(url, file, touched):
                 chosen = batch.filter(_is_valid(batch, valid_from, reading))
-                if alive is not None:
-                    chosen = chosen.filter(pc.is_in(chosen.column(KEY), value_set=alive))
+                if unexpired is not None:
+                    chosen = chosen.filter(pc.is_in(chosen.column(KEY), value_set=unexpired))
                 if chosen.num_rows:
                     yield _tagged(chosen, new=False)
 

@@ -197,8 +197,8 @@ class UpdatingQuery:
 
     def _expires_before(self, watermark: int | None) -> int | None:
         """Return the event time before which only late rows could match."""
-        keep = self._operator.keep_micros
-        return None if keep is None or watermark is None else watermark - keep
+        retention = self._operator.keep_micros
+        return None if retention is None or watermark is None else watermark - retention
 
     def release(self) -> None:
         """Drop the cached rows of the last changes."""
