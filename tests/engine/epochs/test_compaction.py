@@ -127,7 +127,7 @@ def test_a_compaction_is_taken_when_it_is_done_and_not_before() -> None:
     assert taken is not None
     assert taken.written.result() == NOTHING
     assert compactor.in_flight == 5, "its files are in no checkpoint yet"
-    compactor.forget()
+    compactor.clear()
     assert compactor.in_flight is None
     assert compactor.take(wait=True) is None
 
@@ -155,6 +155,6 @@ def test_the_failure_of_a_compaction_is_the_failure_of_the_next_epoch() -> None:
 def test_a_compaction_that_stands_still_is_given_up(wait: bool) -> None:
     compactor, gate = Compactor(timedelta(0)), threading.Event()
     compactor.start(WINDOW, Epoch(5), frozenset(), lambda: (gate.wait(30) and NOTHING) or NOTHING)
-    with pytest.raises(TaskFailed, match="compaction of window-1 is not done after"):
+    with pytest.raises(TaskFailed, match="compaction of window-1 did not finish within"):
         compactor.take(wait=wait)
     gate.set()

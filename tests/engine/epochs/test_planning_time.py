@@ -145,11 +145,11 @@ def compiled(spark: SparkSession, folder: Path, query: str) -> Engine:
         ("SELECT k FROM events WHERE at > concat('n', 'ow')", "'now' as a TIMESTAMP reads"),
         ("SELECT k FROM events WHERE at > '12:00'", "'12:00' has no date"),
         ("SELECT date_add('today', k) AS d FROM events", "'today' as a DATE reads the clock"),
-        ("SELECT k FROM events WHERE at > t", "a text is taken for a TIMESTAMP here"),
-        ("SELECT k FROM events WHERE at > lower(t)", "a text is taken for a TIMESTAMP here"),
+        ("SELECT k FROM events WHERE at > t", "implicit cast of a text to TIMESTAMP"),
+        ("SELECT k FROM events WHERE at > lower(t)", "implicit cast of a text to TIMESTAMP"),
         (
             "SELECT a.k FROM events a JOIN events b ON a.at = b.t",
-            "a text is taken for a TIMESTAMP here",
+            "implicit cast of a text to TIMESTAMP",
         ),
     ],
 )
@@ -184,7 +184,7 @@ def test_a_text_without_a_date_fails_in_a_cast(
     engine = made.open(Leg(rows=1))
     assert engine.run_epoch() is not None
     assert read_lines(tmp_path / "out.json") == [{"x": "2024-05-01T12:30:00"}]
-    with pytest.raises(Exception, match="time and no date"):
+    with pytest.raises(Exception, match="time without a date"):
         engine.run_epoch()
 
 

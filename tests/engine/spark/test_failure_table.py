@@ -184,7 +184,7 @@ def _(ground: Ground) -> None:
     settings_from({"pipeline.paralelism": "2"})
 
 
-@case("Spark refuses the query", "^Spark refuses the query: .*no_such_column")
+@case("Spark refuses the query", "^Spark rejected the query: .*no_such_column")
 def _(ground: Ground) -> None:
     ground.expression("no_such_column + 1")
 
@@ -215,7 +215,7 @@ def _(ground: Ground) -> None:
 
 @case(
     "an async function gives no answer in time",
-    r"^function waits\(7\) gave no answer within 0.05 s$",
+    r"^function waits\(7\) timed out after 0.05 s$",
 )
 def _(ground: Ground) -> None:
     ground.function("waits")
@@ -223,7 +223,7 @@ def _(ground: Ground) -> None:
 
 @case(
     "a Python function returns a value of another type",
-    r"^function mistakes\(7\) returned 'number 7', of type str, which is no BIGINT$",
+    r"^function mistakes\(7\) returned 'number 7' of type str, expected BIGINT$",
 )
 def _(ground: Ground) -> None:
     ground.function("mistakes")
@@ -239,7 +239,7 @@ def _(ground: Ground) -> None:
     ground.function("crashes")
 
 
-@case("a Python process of a task is killed", "was killed, most likely for want of memory$")
+@case("a Python process of a task is killed", "was killed, most likely because memory ran out$")
 def _(ground: Ground) -> None:
     ground.function("is_killed")
 

@@ -218,7 +218,7 @@ def test_a_jvm_that_cannot_start_says_why(tmp_path: Path) -> None:
 
 
 def test_a_jvm_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(ResurgenceError, match=r"not ready in 0\.05 s"):
+    with pytest.raises(ResurgenceError, match=r"not ready within 0\.05 s"):
         jvm.start_jvm(
             memory="1g",
             conf={},
@@ -318,7 +318,7 @@ def test_only_one_process_builds_and_one_that_was_killed_holds_up_nobody(
         "class_archive._build = lambda *_: (print('building', flush=True), time.sleep(60))\n"
         "class_archive.build_archive(Path(sys.argv[1]))"
     )
-    monkeypatch.setattr(class_archive, "_LOOKED_WITHIN", timedelta(0))
+    monkeypatch.setattr(class_archive, "_PROBED_WITHIN", timedelta(0))
     built: list[Path] = []
     monkeypatch.setattr(class_archive, "_build", lambda archive, _: built.append(archive))
     with subprocess.Popen(

@@ -1,11 +1,11 @@
-"""Compaction: many small files of a table become few, beside the epochs.
+"""Compaction: merges many small files of a state table into few, in the background.
 
-It is a Spark job of its own, in a thread of its own, over files that were live when it began. What
-it wrote takes their place between two later epochs, and is durable with the next checkpoint; until
-then no one names it, and a crash leaves debris for retention. Windows may close meanwhile: reading
-is by bins, and those are behind the bound.
+It is a Spark job in its own thread, over files that were live when it began. Its files replace them
+between two later epochs, and are durable with the next checkpoint. Until then nothing references
+them, and a crash leaves debris for retention. Windows may close meanwhile: readers select bins, and
+the bins of closed windows are no longer read.
 
-One compaction runs at a time, and only a table that has grown to twice its limit waits for it.
+One compaction runs at a time. Epochs wait for it only if a table has grown to twice its limit.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from resurgence.ids import Epoch, Generation, OperatorId
 
 @dataclass(frozen=True)
 class Compaction:
-    """A compaction that has begun."""
+    """A started compaction."""
 
     operator: OperatorId
     epoch: Epoch
-    """The epoch that was next when it began: its files bear this number."""
+    """The next epoch at its start. Its files have this number."""
     replaced: frozenset[str]
     """The paths of the files that it merges."""
     written: Future[Written]
@@ -50,13 +50,13 @@ class Compactor:
 
     @property
     def in_flight(self) -> Epoch | None:
-        """Files of this epoch and later ones may belong to a compaction that no one names yet."""
+        """Files from this epoch on may belong to a compaction that is not referenced yet."""
         running = self._running
         return running.epoch if running else None
 
     @property
     def running(self) -> Compaction | None:
-        """The one that has begun and is not adopted yet."""
+        """The compaction that was started and is not adopted yet."""
         return self._running
 
     def start(
@@ -66,7 +66,7 @@ class Compactor:
         replaced: frozenset[str],
         write: Callable[[], Written],
     ) -> None:
-        """Begin one, unless one is running."""
+        """Start a compaction, unless one is running."""
         if self._running is not None:
             return
         future: Future[Written] = Future()
@@ -76,7 +76,7 @@ class Compactor:
         ).start()
 
     def take(self, *, wait: bool) -> Compaction | None:
-        """The one that is done, if there is; its failure is raised, and so is standing still."""
+        """Return the finished compaction. Raise its failure, or TaskFailed after its deadline."""
         running = self._running
         if running is None:
             return None
@@ -87,13 +87,13 @@ class Compactor:
             if left > 0 and not wait:
                 return None
             raise TaskFailed(
-                f"the compaction of {running.operator} is not done after {self._deadline}",
-                hint="the job is recovered; a longer pipeline.epoch_timeout gives it more time",
+                f"compaction of {running.operator} did not finish within {self._deadline}",
+                hint="Raise pipeline.epoch_timeout if this repeats. The job will retry.",
             ) from error
         return running
 
-    def forget(self) -> None:
-        """What it wrote is named by a checkpoint, or of no use any more: the next one may begin."""
+    def clear(self) -> None:
+        """Allow the next compaction: a checkpoint references the result, or it is obsolete."""
         self._running = None
 
 
@@ -105,7 +105,7 @@ def _settle(future: Future[Written], write: Callable[[], Written]) -> None:
 
 
 class TableCompaction:
-    """Which table of a pipeline is compacted, and how what was written comes into it."""
+    """Chooses the table to compact, and adopts the result."""
 
     def __init__(
         self, pipeline: Pipeline, settings: Settings, generation: Generation, faults: FaultInjector
@@ -118,18 +118,19 @@ class TableCompaction:
 
     @property
     def in_flight(self) -> Epoch | None:
-        """Retention must not touch unnamed files of this epoch and later ones."""
+        """Retention must not delete unreferenced files from this epoch on."""
         return self._compactor.in_flight
 
     def files_in_use(self) -> frozenset[str]:
-        """The paths of all files that may still be read. For other threads."""
+        """Return the paths of all files that may still be read. Thread-safe."""
         running = self._compactor.running
         replaced = running.replaced if running else frozenset()
         return replaced.union(*(each.paths for each in self._pipeline.live_files().values()))
 
     def adopt(self, run: EpochRun) -> Written | None:
-        """Put what is done into its table, as an effect of an epoch; when that is sealed, it is
-        `settled`. If all that it merges has expired, its result is dropped, even if it failed.
+        """Add the result of a finished compaction to its table, as an effect of an epoch; call
+        `settled` when that is sealed. If all files that it merges have expired, its result is
+        dropped, even if it failed.
         """
         running = self._compactor.running
         if running is None:
@@ -137,7 +138,7 @@ class TableCompaction:
         tables = self._pipeline.live_files()
         live = tables[running.operator]
         if not running.replaced & live.paths:
-            self._compactor.forget()
+            self._compactor.clear()
             return None
         crowded = any(each.fullest_subtask() > 2 * self._limit for each in tables.values())
         done = self._compactor.take(wait=crowded)
@@ -148,14 +149,14 @@ class TableCompaction:
         return written
 
     def settled(self) -> None:
-        """What was adopted is named by a checkpoint."""
-        self._compactor.forget()
+        """Note that a checkpoint references the adopted result."""
+        self._compactor.clear()
 
     def begin(
         self, epoch: Epoch, watermark_of: Callable[[OperatorId], int | None], time: int
     ) -> None:
-        """Begin to merge the files of a table that has many. The new ones are invisible until they
-        are adopted.
+        """Start to merge the files of a table that has too many. The new files are invisible until
+        they are adopted.
         """
         if self._compactor.running is not None:
             return

@@ -1,9 +1,9 @@
 """The life of an epoch: plan, execute, publish, commit.
 
 The engine holds the state of a running job between epochs: offsets, watermarks, live files. It
-changes them only when an epoch has been sealed, so a failure anywhere leaves nothing to undo; the
-engine is thrown away and a new one is restored from storage. It talks to no one: the worker drives
-it and reports what it returns.
+changes them only when an epoch has been sealed, so a failure anywhere leaves nothing to undo: the
+engine is thrown away, and a new one is restored from storage. It does not communicate: the worker
+drives it and reports what it returns.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ from resurgence.state.records import (
 
 @dataclass(frozen=True)
 class Progress:
-    """Where the engine stands, for heartbeats: read by other threads, replaced as a whole."""
+    """The engine's current epoch and phase, for heartbeats. Read by other threads, so it is
+    replaced as a whole.
+    """
 
     epoch: Epoch
     phase: str
@@ -53,7 +55,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What an epoch did."""
+    """The result of an epoch."""
 
     epoch: Epoch
     counts: EpochCounts
@@ -70,7 +72,7 @@ class EpochReport:
 
 
 class Engine:
-    """Runs a job's epochs, one after the other, from a load plan on."""
+    """Runs a job's epochs, one after the other, starting from a load plan."""
 
     def __init__(
         self,
@@ -103,41 +105,41 @@ class Engine:
         self._time = planned_micros(plan.manifest.inputs) if plan.manifest else 0
         """When the newest epoch was planned, in microseconds."""
         self._inputs: dict[OperatorId, InputRange] = {}
-        """Of the epoch under way."""
+        """Of the current epoch."""
         self._idle_after = {
             each.id: None if each.idle_micros is None else timedelta(microseconds=each.idle_micros)
             for each in pipeline.graph.sources()
         }
         self._had_rows_at: dict[OperatorId, datetime] = {}
-        """Of each source: the newest epoch that read some, or when it was first looked at."""
+        """For each source: the start of the newest epoch that read rows, or of the first check."""
         self._epoch_began_at = datetime.min.replace(tzinfo=clock.now().tzinfo)
         self.finished = False
         self.progress = Progress(plan.epoch, "restore", clock.now())
 
     @property
     def epoch(self) -> Epoch:
-        """The newest epoch that is sealed."""
+        """The newest sealed epoch."""
         return self._epoch
 
     # ---------------------------------------------------------------- restore
 
     def restore(self) -> None:
-        """Take up state, watermarks, timers and offsets from the load plan; finish the commit it
-        left pending.
+        """Restore state, watermarks, timers and offsets from the load plan; finish its pending
+        commit.
         """
         self._enter("restore")
-        kept = self._judge_edits()
+        restorable = self._restorable_operators()
         self._compare_sinks()
         now = self._clock.now()
         for operator_id, source in self._pipeline.sources.items():
-            if operator_id not in kept:
+            if operator_id not in restorable:
                 self._offsets[operator_id] = self._first_offset(operator_id, source, now)
             else:
                 load = self._plan.operators[operator_id]
                 self._offsets[operator_id] = dict(load.metadata.tables[OFFSETS].values)
                 if load.metadata.input is not None and load.metadata.input.final:
                     self._exhausted.add(operator_id)
-        self._execution.restore(kept)
+        self._execution.restore(restorable)
         if self._plan.generation > 1:
             self._faults.hit(FaultPoint.RESTORE_MID, self._plan.epoch + 1)
         manifest = self._plan.manifest
@@ -147,18 +149,18 @@ class Engine:
                     self._plan.operators[each.id].metadata.tables[STAGED].values
                 )
                 for each in self._graph.sinks()
-                if each.id in kept
+                if each.id in restorable
             }
             self._commit(manifest.epoch, staged, manifest.inputs, manifest.counts)
         self._retract()
         self.sweep(self._epoch)
         is_over = self._exhausted.issuperset(self._offsets) or self._is_full(self._totals)
-        self.finished = self._plan.finished and kept.issuperset(self._offsets) and is_over
+        self.finished = self._plan.finished and restorable.issuperset(self._offsets) and is_over
         self._enter("idle")
 
     def _compare_sinks(self) -> None:
-        """Raise SinkConflict if a sink holds what the state has no record of: before anything is
-        run, so that nothing is skipped or written twice.
+        """Raise SinkConflict if a sink holds output that the state has no record of. Checked before
+        the first epoch, so that nothing is skipped or written twice.
         """
         known = recorded_inputs(self._plan)
         for operator in self._graph.sinks():
@@ -166,34 +168,32 @@ class Engine:
             try:
                 require_agreement(operator.table, self._plan, held)
             except SinkConflict:
-                # A newer generation may have committed since the load was planned: then this one
-                # is fenced out, and the state is as new as the sink.
+                # A newer generation may have committed since the load was planned. Then this one is
+                # fenced, and the state is as new as the sink.
                 self._backend.require_newest(self._plan.generation)
                 raise
 
     def _retract(self) -> None:
-        """Take back the output of epochs that were rolled back, as long as nothing follows on
-        them.
-        """
+        """Retract the output of epochs that were rolled back, unless later epochs follow them."""
         for first, last in self._plan.dead:
             if self._plan.epoch < last:
                 for sink in self._pipeline.sinks.values():
                     sink.retract(self._plan.job, Epoch(first - 1), last)
 
     def sweep(self, epoch: Epoch) -> None:
-        """Remove what was staged and not committed, up to an epoch that is. What was staged for
-        later ones is left: an older generation may just be sealing one of them.
+        """Remove staged output that was never committed, up to a committed epoch. Output staged for
+        later epochs stays, because an older generation may be sealing one of them.
         """
         for sink in self._pipeline.sinks.values():
             sink.sweep(self._plan.job, epoch)
 
     def forget(self, before: Epoch) -> None:
-        """Have the sinks drop the records of epochs that no kept checkpoint leads to."""
+        """Let the sinks drop the records of earlier epochs, which no retained checkpoint needs."""
         for sink in self._pipeline.sinks.values():
             sink.forget(self._plan.job, before)
 
     def _first_offset(self, operator_id: OperatorId, source: Source, now: datetime) -> Offset:
-        """Where a source begins of which the checkpoint knows nothing: where it began before, if
+        """Return the start of a source that the checkpoint does not contain: its recorded start, if
         the next epoch is on record.
         """
         recorded = self._plan.recorded.get(self._plan.after(self._plan.epoch))
@@ -201,12 +201,14 @@ class Engine:
             return recorded.inputs[operator_id].start
         return source.first_offset(now, self._plan.parallelism)
 
-    def _judge_edits(self) -> set[OperatorId]:
-        """The operators that take up what the checkpoint holds of them; raises IncompatibleState."""
-        judged = restore_fates(self._graph, self._plan, self._pipeline.table_schemas())
+    def _restorable_operators(self) -> set[OperatorId]:
+        """Return the operators to restore from the checkpoint. Raise IncompatibleState if state
+        would be lost.
+        """
+        fates = restore_fates(self._graph, self._plan, self._pipeline.table_schemas())
         accept_loss = self._settings.checkpoint.accept_state_loss
-        require_kept(judged, self._plan.epoch, accept_loss=accept_loss)
-        return {each.operator for each in judged if each.fate in (Fate.KEEP, Fate.MIGRATE)}
+        require_kept(fates, self._plan.epoch, accept_loss=accept_loss)
+        return {each.operator for each in fates if each.fate in (Fate.KEEP, Fate.MIGRATE)}
 
     # ---------------------------------------------------------------- one epoch
 
@@ -216,7 +218,7 @@ class Engine:
         sealed: Callable[[EpochReport], None] = lambda _report: None,
         committed: Callable[[EpochReport], None] = lambda _report: None,
     ) -> EpochReport | None:
-        """Run the next epoch to its end; None if there is nothing to read yet.
+        """Run the next epoch; return None if there is nothing to read yet.
 
         `started` is called when the input is fixed, `sealed` when the checkpoint exists,
         `committed` when the sinks are done.
@@ -275,17 +277,17 @@ class Engine:
         return report
 
     def locate(self, failure: ResurgenceError, patience: timedelta) -> str:
-        """Where in the input of the epoch under way the record is that it failed on, as far as that
-        can be found in time.
+        """Return the position of the record that the current epoch failed on, as precisely as can
+        be found within `patience`.
         """
         if not self._inputs:
             return ""
-        looked = FailingInput(self._pipeline, self._inputs, self._time, failure)
-        return looked.position(patience)
+        search = FailingInput(self._pipeline, self._inputs, self._time, failure)
+        return search.position(patience)
 
     def _plan_inputs(self, epoch: Epoch, now: datetime) -> dict[OperatorId, InputRange] | None:
-        """What each source reads in this epoch; None to wait. An epoch that is known already
-        reads what it read.
+        """Return the input range of each source, or None to wait. A recorded epoch replays its
+        recorded input.
         """
         recorded = self._plan.recorded.get(epoch)
         if recorded is not None:
@@ -294,9 +296,9 @@ class Engine:
                 return dict(recorded.inputs)
             if recorded.sealed:
                 raise IncompatibleState(
-                    f"epoch {epoch} must be replayed over the input it read before, which does not "
-                    f"follow on the input of epoch {self._epoch}",
-                    hint="was the list of sources edited? undo that, or begin with another --name",
+                    f"the recorded input of epoch {epoch} does not start where the input of epoch "
+                    f"{self._epoch} ends",
+                    hint="Undo edits to the list of sources, or start with another --name.",
                 )
         most_rows = self._settings.pipeline.epoch_rows
         planned = {
@@ -304,7 +306,7 @@ class Engine:
             for operator_id, source in self._pipeline.sources.items()
             if operator_id not in self._exhausted
         }
-        # Planning time never goes backwards, also when a machine with another clock takes over.
+        # Planning time never goes backwards, even if a machine with another clock takes over.
         planned_at = max(now, instant(self._time))
         ranges = [each for each in planned.values() if each is not None]
         is_full = any(each.rows >= most_rows or each.final for each in ranges)
@@ -330,7 +332,7 @@ class Engine:
         }
 
     def _is_idle(self, operator_id: OperatorId, now: datetime) -> bool:
-        """Whether a source had no rows for longer than it may hold the others back."""
+        """Return whether a source had no rows for at least its idle timeout."""
         patience = self._idle_after[operator_id]
         had_rows_at = self._had_rows_at.setdefault(operator_id, now)
         return patience is not None and now - had_rows_at >= patience
@@ -379,10 +381,10 @@ class Engine:
         return counts
 
     def _is_full(self, totals: Totals | None) -> bool:
-        """Whether no sink takes any more rows: each has a limit, and has reached it."""
-        taken = totals.counts.rows_out if totals else {}
+        """Return whether every sink has a limit, and has reached it."""
+        written = totals.counts.rows_out if totals else {}
         return all(
-            each.limit is not None and taken.get(each.id, 0) >= each.limit
+            each.limit is not None and written.get(each.id, 0) >= each.limit
             for each in self._graph.sinks()
         )
 
@@ -394,15 +396,16 @@ class Engine:
         counts: EpochCounts,
         profile: EpochProfile | None = None,
     ) -> None:
-        """Make an epoch visible. What was committed before its checkpoint was lost stays as it
-        is.
+        """Commit the staged output of an epoch. Output that was committed before the epoch's
+        checkpoint was lost stays as it is, and the new output is discarded.
         """
         profile = profile or EpochProfile()
         recorded = self._plan.recorded.get(epoch)
         self._faults.hit(FaultPoint.SINK_COMMITTING, epoch)
         with profile.measure("sinks"):
             for operators in self._pipeline.sink_tables():
-                # Several INSERTs into one table are one commit: the sink keys it by (job, epoch).
+                # Several INSERTs into one table are one commit, which the sink keys by (job,
+                # epoch).
                 sink = self._pipeline.sinks[operators[0]]
                 together = merged_output(staged[each] for each in operators if each in staged)
                 if recorded is not None and recorded.committed:

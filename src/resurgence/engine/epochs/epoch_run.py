@@ -23,7 +23,7 @@ from resurgence.state.records import InputRange
 
 @dataclass
 class EpochEffects:
-    """All that an epoch changes. It becomes current when the epoch is sealed, and not before."""
+    """All changes of an epoch. They become current when the epoch is sealed, not before."""
 
     watermarks: dict[OperatorId, int | None] = field(default_factory=dict)
     """Of the sources."""
@@ -38,14 +38,14 @@ class EpochEffects:
     bytes_written: int = 0
 
     def wrote(self, operator_id: OperatorId, written: Written) -> None:
-        """Count what an operator wrote to its table."""
+        """Count the rows and bytes that an operator wrote to its table."""
         self.kept_rows[operator_id] = written.kept_rows
         self.bytes_written += written.bytes
 
 
 @dataclass
 class EpochRun:
-    """One epoch: what is given to it, and what its operators have done so far."""
+    """One epoch: its inputs, and the effects of its operators so far."""
 
     epoch: Epoch
     began_at: datetime
@@ -60,18 +60,18 @@ class EpochRun:
     faults: FaultInjector
     entered: Callable[[Epoch, OperatorId], None]
     watermarks_before: Mapping[OperatorId, int | None]
-    """Of the sources, at the end of the epoch before."""
+    """Of the sources, at the end of the previous epoch."""
     time_before: int | None
-    """When the epoch before was planned."""
+    """When the previous epoch was planned."""
     rows_out: Mapping[OperatorId, int] = field(default_factory=dict)
-    """How many rows each sink has taken before."""
+    """How many rows each sink has written in earlier epochs."""
     effects: EpochEffects = field(default_factory=EpochEffects)
     outputs: dict[OperatorId, DataFrame | None] = field(default_factory=dict)
     were_read: set[OperatorId] = field(default_factory=set)
-    """The operators whose rows a Spark job has been over."""
+    """The operators whose rows a Spark job has read."""
 
     def enter(self, operator: Operator) -> None:
-        """The turn of an operator has come: report it."""
+        """Report that an operator starts."""
         self.entered(self.epoch, operator.id)
 
     def rows(self, operator_id: OperatorId) -> DataFrame | None:
@@ -80,25 +80,25 @@ class EpochRun:
         return self.outputs[operator_id]
 
     def ran_over_inputs(self, operator: Operator) -> None:
-        """A Spark job has read all that feeds an operator."""
+        """Note that a Spark job has read everything upstream of an operator."""
         self.were_read.update(each.id for each in self.graph.upstream(operator.id))
 
     def watermark_before(self, operator_id: OperatorId) -> int | None:
-        """The watermark of an operator when the epoch began."""
+        """Return the watermark of an operator before the epoch."""
         return operator_watermark(self.graph, operator_id, self.watermarks_before, self.time_before)
 
     def watermark_after(self, operator_id: OperatorId) -> int | None:
-        """The watermark of an operator when the epoch ends, once its sources have been read."""
+        """Return the watermark of an operator after the epoch, once its sources were read."""
         for source in self.graph.sources_of(operator_id):
             self.operators[source].observe(self)
         return operator_watermark(self.graph, operator_id, self.effects.watermarks, self.time)
 
     def live(self, operator: Operator) -> LiveFiles:
-        """The files of an operator's table, as the epoch has them by now."""
+        """Return the files of an operator's table, with the effects of the epoch so far."""
         current = self.effects.live.get(operator.id, operator.live)
         assert current is not None
         return current
 
     def state_fault(self) -> FaultAction | None:
-        """The fault that is to strike while state is written, if one is due."""
+        """Return the fault to inject while state is written, if one is due."""
         return self.faults.claim(FaultPoint.STATE_PARTIAL, self.epoch)

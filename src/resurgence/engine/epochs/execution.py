@@ -1,4 +1,4 @@
-"""One epoch's work in Spark: every operator in its turn. `operators.base` says what each does then.
+"""The work of one epoch in Spark: runs every operator by the protocol in `operators.base`.
 
 What an epoch changes is collected in its EpochEffects, and becomes current when it is sealed.
 """
@@ -30,31 +30,32 @@ class Execution:
         faults: FaultInjector,
         entered: Callable[[Epoch, OperatorId], None],
     ) -> None:
-        """`entered` is called when an operator's turn comes."""
+        """`entered` is called when an operator starts."""
         self._pipeline = pipeline
         self._graph = pipeline.graph
         self._operators = tuple(pipeline.operators.values())
         self._plan = plan
         self._faults = faults
         self._entered = entered
-        # What reads sources directly comes first: a watermark is known when its source was read.
+        # Operators that read sources directly run first: a watermark is known once its source was
+        # read.
         self._first = [each for each in self._operators if not self._is_over_state(each)]
         self._time = planned_micros(plan.manifest.inputs) if plan.manifest else None
         """When the newest sealed epoch was planned, in microseconds."""
 
-    def restore(self, kept: set[OperatorId]) -> None:
-        """Take up state, watermarks and timers of the operators that the load plan has them for."""
+    def restore(self, restorable: set[OperatorId]) -> None:
+        """Restore state, watermarks and timers of some operators from the load plan."""
         for operator in self._operators:
-            if operator.id in kept:
+            if operator.id in restorable:
                 operator.restore(self._plan.operators[operator.id])
 
     def watermark(self, operator_id: OperatorId) -> int | None:
-        """The watermark of an operator at the end of the newest sealed epoch."""
+        """Return the watermark of an operator at the end of the newest sealed epoch."""
         return operator_watermark(self._graph, operator_id, self._watermarks(), self._time)
 
     def is_window_due(self, time: int) -> bool:
-        """Whether a window would close in an epoch without rows that is planned at an instant, in
-        microseconds.
+        """Return whether a window would close in an epoch without rows that is planned at `time`,
+        in microseconds.
         """
         marks = self._watermarks()
         return any(
@@ -72,7 +73,7 @@ class Execution:
         profile: EpochProfile,
         rows_out: Mapping[OperatorId, int],
     ) -> EpochRun:
-        """An epoch in which nothing has happened yet."""
+        """Return a new epoch without effects."""
         return EpochRun(
             epoch=epoch,
             began_at=began_at,
@@ -102,7 +103,7 @@ class Execution:
                 operator.ingest(run)
             if operator.spec.has_state:
                 run.rows(operator.id)
-        # Due still where no operator had rows to write.
+        # Not yet hit if no operator had rows to write.
         self._faults.hit(FaultPoint.STATE_PARTIAL, run.epoch)
         self._faults.hit(FaultPoint.STATE_WRITTEN, run.epoch)
         for operator in self._operators:
@@ -114,7 +115,7 @@ class Execution:
         self._faults.hit(FaultPoint.SINK_STAGED, run.epoch)
 
     def metadata(self, run: EpochRun) -> list[OperatorCheckpointMetadata]:
-        """What each operator leaves in the checkpoint of an epoch."""
+        """Return the metadata of every operator for the checkpoint of an epoch."""
         described = []
         for operator in self._operators:
             state = operator.checkpoint(run)
@@ -138,7 +139,7 @@ class Execution:
         return described
 
     def promote(self, run: EpochRun) -> None:
-        """The epoch is sealed: make its effects the current state."""
+        """Promote the effects of a sealed epoch to the current state."""
         self._time = run.time
         for operator in self._operators:
             operator.promote(run)

@@ -1,11 +1,10 @@
-"""Where in the input an epoch failed: the range that it read, narrowed to the record where that can
-be done.
+"""Finds the record that an epoch failed on, by bisection of the epoch's input.
 
-A failure says which value it met, and not where that came from. So, once it has happened, halves of
-the range are tried again, and a half that fails by itself takes the place of the whole. Good epochs
-pay nothing for this. Tried are the steps that a row goes through by itself: filters, projections,
-what is aggregated. Nothing is written. What fails only later, over what many rows have become, has
-the whole range as its position.
+A failure names a value, but not the position of its record. After a failure, halves of the input
+are run again, and a half that fails by itself replaces the whole. Successful epochs do not pay for
+this. Only steps that handle each row by itself are run: filters, projections, aggregate arguments.
+Nothing is written. If only a later step fails, over results of many rows, the position is the whole
+range.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _TAG = "resurgence-failing-input"
 
 @dataclass(frozen=True)
 class FailingInput:
-    """Looks for what of an epoch's input a failure came from."""
+    """The search for the input that an epoch failed on."""
 
     pipeline: Pipeline
     inputs: Mapping[OperatorId, InputRange]
@@ -39,9 +38,9 @@ class FailingInput:
     failure: ResurgenceError
 
     def position(self, patience: timedelta) -> str:
-        """The failing piece in words, as narrow as it is known when patience ends.
+        """Return the smallest failing range that is known when patience ends, as text.
 
-        Runs Spark jobs: whoever wants to ask Spark about the job that failed asks before.
+        Runs Spark jobs: query Spark's status of the failed job before calling this.
         """
         deadline = time.monotonic() + patience.total_seconds()
         spark = self.pipeline.spark
@@ -66,7 +65,9 @@ class FailingInput:
         return f"table {source.table}, {self.pipeline.sources[source.id].in_words(piece)}"
 
     def _narrowed(self, source: SourceSpec, has_time: Callable[[], bool]) -> InputRange | None:
-        """The smallest piece that is known to fail by itself; None if not even the whole does."""
+        """Return the smallest range that is known to fail by itself; None if not even the whole
+        does.
+        """
         failing = self.inputs[source.id]
         if not has_time() or not self._fails(source, failing):
             return None
@@ -86,7 +87,7 @@ class FailingInput:
     def _halves(
         self, source: SourceSpec, piece: InputRange
     ) -> tuple[InputRange, InputRange] | None:
-        """None if the source cannot cut the piece, or has lost it meanwhile."""
+        """Return both halves of a range; None if the source cannot split it, or has lost it."""
         try:
             halves = self.pipeline.sources[source.id].halved(piece)
         except ResurgenceError:
@@ -95,8 +96,8 @@ class FailingInput:
         return halves if is_smaller else None
 
     def _fails(self, source: SourceSpec, piece: InputRange) -> bool:
-        """Whether the piece gives the same kind of failure. Another one, such as being interrupted,
-        proves nothing.
+        """Return whether the range causes the same kind of failure. Another kind, such as an
+        interrupt, proves nothing.
         """
         if piece.rows == 0:
             return False
@@ -111,19 +112,21 @@ class FailingInput:
 
 
 class _Probe:
-    """Part of the input of one source, by itself: what each operator makes of it without state."""
+    """Part of the input of one source, and what each operator computes from it without state."""
 
     def __init__(
-        self, pipeline: Pipeline, time: int, given: Mapping[OperatorId, InputRange]
+        self, pipeline: Pipeline, time: int, ranges: Mapping[OperatorId, InputRange]
     ) -> None:
         self.time = time
         self._pipeline = pipeline
-        self._found: dict[OperatorId, DataFrame | None] = {
-            operator_id: each.read(given[operator_id], time).rows if operator_id in given else None
+        self._outputs: dict[OperatorId, DataFrame | None] = {
+            operator_id: each.read(ranges[operator_id], time).rows
+            if operator_id in ranges
+            else None
             for operator_id, each in pipeline.source_operators.items()
         }
 
     def rows(self, operator_id: OperatorId) -> DataFrame | None:
-        if operator_id not in self._found:
-            self._found[operator_id] = self._pipeline.operators[operator_id].probe_output(self)
-        return self._found[operator_id]
+        if operator_id not in self._outputs:
+            self._outputs[operator_id] = self._pipeline.operators[operator_id].probe_output(self)
+        return self._outputs[operator_id]

@@ -1,6 +1,6 @@
-"""An engine in this process, without controller or worker: for drills, benchmarks and tests.
+"""An engine in this process, without controller or worker, for warm-up, benchmarks and tests.
 
-It goes the same way as a recovery: claim a generation, plan the load, restore.
+It starts as in a recovery: claim a generation, plan the load, restore.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def open_engine(
     clock: Clock | None = None,
     damaged: frozenset[str] = frozenset(),
 ) -> Engine:
-    """A new generation of the job, restored from its newest whole checkpoint."""
+    """Return a new generation of the job, restored from its newest valid checkpoint."""
     clock = clock or SystemClock()
     backend = StateBackend(store, job)
     claim = backend.claim_generation(clock.now())

@@ -1,4 +1,4 @@
-"""A graph compiled against Spark: its operators, checked once, then run epoch by epoch."""
+"""A graph compiled against Spark: its operators, validated once, then run in every epoch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Pipeline:
         self, spark: SparkSession, graph: Graph, state_url: str, paths: JobPaths, parallelism: int
     ) -> None:
         spark.conf.set("spark.sql.shuffle.partitions", shuffle_partitions(parallelism))
-        # What a failed epoch of another generation had kept.
+        # Rows that a failed epoch of another generation has cached.
         spark.catalog.clearCache()
         self.spark = spark
         lookups = {
@@ -56,11 +56,11 @@ class Pipeline:
         }
 
     def live_files(self) -> dict[OperatorId, LiveFiles]:
-        """The files of all state tables, as the newest sealed epoch has left them."""
+        """Return the files of all state tables after the newest sealed epoch."""
         return {each.id: each.live for each in self.operators.values() if each.live is not None}
 
     def table_schemas(self) -> dict[OperatorId, str]:
-        """The schemas of all state tables."""
+        """Return the schemas of all state tables."""
         return {
             each.id: each.table_schema
             for each in self.operators.values()
@@ -68,7 +68,7 @@ class Pipeline:
         }
 
     def sink_tables(self) -> list[tuple[OperatorId, ...]]:
-        """The sink operators of each table that is written."""
+        """Return the sink operators of each output table."""
         tables: dict[str, list[OperatorId]] = {}
         for operator in self.graph.sinks():
             tables.setdefault(operator.table, []).append(operator.id)

@@ -1,4 +1,4 @@
-"""What an epoch costs: seconds and calls, by kind of work."""
+"""The cost of an epoch: seconds and calls, by kind of work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class EpochProfile:
 
     @contextmanager
     def measure(self, kind: str) -> Iterator[None]:
-        """Count a piece of work and the time it takes, also when it fails."""
+        """Count a call and its duration, even if it fails."""
         began = time.perf_counter()
         try:
             yield

@@ -1,10 +1,10 @@
-"""Whether a sink and the state of its job belong together. Pure.
+"""Whether a sink and the state of its job agree. Pure.
 
-A state dir that was restored from a backup, or copied, counts its epochs on from an older number
-than the sink. Sinks skip epochs that they have committed, so the rows of the epochs in between
-would be lost, or written twice where epochs are cut elsewhere. A fallback to an older checkpoint is
-not that: the state still has a record of every later epoch, with its input, and the replay reads
-that input again.
+A state dir that was restored from a backup, or copied, counts its epochs from an older number than
+the sink. Sinks skip epochs that they have committed, so the rows of the epochs in between would be
+lost, or written twice if epochs are cut differently. A fallback to an older checkpoint is safe: the
+state still has a record of every later epoch, with its input, and the replay reads that input
+again.
 
 So everything that a sink has committed or retracted must be on record in the state: each epoch at
 or above the restored one over the same input, each retraction as a rollback.
@@ -20,23 +20,23 @@ from resurgence.state.protocol.decisions import is_dead
 
 
 def recorded_inputs(plan: LoadPlan) -> dict[Epoch, CoveredInput]:
-    """The input of the restored epoch and of every later one that the state has a record of."""
+    """Return the input of the restored epoch and of every later one on record."""
     restored = {plan.epoch: plan.manifest.inputs} if plan.manifest is not None else {}
     later = {epoch: each.inputs for epoch, each in plan.recorded.items()}
     return {epoch: CoveredInput.of(inputs) for epoch, inputs in (restored | later).items()}
 
 
 def require_agreement(table: str, plan: LoadPlan, held: SinkMemory) -> None:
-    """Refuse to go on by a load plan if the sink of a table holds what the state has no record of.
+    """Raise SinkConflict if the sink of a table holds output that the state has no record of.
 
-    `held` is what the sink recalls of the epochs of `recorded_inputs`.
+    `held` is the sink's memory of the epochs in `recorded_inputs`.
     """
     known = recorded_inputs(plan)
     for first, last in held.retracted:
         if not any(start <= first and last <= end for start, end in plan.dead):
             raise SinkConflict(
-                f"sink '{table}' has retracted {_span(first, last)}, but the state has no record of "
-                "that rollback",
+                f"sink '{table}' has retracted {_span(first, last)}, but the state has no record "
+                "of that rollback",
                 hint=_hint(_before(plan, first)),
             )
     if (
@@ -61,7 +61,7 @@ def require_agreement(table: str, plan: LoadPlan, held: SinkMemory) -> None:
 
 
 def _before(plan: LoadPlan, epoch: Epoch) -> Epoch | None:
-    """The epoch to roll back to, so that another one is retracted; None if it is not known here."""
+    """Return the epoch to roll back to in order to retract another one; None if it is not known."""
     return plan.epoch if plan.epoch < epoch else None
 
 

@@ -1,12 +1,12 @@
-"""Calls of a user's async function in a task: those of a batch overlap, results keep their order.
+"""Calls a user's async function in a task: the calls of a batch overlap, results stay in order.
 
-At most so many calls are under way as the function's limits say. The first that fails, or takes too
-long, fails the batch: what is left is cancelled, and nobody waits for a call that does not heed
-that. Of a batch as a whole, no more time is taken than its calls may take; so one that blocks the
-others is found out, too.
+The function's limits bound the number of concurrent calls. The first call that fails or times out
+fails the batch: the others are cancelled, and calls that ignore the cancellation are abandoned. A
+batch as a whole may take no longer than its calls may take, which also detects a call that blocks
+the event loop.
 
-All batches of a process run in one event loop, so that what a function keeps from call to call, a
-session of a client, say, stays usable. Travels to Python workers, so it imports nothing of Spark.
+All batches of a process run in one event loop, so that objects that a function caches between
+calls, such as a client session, stay usable. Runs in Python workers, so it does not import Spark.
 """
 
 from __future__ import annotations
@@ -17,29 +17,35 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from resurgence.engine.functions.user_call import as_call, failure, fitted, is_null, watch_exits
+from resurgence.engine.functions.user_call import (
+    as_call,
+    converted,
+    failure,
+    is_null,
+    watch_exits,
+)
 from resurgence.errors import FunctionTimedOut
 from resurgence.udf import CallLimits, UserFunction
 
 _GRACE_SECONDS = 1.0
-"""How long cancelled calls may take to end, and a batch beyond the time of its calls."""
+"""Extra time for cancelled calls to end, and for a batch beyond the time of its calls."""
 
 Row = tuple[Any, ...]
 
 
 def answers(function: UserFunction, rows: Sequence[Row]) -> list[Any]:
-    """The results of an async function, one for each row of arguments, in their order."""
+    """Return the results of an async function, one per row of arguments, in their order."""
     return _loop(os.getpid()).run_until_complete(_Batch(function, rows).run())
 
 
 @functools.cache
 def _loop(pid: int) -> asyncio.AbstractEventLoop:
-    """The one event loop of a process; a fork of it gets another."""
+    """Return the event loop of a process. A fork gets its own."""
     return asyncio.new_event_loop()
 
 
 class _Batch:
-    """The calls for some rows."""
+    """The calls for a batch of rows."""
 
     def __init__(self, function: UserFunction, rows: Sequence[Row]) -> None:
         assert function.limits is not None, f"{function.name} is not async"
@@ -69,18 +75,20 @@ class _Batch:
         return self._results
 
     async def _call_each(self, waiting: Iterator[tuple[int, Row]], deadline: float) -> None:
-        """Makes one call after the other, as long as there are rows."""
+        """Call the function for one row after the other until there are no more."""
         for number, row in waiting:
             if None in row and is_null(self._function, row):
                 continue
             if asyncio.get_running_loop().time() > deadline:
-                raise self._too_slow(row, "was not called in time: calls before it blocked it")
+                raise self._timed_out(
+                    row, "was not called in time because earlier calls blocked it"
+                )
             call = asyncio.create_task(self._call(row))
             self._calls.add(call)
             await asyncio.wait({call}, timeout=self._limits.timeout.total_seconds())
             if not call.done():
                 seconds = self._limits.timeout.total_seconds()
-                raise self._too_slow(row, f"gave no answer within {seconds:g} s")
+                raise self._timed_out(row, f"timed out after {seconds:g} s")
             self._calls.discard(call)
             if call.cancelled():
                 raise failure(self._function, row, asyncio.CancelledError("the call was cancelled"))
@@ -92,11 +100,11 @@ class _Batch:
             value = await self._function.call(*row)
         except (Exception, SystemExit) as error:
             raise failure(self._function, row, error) from error
-        return fitted(self._function, row, value)
+        return converted(self._function, row, value)
 
-    def _too_slow(self, row: Row, what: str) -> FunctionTimedOut:
+    def _timed_out(self, row: Row, what: str) -> FunctionTimedOut:
         return FunctionTimedOut(
             f"function {as_call(self._function.name, row)} {what}",
-            hint="is what it asks up? it is tried again, a few times; a call may take longer with"
-            " @udf(timeout='1 minute')",
+            hint="Check the service that it calls, or allow more time with"
+            " @udf(timeout='1 minute'). The job will retry.",
         )

@@ -1,9 +1,9 @@
-"""Casts of texts to TIMESTAMP, spelled so that Spark cannot read the clock in them.
+"""Guards around casts of texts to TIMESTAMP in which Spark would read the clock.
 
-Spark gives a text with a time and no date, such as '12:00', today's date, and takes a constant text
-such as 'now' for the current instant. With a guard around the operand, a text without a date fails
-like any malformed text, or is null where the cast is a TRY_CAST. Behind a guard no operand is a
-constant to Spark, so 'now' is malformed, too. `clock_reads` decides which expressions need guards.
+Spark adds today's date to a text with a time and no date, such as '12:00', and interprets a
+constant text such as 'now' as the current instant. With a guard around the operand, a text without
+a date fails like any malformed text, or is null in a TRY_CAST. A guarded operand is not a constant
+to Spark, so 'now' is malformed as well. `clock_reads` decides which expressions need guards.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from sqlglot import exp
 from resurgence.sql.functions.scalars import scalar_function
 
 TIME_ONLY = r"^\\s*(T|\\d+:)"
-"""A text without a date, as a regular expression inside a text of Spark SQL."""
-_FAILURE = "raise_error('a text with a time and no date cannot be cast to TIMESTAMP')"
+"""A text without a date, as a regular expression inside a string literal of Spark SQL."""
+_FAILURE = "raise_error('cannot cast a time without a date to TIMESTAMP')"
 _TOKEN = re.compile(r"'(?:[^'\\]|\\.)*'|`[^`]*`|[A-Za-z_][A-Za-z_0-9]*\(|[(),]", re.DOTALL)
 _CONSTANT = re.compile(r"\s*(?:'(?:[^'\\]|\\.)*'|-?[\d.]+L?)\s*", re.DOTALL)
 _CASTS = frozenset({"cast", "try_cast"})
@@ -27,11 +27,11 @@ _TIMESTAMP_AT = {
     **dict.fromkeys(("unix_seconds", "unix_millis", "unix_micros"), 0),
     **dict.fromkeys(("date_trunc", "date_part", "datepart"), 1),
 }
-"""Functions that take a timestamp, and which of their arguments it is."""
+"""Functions that take a timestamp, with the index of that argument."""
 
 
 def guarded(sql: str) -> str:
-    """Spark SQL in which no cast of a text that is spelled out reads the clock."""
+    """Return Spark SQL in which no explicit cast of a text reads the clock."""
     parts: list[str] = []
     done = 0
     for name, start, commas, end in _calls(sql):
@@ -45,7 +45,7 @@ def guarded(sql: str) -> str:
 
 
 def _guarded_call(name: str, opening: str, arguments: list[str]) -> str:
-    """A call whose arguments are guarded already; their texts have the blanks around them."""
+    """Return a guarded call. Its arguments are guarded already, and include surrounding blanks."""
     lower = name.lower()
     is_try = lower.startswith("try_")
     if lower in _CASTS and len(arguments) == 1:
@@ -66,20 +66,20 @@ def _guarded_call(name: str, opening: str, arguments: list[str]) -> str:
 
 
 def _guard(operand: str, is_try: bool) -> str:
-    """The operand, or a failure if it is a text without a date."""
+    """Return SQL for the operand that fails if it is a text without a date."""
     if _CONSTANT.fullmatch(operand) or _is_timestamp(operand):
         return operand
     kind = f"typeof({operand})"
     is_text = f"(startswith({kind}, 'string') OR {kind} = 'variant')"
     test = f"{is_text} AND CAST({operand} AS STRING) RLIKE '{TIME_ONLY}'"
     if is_try:
-        # The failure that cannot happen keeps Spark from taking the operand for a constant.
+        # The unreachable failure stops Spark from treating the operand as a constant.
         return f"IF({kind} = '', {_FAILURE}, IF({test}, NULL, {operand}))"
     return f"IF({test}, {_FAILURE}, {operand})"
 
 
 def _is_timestamp(operand: str) -> bool:
-    """Whether an operand is nothing but a cast to TIMESTAMP."""
+    """Return whether an operand is just a cast to TIMESTAMP."""
     outermost = next(_calls(operand), None)
     if outermost is None or (outermost[1], outermost[3]) != (0, len(operand) - 1):
         return False
@@ -88,18 +88,18 @@ def _is_timestamp(operand: str) -> bool:
 
 
 def _casts_to_timestamp(function: str) -> bool:
-    """Whether a function casts a text where it has no format."""
+    """Return whether a function casts a text if it has no format argument."""
     return scalar_function(function).casts_to is exp.DType.TIMESTAMP
 
 
 def _guard_nested(operand: str) -> str:
-    failure = "raise_error('texts inside a value cannot be cast to TIMESTAMP; use transform()')"
+    failure = "raise_error('cannot cast nested texts to TIMESTAMP; use transform()')"
     return f"IF(contains(typeof({operand}), 'string'), {failure}, {operand})"
 
 
 def _calls(sql: str) -> Iterator[tuple[str, int, list[int], int]]:
-    """The outermost calls in a text: the name, where it starts, where each argument begins (the
-    parenthesis or the comma before it), and where the closing parenthesis is.
+    """Yield the outermost calls in a text: the name, its start, the start of each argument (the
+    parenthesis or comma before it), and the closing parenthesis.
     """
     open_calls: list[tuple[str, int]] = []
     commas: list[int] = []

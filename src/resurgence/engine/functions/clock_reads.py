@@ -1,9 +1,9 @@
-"""Finds the expressions in which Spark would read the clock, and guards or refuses them.
+"""Finds expressions in which Spark would read the clock, and guards or rejects them.
 
-Spark reads the clock when it casts texts to dates and timestamps (see `clock_free`), also where a
-query does not spell the cast out, as in `at > 'now'`. Whether a cast has a text to cast is known
-once Spark has analyzed the expression over the types of its input. This happens once, when a
-pipeline is compiled. Expressions without such casts stay as they are.
+Spark reads the clock when it casts texts to dates and timestamps (see `clock_free`), even if the
+cast is implicit, as in `at > 'now'`. Whether a cast has a text operand is known once Spark has
+analyzed the expression over its input types. This happens once, when a pipeline is compiled.
+Expressions without such casts stay as they are.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SPECIAL = re.compile(r"\s*(now|today|tomorrow|yesterday)\b.*", re.IGNORECASE | 
 _NO_DATE = re.compile(r"\s*(T|\d+:)")
 _DATE_TYPES = ("timestamp", "timestamp_ntz", "date")
 _PARSERS = {"ParseToTimestamp": "timestamp", "ParseToDate": "date"}
-_REPLAY = "a replayed epoch would give other rows"
+_REPLAY = "a replay would produce different rows"
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class _Fault:
 
 
 def free_columns(columns: tuple[Column, ...], rows: DataFrame) -> tuple[Column, ...]:
-    """Declared columns whose expressions never read the clock; raises SqlError where one would.
-    `rows` has the columns that they are computed over, and no rows.
+    """Return declared columns whose expressions never read the clock. Raise SqlError if one would.
+    `rows` is empty and has the columns that they read.
     """
     return tuple(_computed(each, rows) for each in columns)
 
 
 def refuse_clock_reads(rows: DataFrame, place: Position | None) -> None:
-    """Refuse the result of a whole query in which texts are compared with timestamps."""
+    """Raise SqlError if a query casts texts to timestamps, as a comparison of the two does."""
     plan = json.loads(_analyzed(rows).toJSON())
     for nodes in _expressions(plan):
         for number, node in enumerate(nodes):
@@ -61,7 +61,7 @@ def refuse_clock_reads(rows: DataFrame, place: Position | None) -> None:
 
 
 def _computed(column: Column, rows: DataFrame) -> Column:
-    """A computed column. Its value is cast to the declared type, if there is one."""
+    """Return a computed column, cast to its declared type if it has one."""
     if column.generated is None:
         return column
     sql = column.generated.sql
@@ -73,7 +73,7 @@ def _computed(column: Column, rows: DataFrame) -> Column:
 
 
 def free_call(call: AggregateCall, rows: DataFrame) -> AggregateCall:
-    """An aggregate that never reads the clock; raises SqlError where it would."""
+    """Return an aggregate that never reads the clock. Raise SqlError if it would."""
     parts = tuple(
         Expression(name="value", sql=each, position=call.position) for each in call.expressions
     )
@@ -81,22 +81,22 @@ def free_call(call: AggregateCall, rows: DataFrame) -> AggregateCall:
 
 
 def free_expressions(parts: tuple[Expression, ...], rows: DataFrame) -> tuple[Expression, ...]:
-    """Expressions that never read the clock; raises SqlError where one would."""
+    """Return expressions that never read the clock. Raise SqlError if one would."""
     has_text = re.search(r"\b(string|variant)\b", rows.schema.simpleString()) is not None
-    doubtful = [
+    candidates = [
         each
         for each in parts
         if (has_text or "'" in each.sql)
         and not _COLUMN.fullmatch(each.sql)
         and not each.sql.startswith(_GENERATORS)
     ]
-    found = _faults(doubtful, rows)
-    needy = [each for each, fault in zip(doubtful, found, strict=True) if fault is not None]
-    spelled = [each.model_copy(update={"sql": guarded(each.sql)}) for each in needy]
-    for each, fault in zip(spelled, _faults(spelled, rows), strict=True):
+    faults = _faults(candidates, rows)
+    unsafe = [each for each, fault in zip(candidates, faults, strict=True) if fault is not None]
+    safe = [each.model_copy(update={"sql": guarded(each.sql)}) for each in unsafe]
+    for each, fault in zip(safe, _faults(safe, rows), strict=True):
         if fault is not None:
             raise _error(fault, each.position)
-    by_text = {one.sql: other.sql for one, other in zip(needy, spelled, strict=True)}
+    by_text = {one.sql: other.sql for one, other in zip(unsafe, safe, strict=True)}
     return tuple(
         each.model_copy(update={"sql": by_text[each.sql]}) if each.sql in by_text else each
         for each in parts
@@ -104,7 +104,7 @@ def free_expressions(parts: tuple[Expression, ...], rows: DataFrame) -> tuple[Ex
 
 
 def _faults(parts: Sequence[Expression], rows: DataFrame) -> list[_Fault | None]:
-    """Of each expression, how it would read the clock. What Spark refuses is refused elsewhere."""
+    """Return how each expression would read the clock. Errors of Spark are reported elsewhere."""
     if not parts:
         return []
     try:
@@ -116,7 +116,7 @@ def _faults(parts: Sequence[Expression], rows: DataFrame) -> list[_Fault | None]
 
 
 def _fault_in(expression: Any) -> _Fault | None:
-    """`expression` is one of Spark's, analyzed."""
+    """Return how an analyzed expression of Spark would read the clock."""
     nodes: list[dict[str, Any]] = json.loads(expression.toJSON())
     for place, node in enumerate(nodes):
         kind = _cast_to(node)
@@ -132,8 +132,8 @@ def _fault_in(expression: Any) -> _Fault | None:
 
 
 _TEXT = _Fault(
-    f"a text is taken for a TIMESTAMP here, and one without a date would get today's: {_REPLAY}",
-    "write CAST(text AS TIMESTAMP), which refuses such texts",
+    f"implicit cast of a text to TIMESTAMP adds today's date if the text has none: {_REPLAY}",
+    "Write CAST(text AS TIMESTAMP), which rejects such texts.",
 )
 
 
@@ -151,10 +151,10 @@ def _cast_fault(operand: Any, kind: str) -> _Fault | None:
 def _constant_fault(text: str, kind: str) -> _Fault | None:
     if _SPECIAL.fullmatch(text):
         message = f"'{text}' as a {kind.upper()} reads the clock: {_REPLAY}"
-        return _Fault(message, "use now() or current_date, the epoch's planning time")
+        return _Fault(message, "Use now() or current_date, which return the epoch's planning time.")
     if kind == "timestamp" and _NO_DATE.match(text):
-        message = f"'{text}' has no date, and as a TIMESTAMP would take today's: {_REPLAY}"
-        return _Fault(message, "write the date before the time")
+        message = f"'{text}' has no date, and a cast to TIMESTAMP would add today's: {_REPLAY}"
+        return _Fault(message, "Write the date before the time.")
     return None
 
 
@@ -168,16 +168,16 @@ def _analyzed(rows: DataFrame) -> Any:
 
 
 def _cast_to(node: dict[str, Any]) -> str | None:
-    """The type that a node casts its first child to, if it is one that Spark may read the clock for."""
+    """Return the type to which a node casts its first child, if such a cast may read the clock."""
     name = str(node["class"]).rpartition(".")[2]
     if name == "Cast":
         return node["dataType"] if node["dataType"] in _DATE_TYPES else None
-    # to_timestamp(), to_date(): Spark puts a cast in their place when it optimizes.
+    # to_timestamp(), to_date(): the optimizer replaces them with a cast.
     return _PARSERS.get(name) if node["num-children"] == 1 else None
 
 
 def _is_guarded(nodes: list[dict[str, Any]], place: int) -> bool:
-    """Whether the operand of a cast is a guard."""
+    """Return whether the operand of a cast is a guard."""
     pattern = TIME_ONLY.replace("\\\\", "\\")
     return str(nodes[place + 1]["class"]).endswith(".If") and any(
         each.get("value") == pattern for each in nodes[place + 2 :]
@@ -185,7 +185,7 @@ def _is_guarded(nodes: list[dict[str, Any]], place: int) -> bool:
 
 
 def _path(nodes: list[dict[str, Any]], place: int) -> list[int]:
-    """Which child to follow from the root to a node of a tree that is written in preorder."""
+    """Return the child indices from the root to a node, in a tree in preorder."""
     path: list[list[int]] = []
     for node in nodes[:place]:
         path.append([0, int(node["num-children"])])
@@ -197,7 +197,7 @@ def _path(nodes: list[dict[str, Any]], place: int) -> list[int]:
 
 
 def _expressions(value: Any) -> list[list[dict[str, Any]]]:
-    """The expressions in a plan: lists of nodes, at any depth."""
+    """Return the expressions in a plan: lists of nodes, at any depth."""
     if isinstance(value, list):
         is_tree = bool(value) and all(isinstance(each, dict) and "class" in each for each in value)
         inner = [found for each in value for found in _expressions(each)]

@@ -1,6 +1,6 @@
-"""What stands around a user's function in a task: nulls kept from it, failures put in its name.
+"""Wraps calls of a user's function in a task: null handling, result conversion, error reports.
 
-Travels to Python workers, so it imports nothing of Spark.
+Runs in Python workers, so it does not import Spark.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ _exit_process = os._exit
 
 
 def watch_exits() -> None:
-    """Let a function that calls os._exit fail like one that raises: Spark would see no more than a
-    process that is gone, and take that for a want of memory.
+    """Let a function that calls os._exit fail like one that raises. Otherwise Spark would only see
+    that the process ended, which is reported as out of memory.
     """
-    if os._exit is not _refuse_exit:
-        vars(os)["_exit"] = _refuse_exit
+    if os._exit is not _intercept_exit:
+        vars(os)["_exit"] = _intercept_exit
 
 
-def _refuse_exit(status: int) -> NoReturn:
+def _intercept_exit(status: int) -> NoReturn:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_globals.get("__name__") in _CALLERS:
@@ -66,7 +66,7 @@ def _refuse_exit(status: int) -> NoReturn:
 
 
 def guarded(function: UserFunction) -> Callable[..., Any]:
-    """The function as Spark calls it."""
+    """Return the function as Spark calls it."""
     call = function.call
 
     def called(*values: Any) -> Any:
@@ -77,34 +77,34 @@ def guarded(function: UserFunction) -> Callable[..., Any]:
             value = call(*values)
         except (Exception, SystemExit) as error:
             raise failure(function, values, error) from error
-        return fitted(function, values, value)
+        return converted(function, values, value)
 
     return called
 
 
 def is_null(function: UserFunction, values: tuple[Any, ...]) -> bool:
-    """Whether the result is null without a call: a null where the function takes none."""
+    """Return whether a null argument that the function does not take makes the result null."""
     return function.kind is FunctionKind.SCALAR and any(
         value is None and not takes
         for value, takes in zip(values, function.takes_null, strict=False)
     )
 
 
-def fitted(function: UserFunction, values: tuple[Any, ...], value: Any) -> Any:
-    """What the function returned, so that Spark takes it; raises WrongResult."""
+def converted(function: UserFunction, values: tuple[Any, ...], value: Any) -> Any:
+    """Convert the function's result for Spark. Raise WrongResult if its type does not match."""
     try:
-        return _fitted(value, function.result)
+        return _converted(value, function.result)
     except Exception as error:
         raise WrongResult(
-            f"function {as_call(function.name, values)} returned {_short(value)}, of type"
-            f" {type(value).__name__}, which is no {function.result}",
-            hint="return a value of the annotated type, or change the annotation",
+            f"function {as_call(function.name, values)} returned {_short(value)} of type"
+            f" {type(value).__name__}, expected {function.result}",
+            hint="Return a value of the annotated type, or change the annotation.",
         ) from error
 
 
-def _fitted(value: Any, result: str) -> Any:
-    """The value, so that Spark's conversion to the SQL type will take it. Raises if it never can:
-    that conversion sees a batch of values at once, and knows neither function nor row.
+def _converted(value: Any, result: str) -> Any:
+    """Return the value in a form that Spark can convert to the SQL type. Raise if there is none:
+    Spark converts a batch of values at once, and cannot name the function or the row.
     """
     kind = type(value)
     if kind is _PYTHON_TYPES.get(result):
@@ -113,12 +113,12 @@ def _fitted(value: Any, result: str) -> Any:
         if kind is Decimal and not value.is_nan() and abs(value) >= _DECIMAL_END:
             raise OverflowError
         return value
-    if value is None or result == "STRING":  # Spark makes text of anything
+    if value is None or result == "STRING":  # Spark converts any value to text
         return value
     if result.startswith("ARRAY<"):
         if not isinstance(value, list | tuple | array):
             raise TypeError
-        return [_fitted(each, result[len("ARRAY<") : -1]) for each in value]
+        return [_converted(each, result[len("ARRAY<") : -1]) for each in value]
     if result == "DOUBLE" and kind is int:
         return float(value)
     if result in _CAST_BY_ARROW:
@@ -133,8 +133,8 @@ def _fitted(value: Any, result: str) -> Any:
 def failure(
     function: UserFunction, values: tuple[Any, ...], error: BaseException
 ) -> FunctionFailed | OutOfMemory:
-    """One line: which function, for which values, what, and where in the user's file; and the
-    frames of that file.
+    """Return the error of a failed call: function, arguments, exception and line of the user's file
+    in one line, with the traceback in that file.
     """
     code = getattr(inspect.unwrap(function.call), "__code__", None)
     file = code.co_filename if code is not None else ""
@@ -143,24 +143,26 @@ def failure(
     if frames:
         text = f": {frames[-1].line}" if frames[-1].line else ""
         where = f" ({Path(file).name}, line {frames[-1].lineno}{text})"
-    what = _what(error)
+    what = _description(error)
     message = f"function {as_call(function.name, values)} failed: {what.splitlines()[0]}{where}"
     listed = "".join(
         f'  File "{each.filename}", line {each.lineno}, in {each.name}\n    {each.line}\n'
         for each in frames[-_MOST_FRAMES:]
     )
-    told = f"Traceback (most recent call last):\n{listed}{what}" if frames else ""
+    trace = f"Traceback (most recent call last):\n{listed}{what}" if frames else ""
     if isinstance(error, MemoryError):
         return OutOfMemory(
             message,
-            hint="lower pipeline.epoch_rows, or let the function use less memory",
-            traceback=told,
+            hint="Lower pipeline.epoch_rows, or reduce the memory that the function uses.",
+            traceback=trace,
         )
-    return FunctionFailed(message, hint="mend the function, then run the job again", traceback=told)
+    return FunctionFailed(
+        message, hint="Fix the function, then run the job again.", traceback=trace
+    )
 
 
-def _what(error: BaseException) -> str:
-    # Its __str__ is the user's too, and may fail.
+def _description(error: BaseException) -> str:
+    # Its __str__ may be the user's, and may fail.
     try:
         text = str(error)
     except Exception:
@@ -169,7 +171,7 @@ def _what(error: BaseException) -> str:
 
 
 def as_call(name: str, values: tuple[Any, ...]) -> str:
-    """A call as a message shows it, cut where it is long."""
+    """Return a call as text for messages, shortened if it is long."""
     arguments = ", ".join(map(_short, values))
     if len(arguments) > _LONGEST_ARGUMENTS:
         arguments = arguments[: _LONGEST_ARGUMENTS - 3] + "..."
@@ -177,7 +179,7 @@ def as_call(name: str, values: tuple[Any, ...]) -> str:
 
 
 def _short(value: Any) -> str:
-    # A datetime is shorter, and easier to read, as its text.
+    # A datetime is shorter and easier to read as text.
     if isinstance(value, date):
         return str(value)
     try:

@@ -22,28 +22,28 @@ _FAULT_HANDLER = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
 
 
 def register_functions(spark: SparkSession, functions: Mapping[str, UserFunction]) -> None:
-    """Make them callable in SQL under their names. An aggregate is called with the list of a
+    """Register the functions for SQL under their names. An aggregate is called with the list of a
     group's values.
     """
     if functions:
-        # Native code may be called: a crash in it is to say where.
-        wanted = spark.sparkContext.getConf().get(_FAULT_HANDLER, "true")
-        spark.conf.set(_FAULT_HANDLER, wanted or "true")
+        # Functions may call native code: report where a crash happened.
+        enabled = spark.sparkContext.getConf().get(_FAULT_HANDLER, "true")
+        spark.conf.set(_FAULT_HANDLER, enabled or "true")
     for function in functions.values():
         module = sys.modules[function.call.__module__]
-        # The file is not importable where the tasks run: its code travels with the task.
+        # The file is not importable where the tasks run, so its code is serialised with the task.
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         if function.limits is None:
             call = F.udf(guarded(function), returnType=function.result, useArrow=True)
         else:
             kind = DataType.fromDDL(function.result)
-            # The stubs ask for what Spark itself takes from the annotations.
+            # The stubs require what Spark itself takes from the annotations.
             call = arrow_udf(_over_batches(function, kind), kind)  # type: ignore[call-overload]
         spark.udf.register(registered_name(function.name), call)
 
 
 def _over_batches(function: UserFunction, kind: DataType) -> Callable[..., pa.Array]:
-    """An async function over columns: values are converted as for any other function."""
+    """Return an async function over columns. Values are converted as for any other function."""
     schema = StructType([StructField("value", kind)])
 
     def called(*columns: pa.Array) -> pa.Array:

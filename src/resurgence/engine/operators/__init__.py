@@ -1,1 +1,1 @@
-"""One module per operator."""
+"""The operators, one module each; sub-packages for windows, aggregates and changelogs."""

@@ -1,18 +1,18 @@
-"""What every operator does. The driver of an epoch knows this, and none of the operators.
+"""The protocol of every operator. The driver of an epoch knows this, and none of the operators.
 
-An operator is compiled once, from its spec and the columns of its inputs. Then it takes part in each
-epoch, in this order:
+An operator is compiled once, from its spec and the columns of its inputs. Then it takes part in
+each epoch, in this order:
 
-    open       begin to read, if it reads something that is not an operator
+    open       start to read, if it reads something that is not an operator
     ingest     write what the epoch's rows change in its state: a Spark job
-    output     the rows that it gives in this epoch, as a DataFrame that nothing has run yet
-    stage      write rows to the outside, uncommitted: a Spark job
-    observe    settle what the Spark jobs that read it have counted
-    checkpoint what it leaves in the checkpoint
-    promote    the epoch is sealed: its effects become the current state
-    release    the epoch is over: drop what was cached
+    output     return the rows that it emits in this epoch, as a DataFrame that has not run yet
+    stage      write rows to an external system, uncommitted: a Spark job
+    observe    collect what the Spark jobs that read it have counted
+    checkpoint return its part of the checkpoint
+    promote    make the effects of the sealed epoch the current state
+    release    drop what was cached for the epoch
 
-What an epoch changes is collected in its `EpochEffects`. An operator changes nothing of its own
+What an epoch changes is collected in its `EpochEffects`. An operator does not change its own state
 before `promote`, so a failure anywhere leaves nothing to undo.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class OperatorContext:
-    """Where a pipeline is compiled."""
+    """The environment in which a pipeline is compiled."""
 
     spark: SparkSession
     state_url: str
@@ -58,12 +58,12 @@ class CompactionTask:
     replaced: frozenset[str]
     """Their paths."""
     write: Callable[[Epoch, Generation], Written]
-    """Writes their rows anew, one Spark job."""
+    """Rewrites their rows, in one Spark job."""
 
 
 @dataclass(frozen=True)
 class OperatorState:
-    """What an operator leaves in a checkpoint."""
+    """An operator's part of a checkpoint."""
 
     tables: dict[str, TableCheckpoint]
     timers: tuple[int, ...] = ()
@@ -72,8 +72,8 @@ class OperatorState:
 
 
 class Rows(Protocol):
-    """Gives the rows of each operator: those of an epoch, or of a part of its input that is tried
-    by itself.
+    """Provides the rows of each operator: those of an epoch, or of a part of its input that is
+    probed.
     """
 
     @property
@@ -82,7 +82,7 @@ class Rows(Protocol):
         ...
 
     def rows(self, operator_id: OperatorId) -> DataFrame | None:
-        """None: there are none, and it is known without asking Spark."""
+        """Return the rows of an operator; None if it is known without Spark that there are none."""
         ...
 
 
@@ -91,12 +91,12 @@ class Operator(ABC):
 
     spec: OperatorSpec
     shape: DataFrame
-    """Its output, without rows."""
+    """Its output columns, as a DataFrame without rows."""
 
     def __init__(
         self, spec: OperatorSpec, inputs: Sequence[DataFrame], context: OperatorContext
     ) -> None:
-        """`inputs` have the columns of its inputs, and no rows."""
+        """`inputs` are empty and have the columns of its inputs."""
         self.id = spec.id
         self.context = context
         self._input_ids = spec.input_ids
@@ -104,75 +104,73 @@ class Operator(ABC):
         self.input_shapes = [self.timed(each, 0) for each in inputs]
 
     def timed(self, rows: DataFrame, time: int) -> DataFrame:
-        """Its input, with the planning time of the epoch if its expressions read it."""
+        """Return its input, with the planning time of the epoch if its expressions read it."""
         return with_planning_time(rows, time) if self._reads_time else rows
 
-    def inputs(self, given: Rows) -> list[DataFrame | None]:
-        """The rows of its inputs."""
-        found = [given.rows(each) for each in self._input_ids]
-        return [None if each is None else self.timed(each, given.time) for each in found]
+    def inputs(self, upstream: Rows) -> list[DataFrame | None]:
+        """Return the rows of its inputs."""
+        found = [upstream.rows(each) for each in self._input_ids]
+        return [None if each is None else self.timed(each, upstream.time) for each in found]
 
     # ---------------------------------------------------------------- state
 
     live: LiveFiles | None = None
     """The files of its state table, if it has one."""
     table_schema: str | None = None
-    """The schema of its state table, as its checkpoints have it."""
+    """The schema of its state table, as in its checkpoints."""
 
     def restore(self, load: OperatorLoad) -> None:
-        """Take up what a load plan has of it."""
+        """Restore its state from a load plan."""
 
     def checkpoint(self, run: EpochRun) -> OperatorState | None:
-        """What it leaves in the checkpoint of an epoch; None: nothing."""
+        """Return its part of the checkpoint of an epoch; None if it has none."""
         return None
 
     def promote(self, run: EpochRun) -> None:
-        """Make the effects of an epoch that is sealed the current state."""
+        """Make the effects of a sealed epoch the current state."""
         self.live = run.effects.live.get(self.id, self.live)
 
     def compaction(self, time: int, watermark: int | None) -> CompactionTask | None:
-        """Files worth merging, and their rows; `time` and watermark are those of the newest epoch."""
+        """Return the files worth merging; `time` and watermark are those of the newest epoch."""
         return None
 
     # ---------------------------------------------------------------- an epoch
 
     def open(self, run: EpochRun) -> None:
-        """Begin to read what the epoch reads."""
+        """Start to read the input of the epoch."""
 
     def ingest(self, run: EpochRun) -> None:
         """Write what the rows of an epoch change in the state."""
 
     @abstractmethod
     def output(self, run: EpochRun) -> DataFrame | None:
-        """The rows that it emits; of an operator with state, once it and its inputs have ingested
-        theirs. None: there are none, and it is known without asking Spark.
+        """Return the rows that it emits; None if it is known without Spark that there are none. An
+        operator with state, and its inputs, must have ingested theirs before.
         """
 
     def stage(self, run: EpochRun) -> None:
-        """Write the rows of an epoch to the outside, uncommitted."""
+        """Write the rows of an epoch to an external system, uncommitted."""
 
     def observe(self, run: EpochRun) -> None:
-        """Settle what was counted on the way, once a Spark job has read its rows. May be called
-        more than once.
-        """
+        """Collect what was counted while a Spark job read its rows. Idempotent."""
 
     def release(self) -> None:
-        """Drop what was cached for the last output."""
+        """Drop cached rows of the last output."""
 
     def is_due(self, watermark: int | None) -> bool:
-        """Whether it would give rows at a watermark, in an epoch without input."""
+        """Return whether it would emit rows at a watermark, in an epoch without input."""
         return False
 
     # ---------------------------------------------------------------- failing input
 
-    def probe(self, given: Rows) -> Iterator[DataFrame]:
-        """What to compute of some rows to see whether they are what an epoch failed on. Nothing of
-        it is written.
+    def probe(self, upstream: Rows) -> Iterator[DataFrame]:
+        """Yield DataFrames to compute in order to find out whether an epoch failed on some rows.
+        Nothing is written.
         """
         return iter(())
 
-    def probe_output(self, given: Rows) -> DataFrame | None:
-        """What it gives for such rows by themselves; None: nothing that could be tried."""
+    def probe_output(self, upstream: Rows) -> DataFrame | None:
+        """Return its output for such rows alone; None if there is nothing to probe."""
         return None
 
 
@@ -181,13 +179,13 @@ class TransparentOperator(Operator):
 
     @abstractmethod
     def apply(self, inputs: Sequence[DataFrame]) -> DataFrame:
-        """Its rows."""
+        """Return its rows."""
 
     def output(self, run: EpochRun) -> DataFrame | None:
         return self.probe_output(run)
 
-    def probe_output(self, given: Rows) -> DataFrame | None:
-        found = self.inputs(given)
+    def probe_output(self, upstream: Rows) -> DataFrame | None:
+        found = self.inputs(upstream)
         if all(each is None for each in found):
             return None
         return self.apply(

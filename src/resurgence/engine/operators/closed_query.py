@@ -1,4 +1,6 @@
-"""Queries over the rows of closed windows: all of them come in one epoch, so nothing is kept."""
+"""Queries over the rows of closed windows. A window emits all its rows in one epoch, so these
+queries need no state.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +34,6 @@ class ClosedQueryOperator(TransparentOperator):
 
 
 def batch_query(spark: SparkSession, sql: str, inputs: Sequence[DataFrame]) -> DataFrame:
-    """A query over DataFrames, for which `{input_0}`, `{input_1}`, … stand in it."""
+    """Run a query over DataFrames, which it references as `{input_0}`, `{input_1}`, …."""
     named: dict[str, Any] = {f"input_{number}": rows for number, rows in enumerate(inputs)}
     return spark.sql(sql, **named)

@@ -1,4 +1,4 @@
-"""The rows that came too late for a window."""
+"""The rows that are late for a window."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class LateRowsOperator(Operator):
-    """Late rows, by the window as it was before the epoch."""
+    """Late rows, by the state of the window before the epoch."""
 
     spec: LateRowsSpec
 

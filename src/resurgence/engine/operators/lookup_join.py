@@ -1,4 +1,4 @@
-"""Lookup joins: each row with the rows of a table at rest that it meets."""
+"""Lookup joins: each row with the matching rows of a lookup table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class LookupJoinOperator(TransparentOperator):
-    """A join with the table as the epoch reads it. Spark decides how, by the table's size."""
+    """A join with the table as of the epoch. Spark chooses the strategy by the table's size."""
 
     spec: LookupJoinSpec
 
@@ -33,7 +33,7 @@ class LookupJoinOperator(TransparentOperator):
             refuse_clock_reads(self.shape, spec.on.position)
 
     def open(self, run: EpochRun) -> None:
-        """Read the table if it is due: for the whole epoch it stays as it is then."""
+        """Read the table if it is due. It does not change during an epoch."""
         if self.table.is_due(run.epoch, run.began_at):
             run.enter(self)
             with run.profile.measure("spark"):
@@ -45,8 +45,8 @@ class LookupJoinOperator(TransparentOperator):
         found = self.table.rows.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in spec.found))
         if spec.scalar is None:
             return rows.join(found, F.expr(spec.on.sql), spec.join)
-        given: dict[str, Any] = {"rows": rows, "found": found}
+        tables: dict[str, Any] = {"rows": rows, "found": found}
         scalar = f"(SELECT {spec.scalar.sql} FROM {{found}} WHERE {spec.on.sql})"
         return rows.sparkSession.sql(
-            f"SELECT *, {scalar} AS `{spec.scalar.name}` FROM {{rows}}", **given
+            f"SELECT *, {scalar} AS `{spec.scalar.name}` FROM {{rows}}", **tables
         )

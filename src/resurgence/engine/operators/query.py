@@ -37,7 +37,7 @@ class QueryOperator(TransparentOperator):
     def _parts(self) -> Iterator[Part]:
         (rows,) = self.input_shapes
         if self.spec.where is not None:
-            # A filter takes nothing but a boolean; a projection takes it as it is.
+            # A filter requires a boolean; a projection accepts any type.
             condition = f"count(*) FILTER (WHERE {self.spec.where.sql})"
             yield Part(rows, condition, self.spec.where.position)
         for each in self.spec.select:

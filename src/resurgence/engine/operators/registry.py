@@ -1,4 +1,4 @@
-"""The operators by the kind of their spec: one line for each."""
+"""The operators, by the kind of their spec."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ OPERATORS: dict[str, Any] = {
 def make_operator(
     spec: OperatorSpec, inputs: Sequence[DataFrame], context: OperatorContext
 ) -> Operator:
-    """Compile an operator against the columns of its inputs; raises SqlError."""
+    """Compile an operator against the columns of its inputs. Raise SqlError if Spark rejects it."""
     operator: Operator = OPERATORS[spec.kind](spec, inputs, context)
     return operator

@@ -1,4 +1,4 @@
-"""Sinks: stage the rows of an epoch. They are committed when it is sealed."""
+"""Sinks: stage the rows of an epoch, to be committed when it is sealed."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ class SinkOperator(TransparentOperator):
 
     def stage(self, run: EpochRun) -> None:
         run.enter(self)
-        taken = run.rows_out.get(self.id, 0)
-        left = None if self.spec.limit is None else self.spec.limit - taken
+        written = run.rows_out.get(self.id, 0)
+        left = None if self.spec.limit is None else self.spec.limit - written
         rows = run.rows(self.id)
         if rows is None or left == 0:
             run.effects.staged[self.id] = StagedOutput()
@@ -52,7 +52,8 @@ class SinkOperator(TransparentOperator):
         with run.profile.measure("spark"):
             plan = run.plan
             staged = self.sink.stage(rows, plan.job, run.epoch, plan.generation)
-        # Spark's own limit would end the reading of sources early, and with it what is observed.
+        # Spark's own limit would stop reading the sources early, and observations would be
+        # incomplete.
         run.effects.staged[self.id] = staged if left is None else staged.first(left)
         run.ran_over_inputs(self)
 
@@ -61,7 +62,7 @@ class SinkOperator(TransparentOperator):
         staged = TableCheckpoint(kind=TableKind.GLOBAL, values=values)
         return OperatorState({STAGED: staged}, place=self.spec.place)
 
-    def probe(self, given: Rows) -> Iterator[DataFrame]:
-        rows = self.probe_output(given)
+    def probe(self, upstream: Rows) -> Iterator[DataFrame]:
+        rows = self.probe_output(upstream)
         if rows is not None:
             yield rows

@@ -1,4 +1,4 @@
-"""Sources: read a range of input per epoch, and observe their watermark and their bad records."""
+"""Sources: read a range of input per epoch, and observe its watermark and bad records."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SourceOperator(Operator):
         self.watermark = load.metadata.watermark
 
     def read(self, input_range: InputRange, time: int) -> Reading:
-        """A range of its input; `time` is when the epoch was planned, in microseconds."""
+        """Read a range of its input; `time` is when the epoch was planned, in microseconds."""
         context = self.context
         return self._reader.read(context.spark, input_range, context.parallelism, time)
 

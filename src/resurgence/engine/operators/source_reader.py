@@ -1,9 +1,8 @@
-"""Reads a source's range, computes what its table declares as computed, and learns on the way what
-the epoch must know of it.
+"""Reads a range of a source, adds the computed columns of its table, and observes watermark and bad
+records.
 
-The watermark and the bad records are observed by the job that reads the rows, not by a second one.
-What is observed is computed as a column before: Spark compiles columns, and interprets what it
-observes.
+The job that reads the rows observes them, not a second one. Observed values are computed as columns
+first, because Spark compiles columns, and interprets observed expressions.
 """
 
 from __future__ import annotations
@@ -35,29 +34,29 @@ _GOOD = f"`{BAD_POSITION}` IS NULL"
 
 @dataclass(frozen=True)
 class Seen:
-    """What a range had in it."""
+    """Observed values of a range."""
 
     watermark: int | None = None
     bad_rows: int = 0
     first_bad: int | None = None
     first_ahead: int | None = None
-    """The first record that is bad because its event time is too far ahead."""
+    """The first record that is bad because its event time is too far in the future."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A range being read. What was seen is known when a Spark job has run over `rows`."""
+    """A range being read. `seen` is available once a Spark job has read `rows`."""
 
     rows: DataFrame
-    """The declared columns and event time, good rows only; columns of ours may be among them."""
+    """Good rows only: the declared columns and event time, and possibly internal columns."""
     everything: DataFrame
-    """Bad records as well, unobserved."""
+    """Bad records as well, without observation."""
     observation: Observation | None
     measures: tuple[SparkColumn, ...] = ()
 
     def seen(self, *, was_read: bool) -> Seen:
-        """Tell what was seen by the job that has read it. If there was none, or Spark knew that it
-        need not read, it is read for this alone.
+        """Return the values that were observed by the job that read the range. If there was none,
+        or Spark did not need to read it, run a job for this.
         """
         if self.observation is None:
             return Seen()
@@ -86,7 +85,7 @@ class SourceReader:
     def read(
         self, spark: SparkSession, input_range: InputRange, parallelism: int, time: int
     ) -> Reading:
-        """`time` is when the epoch was planned, in microseconds."""
+        """Read a range; `time` is when the epoch was planned, in microseconds."""
         rows = self.source.read(spark, input_range, parallelism)
         may_be_bad = BAD_POSITION in rows.columns
         if self._reads_time:
@@ -94,7 +93,7 @@ class SourceReader:
         rows = with_generated(rows, self._columns)
         measures = []
         if self._watermark is not None and self._max_future is not None:
-            rows = _with_future_judged(rows, self._watermark, self._max_future, time)
+            rows = _with_future_as_bad(rows, self._watermark, self._max_future, time)
             measures.append(F.expr(f"min(`{_AHEAD}`) AS first_ahead"))
         if self._watermark is not None:
             mark = _micros(self._watermark)
@@ -112,7 +111,7 @@ class SourceReader:
         return Reading(good, rows, observation, tuple(measures))
 
     def bad_record(self, input_range: InputRange, seen: Seen, time: int) -> BadRecord:
-        """The error for the first bad record of a range."""
+        """Return the error for the first bad record of a range."""
         assert seen.first_bad is not None
         error = self.source.bad_record(input_range, seen.first_bad)
         if seen.first_bad != seen.first_ahead or self._max_future is None:
@@ -121,29 +120,29 @@ class SourceReader:
         return BadRecord(
             f"{error.position}: event time is more than {duration_text(self._max_future)} ahead of"
             f" the epoch's planning time, {planned_at}",
-            hint="check the clock that wrote it and timestamp_unit; raise max_future to accept it,"
-            " or set bad_data = 'drop' to count and skip such records",
+            hint="Check the producer's clock and timestamp_unit. Raise max_future to accept the"
+            " record, or set bad_data = 'drop' to count and skip such records.",
             position=error.position,
         )
 
 
-def _with_future_judged(
+def _with_future_as_bad(
     rows: DataFrame, watermark: WatermarkSpec, max_future: int, time: int
 ) -> DataFrame:
-    """Mark records as bad whose event time is too far ahead of the planning time."""
+    """Mark records as bad if their event time is too far ahead of the planning time."""
     ahead = f"unix_micros(`{watermark.event_time}`) - unix_micros(`{PLANNED_AT}`)"
     position = f"IF({_GOOD} AND {ahead} > {max_future}L, `{RECORD_POSITION}`, NULL)"
-    judged = with_planning_time(rows, time).withColumn(_AHEAD, F.expr(position)).drop(PLANNED_AT)
-    return judged.withColumn(BAD_POSITION, F.expr(f"coalesce(`{BAD_POSITION}`, `{_AHEAD}`)"))
+    marked = with_planning_time(rows, time).withColumn(_AHEAD, F.expr(position)).drop(PLANNED_AT)
+    return marked.withColumn(BAD_POSITION, F.expr(f"coalesce(`{BAD_POSITION}`, `{_AHEAD}`)"))
 
 
 def event_time(watermark: WatermarkSpec) -> str:
-    """The hidden column that carries event time."""
+    """Return SQL for the hidden column with event time."""
     return f"`{watermark.event_time}` AS `{EVENT_TIME}`"
 
 
 def read_shape(spark: SparkSession, operator: SourceSpec) -> DataFrame:
-    """No rows of what a source's computed columns are computed over."""
+    """Return an empty DataFrame with the columns that a source's computed columns read."""
     columns = [f"`{each.name}` {each.type}" for each in operator.read_columns]
     if operator.is_updating:
         columns.append(f"`{CHANGE}` INT")
@@ -154,8 +153,8 @@ def read_shape(spark: SparkSession, operator: SourceSpec) -> DataFrame:
 
 
 def source_shape(spark: SparkSession, operator: SourceSpec) -> DataFrame:
-    """No rows of a source, with its columns and event time. Raises an SqlError at the place of a
-    computed column that Spark refuses, or that is event time and no TIMESTAMP.
+    """Return an empty DataFrame with a source's columns and event time. Raise SqlError, with its
+    position, if Spark rejects a computed column, or event time is not a TIMESTAMP.
     """
     shape = with_generated(read_shape(spark, operator), operator.columns)
     if operator.watermark is None:
@@ -165,34 +164,34 @@ def source_shape(spark: SparkSession, operator: SourceSpec) -> DataFrame:
     if not isinstance(kind, TimestampType):
         place = column.generated.position if column.generated else None
         raise SqlError(
-            f"event time must be a TIMESTAMP, and '{column.name}' is of type {kind.simpleString()}",
+            f"event time must be a TIMESTAMP, but '{column.name}' is of type {kind.simpleString()}",
             line=place.line if place else 1,
             column=place.column if place else 1,
-            hint="compute a TIMESTAMP, as in to_timestamp_ltz(millis, 3)",
+            hint="Compute a TIMESTAMP, as in to_timestamp_ltz(millis, 3).",
         )
     return shape.selectExpr("*", event_time(operator.watermark))
 
 
 def with_generated(rows: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
-    """The rows with the columns that are computed, all in the order of the declaration. Raises an
-    SqlError at the place of an expression that Spark refuses.
+    """Return the rows with computed columns, in the order of the declaration. Raise SqlError, with
+    its position, if Spark rejects an expression.
     """
     if all(each.generated is None for each in columns):
         return rows
     may_be_bad = BAD_POSITION in rows.columns
     values = [_value(each, may_be_bad) for each in columns]
     try:
-        ours = (CHANGE, BAD_POSITION, RECORD_POSITION)
-        hidden = [each for each in ours if each in rows.columns]
+        internal = (CHANGE, BAD_POSITION, RECORD_POSITION)
+        hidden = [each for each in internal if each in rows.columns]
         return rows.selectExpr(*values, *(f"`{each}`" for each in hidden))
     except (AnalysisException, ParseException) as error:
         for each, value in zip(columns, values, strict=True):
-            _pin(rows, each, value)
+            _check(rows, each, value)
         raise translate(error) from error
 
 
 def _value(column: Column, may_be_bad: bool) -> str:
-    """A column of a row. A bad record has no values to compute with."""
+    """Return SQL for a column. A bad record has no values to compute with."""
     if column.generated is None:
         return f"`{column.name}`"
     value = computed_sql(column)
@@ -200,7 +199,8 @@ def _value(column: Column, may_be_bad: bool) -> str:
     return f"{value} AS `{column.name}`"
 
 
-def _pin(rows: DataFrame, column: Column, value: str) -> None:
+def _check(rows: DataFrame, column: Column, value: str) -> None:
+    """Raise SqlError at the position of a column that Spark rejects."""
     try:
         rows.selectExpr(value)
     except (AnalysisException, ParseException) as error:
@@ -212,7 +212,7 @@ def _pin(rows: DataFrame, column: Column, value: str) -> None:
 
 
 def _micros(watermark: WatermarkSpec) -> str:
-    """What a row says of the watermark, in microseconds."""
+    """Return SQL for the watermark of a row, in microseconds."""
     if watermark.delay_micros is not None:
         return f"unix_micros(`{watermark.event_time}`) - {watermark.delay_micros}L"
     return f"unix_micros(CAST({watermark.sql} AS TIMESTAMP))"

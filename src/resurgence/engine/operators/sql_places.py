@@ -1,4 +1,4 @@
-"""Puts what Spark refuses at its place in the user's SQL."""
+"""Maps errors of Spark's analyzer to positions in the user's SQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from resurgence.graph.values import Position
 
 @dataclass(frozen=True)
 class Part:
-    """An expression over rows that can be tried by itself."""
+    """An expression over rows that can be analyzed by itself."""
 
     rows: DataFrame
     sql: str
@@ -27,18 +27,18 @@ class Part:
 def places(
     position: Position | None, parts: Callable[[], Iterable[Part]] = tuple
 ) -> Iterator[None]:
-    """Raise what Spark refuses inside as an SqlError: at the first of the parts that it refuses by
-    itself, else at `position`. Without a position, it is an error without a place.
+    """Raise Spark's analysis errors inside the block as SqlError: at the first part that Spark
+    rejects by itself, else at `position`. Without a position, raise the translated error.
     """
     try:
         yield
     except (AnalysisException, ParseException) as error:
         for part in parts():
-            _try(part)
+            _check(part)
         raise _placed(error, position) from error
 
 
-def _try(part: Part) -> None:
+def _check(part: Part) -> None:
     try:
         part.rows.selectExpr(f"{part.sql} AS value")
     except (AnalysisException, ParseException) as error:

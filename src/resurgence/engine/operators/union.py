@@ -13,7 +13,7 @@ from resurgence.graph.specs.union import UnionSpec
 
 
 class UnionOperator(TransparentOperator):
-    """All rows, under the names of the first; of each column the type that holds all its values."""
+    """All rows, under the column names of the first input, each column in its widest type."""
 
     def __init__(
         self, spec: UnionSpec, inputs: Sequence[DataFrame], context: OperatorContext

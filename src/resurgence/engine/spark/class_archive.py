@@ -1,14 +1,14 @@
-"""An archive of the classes that Spark loads, which Java maps instead of loading them.
+"""A class-data archive of the classes that Spark loads: Java maps it instead of loading each class.
 
-Much of a start is loading classes. An archive belongs to one Java and one set of jars; it is built
-once, in the background, by a process that runs a small Spark job and notes which classes that
-needs. It only ever saves time: with no archive, a damaged one or one that could not be built, the
-start is the same, only slower.
+Class loading is much of a start. An archive belongs to one Java and one set of jars. It is built
+once, in the background, by a process that runs a small Spark job and records which classes that
+needs. It only saves time: without an archive, with a damaged one or after a failed build, the start
+is the same, only slower.
 
-The process that builds is in a session of its own, so that it survives the worker that started it, at
-lowest priority. While it builds it holds a lock on the cache folder, which is gone when it is killed, and
-all its files are in one directory there, which the next one deletes. A build that fails leaves its log,
-and is not tried again within the hour.
+The builder runs in its own session, so that it survives the worker that started it, at lowest
+priority. While it builds it holds a lock on the cache folder, which ends with the process. All its
+files are in one directory there, which the next builder deletes. A failed build leaves its log, and
+is not retried within the hour.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _RETRY_AFTER = timedelta(hours=1)
 _BUILD_WITHIN = timedelta(minutes=30)
 _LOWEST_PRIORITY = 19
 _BUILDING = "building-"
-_LOOKED_WITHIN = timedelta(seconds=2)
-"""Whoever only looks whether someone builds holds the lock for less than that."""
+_PROBED_WITHIN = timedelta(seconds=2)
+"""A process that only checks for a running build holds the lock for less than this."""
 
 
 def archive_path(java: Java) -> Path:
-    """Where the archive of this Java and these jars is.
+    """Return the path of the archive for this Java and these jars.
 
-    The name stands for path, size and time of each jar, because Java compares those too.
+    Its name is a digest over path, size and time of each jar, because Java compares those as well.
     """
     digest = hashlib.sha256(java.version.encode())
     for jar in jars():
@@ -57,12 +57,12 @@ def archive_path(java: Java) -> Path:
 
 
 def failure_log(archive: Path) -> Path:
-    """What the last build printed, if it failed."""
+    """Return the path of the last build's log, which exists if the build failed."""
     return archive.with_suffix(".failed.log")
 
 
 def is_being_built(archive: Path) -> bool:
-    """Whether some process builds an archive in this cache now."""
+    """Return whether a process is building an archive in this cache."""
     if not archive.parent.is_dir():
         return False
     lock = os.open(archive.parent, os.O_RDONLY)
@@ -73,12 +73,12 @@ def is_being_built(archive: Path) -> bool:
 
 
 _BUILDERS: list[subprocess.Popen[bytes]] = []
-"""Nobody waits for them; they are held so that Python does not complain of a child left running."""
+"""Never waited for. The references stop Python from warning about a child that still runs."""
 
 
 def build_archive_in_background(archive: Path) -> None:
-    """Starts a process that builds the archive, unless one does so already, or failed within the
-    hour. Never raises.
+    """Start a process that builds the archive, unless one is running or failed within the hour.
+    Never raises.
     """
     try:
         archive.parent.mkdir(parents=True, exist_ok=True)
@@ -98,11 +98,11 @@ def build_archive_in_background(archive: Path) -> None:
 
 
 def build_archive(archive: Path) -> bool:
-    """Builds the archive, if nobody else does; whether it is there now."""
+    """Build the archive unless another process does; return whether it exists now."""
     archive.parent.mkdir(parents=True, exist_ok=True)
     with _build_lock(archive.parent) as is_ours:
         if is_ours and not archive.exists():
-            # Whoever made them was killed, or the lock would not be ours.
+            # Their builder was killed, or it would still hold the lock.
             for left in archive.parent.glob(f"{_BUILDING}*"):
                 shutil.rmtree(left, ignore_errors=True)
             with tempfile.TemporaryDirectory(dir=archive.parent, prefix=_BUILDING) as directory:
@@ -114,7 +114,7 @@ def build_archive(archive: Path) -> bool:
 
 
 def _build(archive: Path, directory: Path) -> None:
-    """All files of the build are in `directory`. A failure leaves a log beside the archive."""
+    """Build the archive in `directory`. A failure leaves a log beside the archive."""
     log_file, elsewhere = directory / "log", tempfile.tempdir
     tempfile.tempdir = str(directory)
     try:
@@ -132,16 +132,16 @@ def _build(archive: Path, directory: Path) -> None:
 
 
 def _archived_classes(directory: Path, log_file: Path) -> Path:
-    """Runs a small Spark job, and archives the classes that it needed.
+    """Run a small Spark job, and archive the classes that it loaded.
 
-    First a list of the classes, then an archive of them all, rather than an addition to the archive
-    of the JDK: some JDKs come without one.
+    The archive is built from a list of all classes, rather than on top of the JDK's archive,
+    because some JDKs do not have one.
     """
-    # The session module builds on this one; only this process needs it here.
+    # The session module imports this one; only the builder needs it here.
     from resurgence.engine.spark.session import run_typical_job
 
     class_list, unfinished = directory / "classes.lst", directory / "classes.jsa"
-    # At lowest priority, beside jobs that use all of the machine, a start may take very long.
+    # At lowest priority, beside jobs that use the whole machine, a start can take very long.
     run_typical_job(log_file, [f"-XX:DumpLoadedClassList={class_list}"], _BUILD_WITHIN)
     with log_file.open("ab") as log:
         subprocess.run(
@@ -166,12 +166,12 @@ def _archived_classes(directory: Path, log_file: Path) -> Path:
 
 @contextlib.contextmanager
 def _build_lock(cache: Path) -> Iterator[bool]:
-    """Holds the lock on the cache folder, if nobody else builds there; whether this process has
-    it.
+    """Hold the lock on the cache folder unless another process builds there; yield whether this
+    process holds it.
     """
     lock = os.open(cache, os.O_RDONLY)
     try:
-        yield _locked(lock, fcntl.LOCK_EX, _LOOKED_WITHIN)
+        yield _locked(lock, fcntl.LOCK_EX, _PROBED_WITHIN)
     finally:
         os.close(lock)
 
@@ -189,11 +189,11 @@ def _locked(lock: int, kind: int, patience: timedelta) -> bool:
             return True
 
 
-def _give_way() -> None:
-    """Lowest priority for this process and its children."""
+def _lower_priority() -> None:
+    """Run this process and its children at lowest priority."""
     with contextlib.suppress(OSError):
         os.nice(_LOWEST_PRIORITY)
-        # Linux shares the processor between sessions first; this is the niceness of the session.
+        # Linux divides the processor between sessions first; this is the niceness of the session.
         Path("/proc/self/autogroup").write_text(str(_LOWEST_PRIORITY))
 
 
@@ -203,10 +203,10 @@ def age(path: Path) -> timedelta:
 
 if __name__ == "__main__":
     if "--give-way" in sys.argv:
-        _give_way()
-    # Should it hang, it ends: the lock goes with it, and the next start tries again.
+        _lower_priority()
+    # A build that hangs ends here and releases its lock, so that the next start can try again.
     signal.alarm(int(_BUILD_WITHIN.total_seconds()))
-    given = (
+    paths = (
         sys.argv[sys.argv.index("--build-archive") + 1 :] if "--build-archive" in sys.argv else []
     )
-    sys.exit(0 if build_archive(Path(given[0]) if given else archive_path(find_java())) else 1)
+    sys.exit(0 if build_archive(Path(paths[0]) if paths else archive_path(find_java())) else 1)

@@ -1,9 +1,9 @@
-"""What came out of a Spark call, as one of our errors: the edge that knows the exceptions of
-PySpark, Py4J, Arrow, object stores and the Python processes of tasks.
+"""Translates what a Spark call raises into our errors. Knows the exceptions of PySpark, Py4J,
+Arrow, object stores and the Python processes of tasks.
 
-The classes and what a user can do about each: docs/errors.md. What Spark has only as text is told
-apart by the words that it uses; values of the input may hold the same words, so failures that quote
-values are recognised before, by their class and SQLSTATE.
+docs/errors.md lists the error classes and what a user can do about each. Failures that Spark
+reports only as text are classified by patterns. Values of the input may contain the same words, so
+failures that quote values are classified first, by exception class and SQLSTATE.
 """
 
 from __future__ import annotations
@@ -43,22 +43,23 @@ from resurgence.errors import (
 from resurgence.exit_status import killed_from_outside
 
 _DATA_STATES = ("22", "P0001")
-"""SQLSTATEs of values that an expression cannot take, and of raise_error()."""
+"""SQLSTATEs of invalid values in an expression, and of raise_error()."""
 _OUT_OF_MEMORY_STATUS = 52
-"""With it Spark ends a JVM that is out of memory."""
-_TOLD_WITHIN_SECONDS = 2.0
+"""The exit status of a JVM that Spark ends because it is out of memory."""
+_STATUS_WITHIN_SECONDS = 2.0
 
 _MORE_MEMORY = (
-    "raise spark.driver.memory (on a cluster also spark.executor.memory), or lower"
-    " pipeline.epoch_rows"
+    "Raise spark.driver.memory (on a cluster also spark.executor.memory), or lower"
+    " pipeline.epoch_rows."
 )
 _KILLED = (
-    "the system kills what takes too much memory: lower pipeline.epoch_rows, or give the machine"
-    " more"
+    "Lower pipeline.epoch_rows, or use a machine with more memory: the system kills processes when"
+    " memory runs out."
 )
-_DEFECT = "this should not happen: please report it with the worker's log"
-_DENIED_HINT = "give this user the right to read and write there, then it goes on by itself"
-_FULL_HINT = "make room on the disk, then it goes on by itself"
+_DEFECT = "Report this defect with the worker's log."
+_DENIED_HINT = "Grant this user read and write access. The job will retry."
+_FULL_HINT = "Free space on the disk. The job will retry."
+_NEW_WORKER = "Check the worker's log if this repeats. The job will restart with a new worker."
 
 _DENIALS = (PermissionError, PermissionDeniedError, UnauthenticatedError)
 _TRACEBACK = "Traceback (most recent call last)"
@@ -78,55 +79,53 @@ _BEFORE_JAVA = re.compile(
 
 
 def translate(error: Exception) -> ResurgenceError:
-    """Our error for whatever came out of a Spark call, or of our own work around one."""
+    """Return our error for any exception of a Spark call, or of our own code around one."""
     if isinstance(error, ResurgenceError):
-        return _sharpened(error)
-    if _came_from_gateway(error):
+        return _refined(error)
+    if _is_gateway_failure(error):
         return gone(None)
     if isinstance(error, AnalysisException | ParseException):
-        return QueryRefused(f"Spark refuses the query: {_first_line(_message(error) or '')}")
+        return QueryRefused(f"Spark rejected the query: {_first_line(_message(error) or '')}")
     text = _message(error)
     if text is None:
         return gone(None)
     own = carried(text)
     if own is not None:
-        return _sharpened(own)
+        return _refined(own)
     if isinstance(error, PySparkException) and _sql_state(error).startswith(_DATA_STATES):
         return ExpressionFailed(
             _first_line(text),
-            hint="the expression fails on a value of the input: mend either, or use try_cast,"
-            " try_divide and the like",
+            hint="Fix the expression or the value of the input, or use try_cast, try_divide and the"
+            " like.",
         )
     if isinstance(error, PySparkException | Py4JError):
-        return _of_task(text) if _TRACEBACK in text else _of_java(text)
-    return _of_python(type(error), text)
+        return _from_task(text) if _TRACEBACK in text else _from_java(text)
+    return _from_python(type(error), text)
 
 
 def gone(exit_status: int | None) -> ResurgenceError:
-    """Why the JVM is gone, by the exit status of its process; None if that is not known."""
+    """Return the error for a JVM that ended; `exit_status` is None if it is not known."""
     if exit_status == _OUT_OF_MEMORY_STATUS:
         return OutOfMemory("the JVM that runs Spark ran out of memory", hint=_MORE_MEMORY)
     signal = -exit_status if exit_status is not None and exit_status < 0 else None
     if killed_from_outside(exit_status):
-        how = f"killed by signal {signal}" if signal else "told to end from outside"
+        how = f"killed by signal {signal}" if signal else "terminated from outside"
         return SparkKilled(
             f"the JVM that runs Spark was {how}",
-            hint="the job is recovered with a new worker; the system kills what takes too much"
-            " memory: lower spark.driver.memory, or give the machine more",
+            hint="Lower spark.driver.memory, or use a machine with more memory, if the system ran"
+            " out of memory. The job will restart with a new worker.",
         )
-    how = f"crashed with signal {signal}" if signal else "is gone"
-    return SparkGone(
-        f"the JVM that runs Spark {how}", hint="the job is recovered with a new worker"
-    )
+    how = f"crashed with signal {signal}" if signal else "ended unexpectedly"
+    return SparkGone(f"the JVM that runs Spark {how}", hint=_NEW_WORKER)
 
 
 def failed_subtask(spark: SparkSession) -> int | None:
-    """The index of the task that the newest Spark job failed in, if a task was what failed. The
-    exception does not say it; Spark's own records do, a moment later.
+    """Return the index of the task that the newest Spark job failed in, if a task failed. The
+    exception does not contain it. Spark's status store does, a moment later.
     """
     try:
         store = spark.sparkContext._jsc.sc().statusStore()
-        deadline = time.monotonic() + _TOLD_WITHIN_SECONDS
+        deadline = time.monotonic() + _STATUS_WITHIN_SECONDS
         while (job := store.jobsList(None).apply(0)).status().toString() == "RUNNING":
             if time.monotonic() > deadline:
                 return None
@@ -139,15 +138,15 @@ def failed_subtask(spark: SparkSession) -> int | None:
                     if task.status() == "FAILED":
                         return int(task.index())
     except (Py4JError, OSError):
-        # No job yet, a stage that was never begun, or no JVM any more.
+        # No job yet, a stage that never started, or the JVM has ended.
         return None
     return None
 
 
-def _came_from_gateway(error: Exception) -> bool:
-    """A broken connection to the JVM, and not to a system of a connector."""
+def _is_gateway_failure(error: Exception) -> bool:
+    """Whether the connection to the JVM broke, and not one to a connector's system."""
     if isinstance(error, Py4JError):
-        # A call that is not answered at all ends in an error of no special class, and no cause.
+        # A call without a response ends in a plain Py4JError without a cause.
         is_bare = type(error) is Py4JError and "Trace:" not in str(error)
         return is_bare or isinstance(error, Py4JNetworkError)
     return isinstance(error, ConnectionError | EOFError) and any(
@@ -155,8 +154,8 @@ def _came_from_gateway(error: Exception) -> bool:
     )
 
 
-def _sharpened(error: ResurgenceError) -> ResurgenceError:
-    """Storage that is full or closed to us is told apart by the words of the store."""
+def _refined(error: ResurgenceError) -> ResurgenceError:
+    """Return a more specific error for full storage and denied access, by the store's message."""
     if type(error) is not StorageError:
         return error
     if _FULL.search(error.message):
@@ -169,52 +168,54 @@ def _sharpened(error: ResurgenceError) -> ResurgenceError:
 # -------------------------------------------------------------------- exceptions of Python
 
 
-def _of_task(text: str) -> ResurgenceError:
-    """For an exception that a Python process of a task told in a traceback."""
+def _from_task(text: str) -> ResurgenceError:
+    """Translate an exception that a Python process of a task reported as a traceback."""
     lines = text[text.rindex(_TRACEBACK) :].splitlines()[1:]
-    told = next((line for line in lines if line and line[0] not in " \t"), "unknown error")
-    name, _, message = told.partition(": ")
+    reported = next((line for line in lines if line and line[0] not in " \t"), "unknown error")
+    name, _, message = reported.partition(": ")
     plain = name.rpartition(".")[2]
     for module in (builtins, pa.lib, obstore.exceptions):
         kind = getattr(module, plain, None)
         if isinstance(kind, type) and issubclass(kind, Exception):
-            return _of_python(kind, message)
-    return TaskFailed(told, hint=_DEFECT)
+            return _from_python(kind, message)
+    return TaskFailed(reported, hint=_DEFECT)
 
 
-def _of_python(kind: type[Exception], text: str) -> ResurgenceError:
-    """For an exception of Python, whether it was raised here or in a task."""
+def _from_python(kind: type[Exception], text: str) -> ResurgenceError:
+    """Translate a Python exception that was raised here or in a task."""
     message = f"{kind.__name__}: {_first_line(text)}" if text.strip() else kind.__name__
     if issubclass(kind, MemoryError):
         return OutOfMemory(f"Python ran out of memory: {message}", hint=_MORE_MEMORY)
     if issubclass(kind, pa.ArrowException):
         return ArrowFailed(message, hint=_arrow_hint(kind))
     if issubclass(kind, ConnectionError | TimeoutError):
-        return ConnectionLost(message, hint="is the other system up? it will be tried again")
+        return ConnectionLost(
+            message, hint="Check that the other system is running. The job will retry."
+        )
     if not issubclass(kind, OSError | BaseError):
         return TaskFailed(message, hint=_DEFECT)
     if _FULL.search(message):
         return DiskFull(message, hint=_FULL_HINT)
     if issubclass(kind, _DENIALS) or _DENIED.search(message):
         return AccessDenied(message, hint=_DENIED_HINT)
-    return StorageError(message, hint="it will be tried again")
+    return StorageError(message, hint="Check the storage. The job will retry.")
 
 
 def _arrow_hint(kind: type[Exception]) -> str:
     if issubclass(kind, pa.ArrowCapacityError):
-        return "values are too large for one batch: lower pipeline.epoch_rows"
+        return "Lower pipeline.epoch_rows: values are too large for one batch."
     return _DEFECT
 
 
-# -------------------------------------------------------------------- what Spark has as text
+# -------------------------------------------------------------------- failures that are only text
 
 
-def _of_java(text: str) -> ResurgenceError:
-    """For a failure of the JVM, by the words of its text."""
+def _from_java(text: str) -> ResurgenceError:
+    """Translate a failure of the JVM, by patterns in its text."""
     for pattern, made in _JAVA:
         if pattern.search(text):
             return made(text)
-    return TaskFailed(_java_line(text), hint="the worker's log has more")
+    return TaskFailed(_java_line(text), hint="Check the worker's log for details.")
 
 
 def _out_of_memory(text: str) -> ResurgenceError:
@@ -234,7 +235,7 @@ def _python_crashed(text: str) -> ResurgenceError:
     lines = [f'  File "{each["file"]}", line {each["line"]}, in {each["name"]}' for each in frames]
     return PythonCrashed(
         f"a Python process crashed in function {frames[-1]['name']}: {what}",
-        hint="a library that the function calls has a defect; it is tried again, a few times",
+        hint="Check the native libraries that the function calls. The job will retry.",
         traceback="\n".join(["Traceback (most recent call last):", *reversed(lines), what]),
     )
 
@@ -244,7 +245,7 @@ _JAVA: tuple[tuple[re.Pattern[str], Callable[[str], ResurgenceError]], ...] = (
         re.compile(r"\[SCALAR_SUBQUERY_TOO_MANY_ROWS\]"),
         lambda _: ExpressionFailed(
             "a scalar subquery returned more than one row",
-            hint="add a condition that leaves one row, or select an aggregate such as max()",
+            hint="Add a condition that selects one row, or select an aggregate such as max().",
         ),
     ),
     (
@@ -258,7 +259,8 @@ _JAVA: tuple[tuple[re.Pattern[str], Callable[[str], ResurgenceError]], ...] = (
     (
         re.compile(r"Python worker exited unexpectedly"),
         lambda _: OutOfMemory(
-            "a Python process of a task was killed, most likely for want of memory", hint=_KILLED
+            "a Python process of a task was killed, most likely because memory ran out",
+            hint=_KILLED,
         ),
     ),
     (_FULL, lambda text: DiskFull(_java_line(text), hint=_FULL_HINT)),
@@ -266,11 +268,11 @@ _JAVA: tuple[tuple[re.Pattern[str], Callable[[str], ResurgenceError]], ...] = (
     (
         re.compile(r"ExecutorLostFailure|FetchFailed|Executor heartbeat timed out"),
         lambda text: ExecutorLost(
-            _java_line(text), hint="is a machine of the cluster down? it will be tried again"
+            _java_line(text), hint="Check the machines of the cluster. The job will retry."
         ),
     ),
     (
-        # The last is what a call meets when Spark is taken down under it.
+        # The last is the error of a call during which Spark was shut down.
         re.compile(
             r"SparkContext was shut ?down|stopped SparkContext|RejectedExecutionException"
             r'|the return value of "org\.apache\.spark\.SparkContext\.\w+\(\)" is null'
@@ -280,21 +282,21 @@ _JAVA: tuple[tuple[re.Pattern[str], Callable[[str], ResurgenceError]], ...] = (
     (
         re.compile(r"SPARK_JOB_CANCELLED"),
         lambda text: SparkJobCancelled(
-            _java_line(text), hint="someone cancelled it from outside; it will be tried again"
+            _java_line(text), hint="Find out who cancelled the Spark job. The job will retry."
         ),
     ),
     (
         re.compile(r"bigger than spark\.driver\.maxResultSize"),
         lambda text: ResultTooLarge(
-            _java_line(text), hint="raise spark.driver.maxResultSize, or lower pipeline.epoch_rows"
+            _java_line(text), hint="Raise spark.driver.maxResultSize, or lower pipeline.epoch_rows."
         ),
     ),
 )
-"""Which words mean what. The first that is found counts: what follows from it comes later."""
+"""Patterns and their errors. The first match wins: causes are listed before their consequences."""
 
 
 def _java_line(text: str) -> str:
-    """What a text of the JVM says, without the names of calls, stages and classes before it."""
+    """Return the message of a JVM failure, without leading names of calls, stages and classes."""
     plain = _BEFORE_JAVA.sub("", text.strip())
     return _first_line(plain)
 
@@ -307,10 +309,10 @@ def _sql_state(error: PySparkException) -> str:
 
 
 def _message(error: Exception) -> str | None:
-    """The exception's text; None if it is the JVM's to tell, and that is gone."""
+    """Return the exception's text; None if the JVM holds it and has ended."""
     try:
-        told = error.getMessage() if isinstance(error, PySparkException) else None
-        return told or str(error)
+        text = error.getMessage() if isinstance(error, PySparkException) else None
+        return text or str(error)
     except (Py4JError, OSError, EOFError):
         return None
 

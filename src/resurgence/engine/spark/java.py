@@ -1,5 +1,5 @@
-"""The Java that runs Spark: found, asked for its version; and the options and classes that it is
-started with.
+"""The Java that runs Spark: which executable, which version, and the options and class path of the
+JVM.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from resurgence.errors import ConfigError
 
 OLDEST_JAVA = 17
 
-# As in Spark's JavaModuleOptions, without its incubator module: only MLlib uses that, and it slows
-# the start.
+# As in Spark's JavaModuleOptions, without its incubator module, which only MLlib uses and which
+# slows the start.
 _OPENED_PACKAGES = [
     "java.base/java.io",
     "java.base/java.lang",
@@ -42,7 +42,7 @@ JAVA_OPTIONS = [
     "-XX:+IgnoreUnrecognizedVMOptions",
     *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED_PACKAGES),
     "--enable-native-access=ALL-UNNAMED",
-    # From Java 24 on Arrow needs it; before 23 it is not known, and ignored.
+    # Arrow needs it from Java 24 on. Java before 23 does not know it, and ignores it.
     "--sun-misc-unsafe-memory-access=allow",
     "-Djdk.reflect.useDirectMethodHandle=false",
     "-Dio.netty.tryReflectionSetAccessible=true",
@@ -51,7 +51,7 @@ JAVA_OPTIONS = [
 ]
 
 _OPTIONS = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS")
-"""Where the environment may have options for every Java."""
+"""Environment variables with options for every Java."""
 
 QUIET = ["-Xlog:disable", "-Xlog:all=error:stderr"]
 
@@ -62,12 +62,12 @@ class Java:
 
     executable: str
     version: str
-    """What `java -version` prints."""
+    """The output of `java -version`."""
 
 
 def find_java(environment: Mapping[str, str] = os.environ) -> Java:
-    """The Java to use: JAVA_HOME's, else the one on PATH, else the one that the extra `java`
-    installs.
+    """Return the Java to use: from JAVA_HOME, else from PATH, else the one that the extra `java`
+    installs. Raise ConfigError if there is none.
     """
     on_path = shutil.which("java", path=environment.get("PATH", ""))
     return choose_java(
@@ -76,28 +76,30 @@ def find_java(environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def java_candidates(java_home: str | None, on_path: str | None, bundled: str | None) -> list[str]:
-    """Where Java may be, in the order of preference."""
+    """Return the paths at which to look for Java, in order of preference."""
     from_home = str(Path(java_home, "bin", "java")) if java_home else None
     return [candidate for candidate in (from_home, on_path, bundled) if candidate]
 
 
 def choose_java(candidates: Iterable[str], version_of: Callable[[str], str | None]) -> Java:
-    """The first candidate that is new enough; `version_of` is None for one that does not run."""
-    refused = []
+    """Return the first candidate that is new enough; `version_of` is None for one that does not
+    run.
+    """
+    rejected = []
     for executable in candidates:
         version = version_of(executable)
         if version is not None and major_version(version) >= OLDEST_JAVA:
             return Java(executable, version)
-        refused.append(f"{executable} ({version.splitlines()[0] if version else 'does not run'})")
+        rejected.append(f"{executable} ({version.splitlines()[0] if version else 'does not run'})")
     raise ConfigError(
-        f"Spark needs Java {OLDEST_JAVA} or newer; found " + (", ".join(refused) or "none"),
-        hint="install a JDK and set JAVA_HOME, or install one with Python: pip install 'resurgence[java]'",
+        f"Spark requires Java {OLDEST_JAVA} or newer, found " + (", ".join(rejected) or "none"),
+        hint="Install a JDK and set JAVA_HOME, or run `pip install 'resurgence[java]'`.",
     )
 
 
 def java_version(executable: str) -> str | None:
-    """What `java -version` prints, or None when it does not run. Without the options in the
-    environment, which it prints, too: with them it is the same Java, and uses the same archive.
+    """Return the output of `java -version`, or None if it does not run. Options in the environment
+    are removed because Java prints them, and they do not change which archive it uses.
     """
     environment = {name: value for name, value in os.environ.items() if name not in _OPTIONS}
     try:
@@ -115,7 +117,7 @@ def java_version(executable: str) -> str | None:
 
 
 def major_version(version: str) -> int:
-    """17 of `openjdk version "17.0.15"`, 8 of `java version "1.8.0_402"`, 0 of anything else."""
+    """Return 17 for `openjdk version "17.0.15"`, 8 for `java version "1.8.0_402"`, 0 otherwise."""
     match = re.search(r'version "(?:1\.)?(\d+)', version)
     return int(match.group(1)) if match else 0
 
@@ -129,7 +131,9 @@ def _bundled_java() -> str | None:
 def spark_home() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ConfigError("PySpark is not installed", hint="pip install resurgence")
+        raise ConfigError(
+            "PySpark is not installed", hint="Install it with `pip install resurgence`."
+        )
     return Path(spec.origin).parent
 
 
@@ -138,5 +142,5 @@ def jars() -> list[Path]:
 
 
 def class_path() -> list[str]:
-    # Spelled out: Java archives no classes that it found through a wildcard.
+    # No wildcard: Java does not archive classes that it found through one.
     return ["-cp", os.pathsep.join(str(jar) for jar in jars())]

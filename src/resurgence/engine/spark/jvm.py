@@ -1,11 +1,11 @@
-"""The JVM under a Spark driver: started without Spark's launcher scripts, watched, ended.
+"""The JVM below a Spark driver: started without Spark's launcher scripts, watched, ended.
 
-Two shell scripts and a launcher JVM stand between PySpark and the JVM it wants. This module starts
-that JVM directly and keeps one end of its standard input: the JVM exits when that pipe closes, so
-it cannot outlive the process that started it, not even after SIGKILL. All its files are in a temporary
-directory of that process's own.
+PySpark starts its JVM through two shell scripts and a launcher JVM. This module starts that JVM
+directly and holds one end of its standard input: the JVM exits when that pipe closes, so it cannot
+outlive the process that started it, not even after SIGKILL. All its files are in a temporary
+directory of that process.
 
-What a session is configured to do is the business of `session`.
+`session` owns the configuration of a session.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ _LONGEST_SOCKET_PATH = 103
 
 @dataclass(frozen=True)
 class Gateway:
-    """Where the JVM listens for PySpark, and the secret it asks for."""
+    """The port on which the JVM listens for PySpark, and the secret that it requires."""
 
     port: int
     secret: str
 
 
 class JvmProcess:
-    """A running JVM and the directory of its own that it works in."""
+    """A running JVM and its working directory."""
 
     def __init__(
         self, process: subprocess.Popen[bytes], directory: TemporaryDirectory, gateway: Gateway
@@ -81,7 +81,7 @@ class JvmProcess:
         return self._process.pid
 
     def exit_status(self, patience: timedelta) -> int | None:
-        """How it ended; None if it still runs when patience ends."""
+        """Wait for its exit status; None if it still runs when patience ends."""
         try:
             return self._process.wait(patience.total_seconds())
         except subprocess.TimeoutExpired:
@@ -91,7 +91,7 @@ class JvmProcess:
         return self._process.poll() is None
 
     def close(self, patience: timedelta = timedelta(seconds=10)) -> None:
-        """Ends the JVM: asks it to exit, kills it when it does not. Calling again does nothing."""
+        """Ask the JVM to exit, and kill it if it does not. Idempotent."""
         _end(self._process, patience)
         self._directory.delete()
 
@@ -105,9 +105,7 @@ def start_jvm(
     java_options: Sequence[str] = (),
     deadline: timedelta = START_WITHIN,
 ) -> JvmProcess:
-    """Starts a JVM that waits for PySpark to connect. All that it prints goes to the end of
-    `log_file`.
-    """
+    """Start a JVM that waits for PySpark to connect. Its output is appended to `log_file`."""
     java = find_java()
     attempt = partial(_start, java, memory=memory, conf=conf, log_file=log_file, deadline=deadline)
     if not class_data_archive:
@@ -121,8 +119,8 @@ def start_jvm(
             [*java_options, f"-XX:SharedArchiveFile={archive}", "-XX:+VerifySharedSpaces"]
         )
     except ResurgenceError:
-        # Java passes over an archive that it sees is bad, but this one may have killed it. Without
-        # the archive there is either a JVM or an error that the archive has no part in.
+        # Java skips an archive that it finds invalid, but this one may have crashed it. A second
+        # failure, without the archive, has another cause.
         jvm = attempt(java_options)
         with contextlib.suppress(OSError):
             archive.unlink()
@@ -148,16 +146,18 @@ def _start(
     logging_file = directory / "log4j2.properties"
     logging_file.write_text(_LOGGING)
     properties_file = directory / "spark.properties"
-    properties_file.write_text(properties_text(_with_own_places(conf, directory)), encoding="utf-8")
+    properties_file.write_text(
+        properties_text(_with_own_directories(conf, directory)), encoding="utf-8"
+    )
     command = [
         java.executable,
         f"-Xmx{memory}",
-        # Epochs are throughput work, and this collector is made for it.
+        # Epochs need throughput, and this collector is built for it.
         "-XX:+UseParallelGC",
-        # Spark's classes need about so much; Java would begin with less, and collect all of its
-        # memory each time that it wants more.
+        # Spark's classes need about this much. Java would start with less, and run a full
+        # collection each time that it grows.
         "-XX:MetaspaceSize=256m",
-        # Statistics for other processes, in a place of the machine that cannot be changed.
+        # Statistics for other processes, in a directory that cannot be configured.
         "-XX:-UsePerfData",
         f"-Djava.io.tmpdir={directory}",
         *JAVA_OPTIONS,
@@ -179,7 +179,7 @@ def _start(
     }
     with open_private_log(log_file) as log:
         log_start = log.tell()
-        # In the group of its parent: whoever kills that group leaves nothing behind.
+        # In the process group of its parent: killing that group leaves no process behind.
         process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=environment
         )
@@ -193,17 +193,17 @@ def _start(
             own.delete()
     if gateway is None:
         what = (
-            f"was not ready in {deadline.total_seconds():g} s"
+            f"was not ready within {deadline.total_seconds():g} s"
             if exit_code is None
             else f"exited with {exit_code}"
         )
         raise ResurgenceError(
             f"the JVM of Spark {what}:\n{_tail(log_file, log_start)}",
-            hint=f"the rest is in {log_file}",
+            hint=f"Read the whole log in {log_file}.",
         )
     for read_once in (connection_file, properties_file, logging_file):
         read_once.unlink()
-    # What was left may be large, and nobody waits for it.
+    # Leftover directories can be large, so they are deleted in the background.
     swept = (directory.parent,)
     threading.Thread(target=sweep_temporary_directories, args=swept, daemon=True).start()
     return JvmProcess(process, own, gateway)
@@ -241,8 +241,8 @@ def _tail(log_file: Path, start: int, limit: int = 2000) -> str:
         return log.read().decode(errors="replace").strip()
 
 
-def _with_own_places(conf: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """The settings, with places in the directory for what would lie elsewhere."""
+def _with_own_directories(conf: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """Return the settings, with paths below the directory for all files of Spark."""
     sockets = "spark.python.unix.domain.socket"
     own = {
         "spark.local.dir": str(directory),
@@ -250,16 +250,14 @@ def _with_own_places(conf: Mapping[str, str], directory: Path) -> dict[str, str]
     }
     if len(str(directory)) + len(f"/.{uuid.uuid4()}.sock") <= _LONGEST_SOCKET_PATH:
         own[f"{sockets}.dir"] = str(directory)
-    placed = own | dict(conf)
-    if f"{sockets}.dir" not in placed:
-        placed[f"{sockets}.enabled"] = "false"
-    return placed
+    settings = own | dict(conf)
+    if f"{sockets}.dir" not in settings:
+        settings[f"{sockets}.enabled"] = "false"
+    return settings
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """In the format of Java's property files. A file, because a command line shows secrets to
-    everyone.
-    """
+    """Return the text of a Java property file. A file, because a command line exposes secrets."""
     table = str.maketrans(
         {"\n": "\\n", "\r": "\\r"} | {special: f"\\{special}" for special in "\\=: #!"}
     )

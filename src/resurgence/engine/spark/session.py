@@ -1,8 +1,7 @@
-"""The Spark session of a worker: which settings are ours, which are the user's, and how it comes
-up.
+"""The Spark session of a worker: its settings, ours and the user's, and its start.
 
-Starting and ending the JVM under it is the business of `jvm`. PySpark is imported only once the JVM
-is on its way, so that the two load side by side.
+`jvm` starts and ends the JVM below it. PySpark is imported only after the JVM has been launched, so
+that both load in parallel.
 """
 
 from __future__ import annotations
@@ -28,12 +27,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _FIXED = {
-    # Would change the number of subtasks of a stateful operator.
+    # It would change the number of subtasks of a stateful operator.
     "spark.sql.adaptive.enabled": "false",
     # Event time is compared, binned and stored in UTC.
     "spark.sql.session.timeZone": "UTC",
-    # Coalesce has to keep neighbouring shuffle partitions together: a subtask is a range of key
-    # hashes.
+    # Coalesce must merge adjacent shuffle partitions: a subtask is a range of key hashes.
     "spark.shuffle.reduceLocality.enabled": "false",
 }
 
@@ -41,39 +39,40 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
-    # Small mapInArrow jobs are quicker so than over TCP.
+    # Faster than TCP for small mapInArrow jobs.
     "spark.python.unix.domain.socket.enabled": "true",
-    # Batches to Python are bounded by their rows alone: to bound their bytes too, Spark adds up the
-    # sizes of all columns after every single row.
+    # Bound batches to Python by rows alone: to bound bytes as well, Spark sums the sizes of all
+    # columns after every single row.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647",
     "spark.sql.execution.pythonUDF.arrow.enabled": "true",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
-    # The subtasks of a closing window are united, and must stay tasks of their own: Spark would
-    # put single partitions into one.
+    # A closing window is a union of its subtasks, each of which must stay a task: Spark would merge
+    # single partitions into one.
     "spark.sql.unionOutputPartitioning": "false",
-    # Lists and sets of many groups: beyond so many Spark sorts instead, and adds numbers in another
-    # order than when it computed what it is to take back.
+    # Lists and sets of many groups: above this limit Spark sorts instead, and adds numbers in
+    # another order than when it computed the row that it must retract.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
-    # Aggregates over many groups: the generated hash map serves both sides of the shuffle, and
-    # holds a million groups before it falls back to the slower one.
+    # Aggregates over many groups: use the generated hash map on both sides of the shuffle, for up
+    # to a million groups before it falls back to the slower one.
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",
     "spark.sql.codegen.aggregate.fastHashMap.capacityBit": "20",
-    # Java does not compile a method of more bytes, and interprets it for every row. Spark has
-    # smaller ones for such a plan, at the price of whole-stage code.
+    # Java interprets larger methods for every row instead of compiling them. For such a plan Spark
+    # generates smaller ones, without whole-stage code.
     "spark.sql.codegen.hugeMethodLimit": "8000",
-    # A pipeline of many queries has more generated classes than Spark's hundred, and would compile
-    # them anew in every epoch.
+    # A pipeline of many queries has more generated classes than Spark's default of a hundred, and
+    # would recompile them in every epoch.
     "spark.sql.codegen.cache.maxEntries": "1000",
 }
 
-_OFTEN_NAMED = ("PythonUtils", "SimplePythonFunction", "functions", "PythonRDD", "SerDeUtil")
-"""What PySpark names for nearly each column and table. Py4J asks the JVM anew each time, which then
-looks through all of its jars for a class of that name in each imported package."""
+_FREQUENT_CLASSES = ("PythonUtils", "SimplePythonFunction", "functions", "PythonRDD", "SerDeUtil")
+"""JVM classes that PySpark uses for nearly every column and table. Py4J resolves them anew each
+time, and the JVM then searches all jars for a class of that name in each imported package.
+"""
 
 _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""For local masters: nothing may depend on whether the machine's name resolves."""
+"""For local masters, which must not depend on whether the machine's name resolves."""
 
 
 def start_session(
@@ -88,11 +87,11 @@ def start_session(
     java_options: Sequence[str] = (),
     deadline: timedelta = START_WITHIN,
 ) -> tuple[SparkSession, JvmProcess]:
-    """Starts Spark under this process, which may have one session at a time.
+    """Start Spark as a child of this process, which may have one session at a time.
 
-    To end it, stop the session, then close the JVM. All that Spark and its Python workers print
-    goes to the end of `log_file`. `conf` wins over our settings; where that would give wrong
-    results it is refused.
+    To end it, stop the session, then close the JVM. The output of Spark and its Python workers is
+    appended to `log_file`. `conf` overrides our settings. Raise ConfigError for a setting that
+    would make results wrong.
     """
     jvm = launch(
         app_name=app_name,
@@ -120,8 +119,8 @@ def launch(
     java_options: Sequence[str] = (),
     deadline: timedelta = START_WITHIN,
 ) -> JvmProcess:
-    """The first half of a start: the JVM, with all settings of the session to come. How many
-    partitions a shuffle has can be set later.
+    """Start the JVM with all settings of the session. This is the first half of a start. The
+    number of shuffle partitions can be changed later.
     """
     settings = session_conf(
         app_name=app_name, master=master, shuffle_partitions=shuffle_partitions, conf=conf
@@ -138,7 +137,7 @@ def launch(
 
 
 def attach(jvm: JvmProcess) -> SparkSession:
-    """The second half: the session in a JVM that was launched."""
+    """Open the session in a launched JVM. This is the second half of a start."""
     try:
         return _connect(jvm)
     except BaseException:
@@ -149,13 +148,13 @@ def attach(jvm: JvmProcess) -> SparkSession:
 def session_conf(
     *, app_name: str, master: str, shuffle_partitions: int, conf: Mapping[str, str]
 ) -> dict[str, str]:
-    """All settings of a session: the user's over ours."""
+    """Return all settings of a session: ours, overridden by the user's."""
     fixed = _FIXED | {"spark.sql.shuffle.partitions": str(shuffle_partitions)}
     for key, value in fixed.items():
         if conf.get(key, value).lower() != value.lower():
             raise ConfigError(
                 f"{key} must be {value}, not {conf[key]}",
-                hint="take it out: results would be wrong with it",
+                hint="Remove the setting. It would make results wrong.",
             )
     named = {"spark.app.name": app_name, "spark.master": with_retries(master)}
     return _DEFAULTS | (_LOOPBACK if is_local(master) else {}) | named | dict(conf) | fixed
@@ -166,7 +165,7 @@ def is_local(master: str) -> bool:
 
 
 def with_retries(master: str) -> str:
-    """Lets a local master run a failed task once more; Spark's default there is not to."""
+    """Let a local master retry a failed task once; by default it does not."""
     return re.sub(r"^local\[(\d+|\*)\]$", r"local[\1,2]", master)
 
 
@@ -189,7 +188,7 @@ def _connect(jvm: JvmProcess) -> SparkSession:
 
         if SparkContext._active_spark_context is not None:
             raise ResurgenceError("a Spark session is already running in this process")
-        # PySpark remembers the gateway of a session that was stopped, and its JVM is gone.
+        # PySpark caches the gateway of a stopped session, whose JVM has ended.
         SparkContext._gateway = None
         SparkContext._jvm = None
         os.environ["PYSPARK_GATEWAY_PORT"] = str(jvm.gateway.port)
@@ -199,19 +198,19 @@ def _connect(jvm: JvmProcess) -> SparkSession:
             threading.Thread(target=_load_parser, daemon=True).start()
             spark = SparkSession.builder.getOrCreate()
         finally:
-            # Ours alone: a child process must not find its way to this JVM.
+            # A child process must not be able to connect to this JVM.
             del os.environ["PYSPARK_GATEWAY_PORT"], os.environ["PYSPARK_GATEWAY_SECRET"]
         gateway = SparkContext._jvm
         assert gateway is not None
         directory = gateway.java.io.File(str(jvm.directory))
         gateway.org.apache.spark.util.ShutdownHookManager.registerShutdownDeleteDir(directory)
-        for name in _OFTEN_NAMED:
+        for name in _FREQUENT_CLASSES:
             setattr(gateway, name, getattr(gateway, name))
         return spark
 
 
 def _load_parser() -> None:
-    """Spark's SQL parser is large and slow to load: let that happen while the context starts."""
+    """Load Spark's SQL parser, which is large and slow, while the context starts."""
     from pyspark import SparkContext
 
     with contextlib.suppress(Exception):
@@ -221,7 +220,9 @@ def _load_parser() -> None:
 
 
 def run_typical_job(log_file: Path, java_options: Sequence[str], deadline: timedelta) -> None:
-    """Uses what nearly every epoch uses, for the archive of classes. `deadline` is for the start."""
+    """Load the classes that nearly every epoch needs, for the class archive. `deadline` bounds the
+    start.
+    """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 

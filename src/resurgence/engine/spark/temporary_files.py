@@ -1,9 +1,9 @@
-"""The directory that holds all temporary files of a worker: those of its JVM, of Spark, of Python
+"""The directory for all temporary files of a worker: those of its JVM, of Spark, of Python
 functions and of the worker itself.
 
-Whoever makes one holds a lock on it for as long as it lives. The lock of a process that ended is gone
-with it, so a directory without a lock is left over, and whoever sweeps may delete it: the controller after
-the end of each worker, and every worker when it starts.
+Its creator holds a lock on it as long as it lives. The lock of a process ends with the process, so
+a directory without a lock is left over, and a sweep may delete it. The controller sweeps after the
+end of each worker, and every worker when it starts.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _LOCKED_WITHIN_SECONDS = 60.0
 
 
 class TemporaryDirectory:
-    """A directory of this process's own."""
+    """A directory that belongs to this process."""
 
     def __init__(self) -> None:
-        # It gets the name that others look for only when it is locked.
+        # It gets the name that sweeps look for only after it is locked.
         unlocked = Path(tempfile.mkdtemp(prefix=_NOT_YET_LOCKED))
         self._lock: int | None = os.open(unlocked, os.O_RDONLY)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
@@ -34,7 +34,7 @@ class TemporaryDirectory:
         self.path = unlocked.rename(unlocked.with_name(f"{_PREFIX}{name}"))
 
     def delete(self) -> None:
-        """Delete it with all that is in it. Calling again does nothing."""
+        """Delete it with its content. Idempotent."""
         if self._lock is not None:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
@@ -42,7 +42,7 @@ class TemporaryDirectory:
 
 
 def sweep_temporary_directories(folder: Path | None = None) -> None:
-    """Delete the directories whose process was killed, in a folder or in the system's temporary one.
+    """Delete the directories of killed processes, in a folder or in the system's temporary one.
     Never raises.
     """
     for directory in _left_over(folder or Path(tempfile.gettempdir())):
@@ -56,7 +56,7 @@ def sweep_temporary_directories(folder: Path | None = None) -> None:
 
 
 def _left_over(folder: Path) -> Iterator[Path]:
-    """Directories that may be; whether they are, their lock says."""
+    """Yield directories that may be left over. Their lock decides whether they are."""
     yield from folder.glob(f"{_PREFIX}*")
     for directory in folder.glob(f"{_NOT_YET_LOCKED}*"):
         with contextlib.suppress(OSError):

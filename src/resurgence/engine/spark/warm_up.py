@@ -1,8 +1,8 @@
-"""Warms a Spark session that has no job yet: a small pipeline is run through the real engine.
+"""Warms up a Spark session that has no job yet, by running a small pipeline in the real engine.
 
-What a first epoch is slow for (classes to load, code to compile, Python workers to start, modules to
-import) is done when an order comes. The pipeline goes the ways that jobs go: rows that are parsed and
-rows that are made, few groups and many, both formats of files.
+This moves the slow parts of a first epoch (class loading, compilation, Python worker start,
+imports) before the job's start. The pipeline covers the paths of typical jobs: parsed and generated
+rows, few and many groups, both file formats.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from resurgence.storage.object_store import ObjectStore
 
 _EPOCHS = 6
 _EPOCH_ROWS = 12_000
-"""Of each source; enough for all cores to get a task."""
+"""Of each source; enough to give every core a task."""
 _SQL = f"""
 CREATE TABLE readings (
   at TIMESTAMP NOT NULL, sensor TEXT, value DOUBLE, WATERMARK FOR at AS at - INTERVAL '1 second'
@@ -47,7 +47,7 @@ INSERT INTO totals SELECT window.start, k, n, total FROM (
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Run the pipeline in a folder that is gone afterwards."""
+    """Run the pipeline in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="resurgence-warm-up-") as name:
         folder = Path(name)
         with (folder / "readings.json").open("w") as file:

@@ -1,10 +1,10 @@
-"""Rows that Spark can group, sort and compare without losing a bit of them.
+"""Rows in a form that Spark can group, sort and compare bit by bit.
 
-Spark's grouping takes -0.0 for 0.0, and cannot order maps. Here such columns get another form while
-they are grouped: a number beside the sign of its zero, a map as its entries in order. All other
-columns stay as they are. Two rows have the same form only if they are the same row.
+Spark's grouping treats -0.0 as 0.0, and cannot order maps. Here such columns get another form while
+they are grouped: a number with the sign of its zero, a map as its sorted entries. All other columns
+stay as they are. Two rows have the same form only if they are the same row.
 
-So changes can be added up: what is left is what comes and what goes in all.
+So changes can be summed exactly: what is left are the net insertions and retractions.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TIMES = "__times"
 
 
 class ExactRows:
-    """Columns in the form in which they can be grouped, and back."""
+    """Converts columns to the form in which they can be grouped, and back."""
 
     def __init__(self, columns: Iterable[StructField]) -> None:
         listed = tuple(columns)
@@ -37,15 +37,15 @@ class ExactRows:
         self.forms = tuple(
             _select(_form(quoted(each.name), each.dataType), quoted(each.name)) for each in listed
         )
-        """To be selected from the columns."""
+        """To select from the columns."""
         self.restored = tuple(
             _select(_restored(quoted(each.name), each.dataType), quoted(each.name))
             for each in listed
         )
-        """To be selected from the forms."""
+        """To select from the forms."""
 
     def net(self, changes: DataFrame) -> DataFrame:
-        """Forms with `CHANGE`, added up, as rows: none of them both comes and goes."""
+        """Return the net changes of forms with `CHANGE`: no row is both inserted and retracted."""
         return (
             changes.groupBy(*self.names)
             .agg(F.sum(CHANGE).alias(CHANGE))
@@ -60,13 +60,13 @@ class ExactRows:
 
 
 def net_changes(rows: DataFrame) -> DataFrame:
-    """Rows with `CHANGE`, added up: none of them both comes and goes."""
+    """Return the net changes of rows with `CHANGE`: no row is both inserted and retracted."""
     exact = ExactRows(each for each in rows.schema if each.name != CHANGE)
     return exact.net(rows.selectExpr(*exact.forms, CHANGE))
 
 
 def quoted(name: str) -> str:
-    """A column's name as SQL text."""
+    """Return a column's name as SQL text."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -121,7 +121,7 @@ def _struct(sql: str, kind: StructType, values: Iterable[str]) -> str:
 
 
 def _is_plain(kind: DataType) -> bool:
-    """Spark groups and orders it as it is."""
+    """Return whether Spark groups and orders the type exactly."""
     if isinstance(kind, ArrayType):
         return _is_plain(kind.elementType)
     if isinstance(kind, StructType):

@@ -1,17 +1,17 @@
 """KeyTable: an operator's rows by key, as Parquet files, written and read by Spark tasks.
 
 A file is a list of changes: rows, each with a weight and the time of its epoch. The table is their
-sum: a row whose weights come to two is there twice, one whose weights come to nothing is not there.
-So files can be appended and merged in any order and any selection, and mean the same.
+sum: a row with total weight two is in the table twice, a row with total weight zero is not in it.
+So files can be appended and merged in any order and any selection, with the same meaning.
 
 Each epoch appends one file per subtask that has rows. Then the rows of the keys that it touched are
-read: every subtask looks for its own keys in its own files, and no row of state is shuffled. Keys
-are compared by a hash. Two keys with one hash are read together, which costs time and is not wrong.
+read: every subtask searches its own files for its own keys, and no row of state is shuffled. Keys
+are compared by a hash. Two keys with the same hash are read together, which is slower but correct.
 
-With a time to live, a key that no epoch has touched for longer is forgotten. Merging drops the rows
-of such keys. Where one of them is touched again before that, the epoch's file gets a marker: a row
-without a weight, which says that all older rows of its key are dead. A marker holds whether or not
-these rows are still there, so it does not matter what is merged meanwhile.
+With a state TTL, a key expires if no epoch has touched it for that long. Merging drops the rows of
+expired keys. If an expired key is touched again before that, the epoch's file gets an expiry
+marker: a row without a weight, which invalidates all older rows of its key. A marker is correct
+whether or not these rows still exist, so concurrent merges do not matter.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from resurgence.storage.object_store import shared_store
 from resurgence.storage.parquet import read_bins
 
 KEY = "__key"
-"""The column with the hash of a row's key: a whole number of 62 bits."""
+"""The column with the hash of a row's key: a 62-bit integer."""
 
 TIME = "__time"
 """The column with the time of the epoch that changed the row, in microseconds."""
 
 NEW = "__new"
-"""The column that says whether a row that is read was just written. It is not stored."""
+"""The column that marks rows of the current epoch when they are read. It is not stored."""
 
 TOUCHED_AT = "touched_at"
 
@@ -51,7 +51,9 @@ _GROUP_OF_KEY = f"pmod(hash({KEY}), {KEY_GROUPS})"
 
 
 class KeyTable:
-    """Rows by key: how they are written and read. Which files there are is a LiveFiles. The columns are `KEY`, those of `columns`, `CHANGE` and `TIME`."""
+    """Writes and reads rows by key. LiveFiles owns the list of files. The columns are `KEY`, those
+    of `columns`, `CHANGE` and `TIME`.
+    """
 
     def __init__(
         self,
@@ -76,12 +78,12 @@ class KeyTable:
         )
 
     def since(self, time: int) -> int | None:
-        """Keys that were last touched before this are forgotten."""
+        """Return the expiry bound: keys that were last touched before it are expired."""
         return None if self._ttl is None else time - self._ttl
 
     def mergeable(self, live: LiveFiles, time: int) -> frozenset[str]:
-        """The files worth merging: small ones, and those with rows that should have been forgotten
-        long ago.
+        """Return the paths of files worth merging: small files, and files with rows that expired at
+        least one TTL ago.
         """
         since = self.since(time)
         if since is None or self._ttl is None:
@@ -92,12 +94,12 @@ class KeyTable:
     def load(
         self, checkpoint: TableCheckpoint, subtasks: tuple[tuple[FileSlice, ...], ...]
     ) -> LiveFiles:
-        """The files of a checkpoint, as a load plan has dealt them to each subtask."""
+        """Return the files of a checkpoint, as a load plan assigned them to subtasks."""
         touched_at = checkpoint.values.get(TOUCHED_AT)
         return LiveFiles(subtasks, touched_at if isinstance(touched_at, int) else None)
 
     def checkpoint(self, live: LiveFiles) -> TableCheckpoint:
-        """The table as it goes into the operator's metadata."""
+        """Return the table's part of the operator's metadata."""
         return TableCheckpoint(
             kind=TableKind.KEY,
             schema_text=self.schema.json(),
@@ -106,15 +108,15 @@ class KeyTable:
         )
 
     def dealt(self, rows: DataFrame) -> DataFrame:
-        """Rows shuffled by key, with one partition per subtask."""
+        """Shuffle rows by key, into one partition per subtask."""
         return self.gathered(self.shuffled(rows))
 
     def shuffled(self, rows: DataFrame) -> DataFrame:
-        """Rows shuffled by key, into partitions that Spark knows to hold whole keys."""
+        """Shuffle rows by key, into partitions that Spark knows to hold whole keys."""
         return rows.repartition(shuffle_partitions(self._parallelism), KEY)
 
     def gathered(self, rows: DataFrame) -> DataFrame:
-        """Rows that were `shuffled`, with one partition per subtask."""
+        """Merge the partitions of `shuffled` rows into one per subtask."""
         is_dealt = shuffle_partitions(self._parallelism) == self._parallelism
         return rows if is_dealt else rows.coalesce(self._parallelism)
 
@@ -127,9 +129,8 @@ class KeyTable:
         after: tuple[LiveFiles, int] | None = None,
         fault: FaultAction | None = None,
     ) -> Written:
-        """Write rows that were `dealt` or `read` as files, one Spark job. With `after`, they are an
-        epoch's, and follow on the files that are live at its time: those of their keys that have
-        expired begin anew.
+        """Write rows that were `dealt` or `read` as files, in one Spark job. `after` has the live
+        files and the time of an epoch that appends: its expired keys get expiry markers.
         """
         live, since = (None, None) if after is None else (after[0], self.since(after[1]))
         held = live.files if live is not None and since is not None else ()
@@ -147,9 +148,9 @@ class KeyTable:
         *,
         all_keys: bool = False,
     ) -> tuple[DataFrame, ...]:
-        """All rows of the keys in some files that were just written, these rows marked by `NEW`:
-        one DataFrame per subtask that has such keys, in one partition. With `all_keys`, the rows of
-        the others as well.
+        """Return all rows of the keys in the `fresh` files, whose own rows are marked by `NEW`: one
+        DataFrame, in one partition, per subtask with such keys. With `all_keys`, include the rows
+        of all other keys.
         """
         paths = {each.path for each in fresh}
         found = []
@@ -168,8 +169,8 @@ class KeyTable:
     def read(
         self, spark: SparkSession, live: LiveFiles, only: frozenset[str], time: int
     ) -> tuple[DataFrame, ...]:
-        """The rows of some files, and the markers that others still need; not of keys that are
-        forgotten at a time. One DataFrame per subtask, in one partition.
+        """Return the rows of some files, and the markers that other files still need, without keys
+        that are expired at `time`: one DataFrame, in one partition, per subtask.
         """
         found = []
         for subtask, slices in enumerate(live.subtasks):
@@ -200,29 +201,29 @@ def _filling(url: str, held: tuple[StateFile, ...], since: int | None) -> Fill:
         if since is None or schema is None or not file.kept:
             return
         mine = tuple(each for each in held if each.key_groups & file.key_groups)
-        forgotten = _forgotten(url, mine, since, _distinct(touched))
-        if len(forgotten):
-            file.add_ungrouped(_markers(schema, forgotten, max(file.bounds)))
+        expired = _expired_keys(url, mine, since, _distinct(touched))
+        if len(expired):
+            file.add_ungrouped(_expiry_markers(schema, expired, max(file.bounds)))
 
     return fill
 
 
-def _forgotten(url: str, held: tuple[StateFile, ...], since: int, touched: pa.Array) -> pa.Array:
-    """Those of the touched keys that have rows, none of them newer than a bound."""
+def _expired_keys(url: str, held: tuple[StateFile, ...], since: int, touched: pa.Array) -> pa.Array:
+    """Return the touched keys that have rows, all of them older than `since`."""
     if all(each.time_start >= since for each in held):
         return pa.array([], pa.int64())
-    known, alive = [], []
+    known, unexpired = [], []
     for file in held:
         for batch in _batches(url, file, touched):
             known.append(pc.unique(batch.column(KEY)))
             is_new = pc.greater_equal(batch.column(TIME), since)
-            alive.append(pc.unique(batch.column(KEY).filter(is_new)))
+            unexpired.append(pc.unique(batch.column(KEY).filter(is_new)))
     keys = _distinct(known)
-    return keys.filter(pc.invert(pc.is_in(keys, value_set=_distinct(alive))))
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=_distinct(unexpired))))
 
 
-def _markers(schema: pa.Schema, keys: pa.Array, time: int) -> pa.RecordBatch:
-    """Rows that say: what is older of these keys is dead."""
+def _expiry_markers(schema: pa.Schema, keys: pa.Array, time: int) -> pa.RecordBatch:
+    """Return rows that invalidate all older rows of these keys."""
     columns = [pa.nulls(len(keys), each.type) for each in schema]
     columns[schema.get_field_index(KEY)] = keys
     columns[schema.get_field_index(TIME)] = pa.repeat(pa.scalar(time, pa.int64()), len(keys))
@@ -231,9 +232,9 @@ def _markers(schema: pa.Schema, keys: pa.Array, time: int) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class _Reading:
-    """What one task reads: the rows of `held` that are not dead, as all files of the subtask have
-    it. With `fresh`, its rows, and of `held` only the rows of its keys, unless `all_keys` is set.
-    With `since`, also not the rows of forgotten keys, but the markers that files outside of `held`
+    """The input of one task: the valid rows of `held`, by the markers in all files of the subtask.
+    With `fresh`, its rows, and of `held` only the rows of its keys, unless `all_keys` is set. With
+    `since`, without the rows of expired keys, but with the markers that files outside of `held`
     need.
     """
 
@@ -245,8 +246,8 @@ class _Reading:
     all_keys: bool = False
 
     @property
-    def may_have_dead(self) -> bool:
-        """Some key can have been forgotten: these files span more than the time to live."""
+    def may_have_expired(self) -> bool:
+        """Whether a key can have expired: these files span more than the state TTL."""
         if self.ttl is None or not self.every:
             return False
         first = min(each.time_start for each in self.every)
@@ -254,7 +255,7 @@ class _Reading:
 
     @property
     def oldest_left(self) -> int:
-        """The time of the first row that stays where it is."""
+        """The time of the oldest row in files outside of `held`."""
         paths = {each.path for each in self.held}
         left = (each.time_start for each in self.every if each.path not in paths)
         return min(left, default=_KEY_END)
@@ -271,10 +272,10 @@ def _reader(url: str, reading: _Reading) -> ArrowFunction:
                 touched = _distinct([pc.unique(batch.column(KEY)) for batch in fresh])
             for batch in fresh:
                 yield _tagged(batch.filter(pc.is_valid(batch.column(CHANGE))), new=True)
-        born = _births(url, reading, touched)
-        since, alive = reading.since, None
+        valid_from = _valid_from(url, reading, touched)
+        since, unexpired = reading.since, None
         if since is not None and any(each.time_start < since for each in reading.held):
-            alive = _distinct(
+            unexpired = _distinct(
                 [
                     pc.unique(batch.column(KEY).filter(pc.greater_equal(batch.column(TIME), since)))
                     for file in reading.every
@@ -284,19 +285,19 @@ def _reader(url: str, reading: _Reading) -> ArrowFunction:
             )
         for file in reading.held:
             for batch in _batches(url, file, touched):
-                kept = batch.filter(_living(batch, born, reading))
-                if alive is not None:
-                    kept = kept.filter(pc.is_in(kept.column(KEY), value_set=alive))
-                if kept.num_rows:
-                    yield _tagged(kept, new=False)
+                chosen = batch.filter(_is_valid(batch, valid_from, reading))
+                if unexpired is not None:
+                    chosen = chosen.filter(pc.is_in(chosen.column(KEY), value_set=unexpired))
+                if chosen.num_rows:
+                    yield _tagged(chosen, new=False)
 
     return read
 
 
-def _births(url: str, reading: _Reading, touched: pa.Array | None) -> pa.Table:
-    """Of the keys that were forgotten and touched again: from when on their rows count."""
+def _valid_from(url: str, reading: _Reading, touched: pa.Array | None) -> pa.Table:
+    """Return, for keys that expired and were touched again, the time from which rows are valid."""
     found = [pa.table({KEY: pa.array([], pa.int64()), TIME: pa.array([], pa.int64())})]
-    if reading.may_have_dead:
+    if reading.may_have_expired:
         for file in reading.every:
             for batch in _batches(url, file, touched):
                 markers = batch.filter(pc.is_null(batch.column(CHANGE)))
@@ -306,21 +307,22 @@ def _births(url: str, reading: _Reading, touched: pa.Array | None) -> pa.Table:
     return newest.rename_columns([KEY, TIME]).combine_chunks()
 
 
-def _living(batch: pa.RecordBatch, born: pa.Table, reading: _Reading) -> pa.Array:
-    """Which rows are not dead, and which markers are needed."""
+def _is_valid(batch: pa.RecordBatch, valid_from: pa.Table, reading: _Reading) -> pa.Array:
+    """Return which rows are valid, and which markers are needed."""
     is_row = pc.is_valid(batch.column(CHANGE))
     if reading.since is not None:
         is_needed = pc.greater(batch.column(TIME), reading.oldest_left)
         is_row = pc.or_(is_row, is_needed)
-    if not born.num_rows:
+    if not valid_from.num_rows:
         return is_row
-    place = pc.index_in(batch.column(KEY), value_set=born.column(KEY))
-    is_dead = pc.less(batch.column(TIME), pc.take(born.column(TIME).combine_chunks(), place))
-    return pc.and_(is_row, pc.invert(pc.fill_null(is_dead, False)))
+    place = pc.index_in(batch.column(KEY), value_set=valid_from.column(KEY))
+    starts = pc.take(valid_from.column(TIME).combine_chunks(), place)
+    is_expired = pc.less(batch.column(TIME), starts)
+    return pc.and_(is_row, pc.invert(pc.fill_null(is_expired, False)))
 
 
 def _batches(url: str, file: StateFile, keys: pa.Array | None) -> Iterator[pa.RecordBatch]:
-    """The rows of a file; of some keys, or all."""
+    """Yield the rows of a file, for some keys or for all."""
     start, end = 0, _KEY_END
     if keys is not None:
         bounds = pc.min_max(keys).as_py()
@@ -335,7 +337,7 @@ def _batches(url: str, file: StateFile, keys: pa.Array | None) -> Iterator[pa.Re
 
 
 def _distinct(parts: list[pa.Array]) -> pa.Array:
-    """The distinct keys of some arrays."""
+    """Return the distinct keys of some arrays."""
     return pc.unique(pa.chunked_array(parts, pa.int64()))
 
 

@@ -1,7 +1,7 @@
-"""The live files of a state table, dealt to its subtasks: a value.
+"""The live files of a state table, assigned to its subtasks. Immutable.
 
-It knows nothing of what is in the files. An epoch works on a value of its own, which takes the place
-of the table's when the epoch is sealed.
+It does not know the content of files. An epoch derives its own value, which replaces the table's
+when the epoch is sealed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class LiveFiles:
 
     subtasks: tuple[tuple[FileSlice, ...], ...]
     touched_at: int | None = None
-    """The end of the newest file that was ever appended, also if it is no longer there."""
+    """The end of the newest file that was ever appended, even if that file was dropped."""
 
     @classmethod
     def none(cls, parallelism: int) -> LiveFiles:
@@ -39,7 +39,7 @@ class LiveFiles:
         return frozenset(each.file.path for slices in self.subtasks for each in slices)
 
     def appended(self, files: tuple[StateFile, ...]) -> LiveFiles:
-        """With files that were written."""
+        """Return the value with new files."""
         added = deal(files, self.parallelism)
         known = [] if self.touched_at is None else [self.touched_at]
         return LiveFiles(
@@ -48,7 +48,7 @@ class LiveFiles:
         )
 
     def exchanged(self, replaced: frozenset[str], files: tuple[StateFile, ...]) -> LiveFiles:
-        """With files that hold the same rows in the place of others."""
+        """Return the value with `replaced` files exchanged for `files` with the same rows."""
         left = tuple(
             tuple(each for each in slices if each.file.path not in replaced)
             for slices in self.subtasks
@@ -56,15 +56,15 @@ class LiveFiles:
         return replace(self, subtasks=left).appended(files)
 
     def from_time(self, time: int) -> LiveFiles:
-        """Without the files that hold nothing at this time or after it."""
+        """Return the value without files that end before `time`."""
         left = tuple(
             tuple(each for each in slices if each.file.time_end >= time) for slices in self.subtasks
         )
         return replace(self, subtasks=left)
 
     def small_files(self) -> frozenset[str]:
-        """The files worth merging, as paths: all but those that are larger than what all smaller
-        ones would come to. So a row is rewritten about as often as its table doubles.
+        """Return the paths of files worth merging: all except those that are larger than all
+        smaller files merged. So a row is rewritten about as often as its table doubles.
         """
         by_size = sorted(self.files, key=lambda each: each.bytes)
         while by_size and by_size[-1].bytes * self.parallelism > sum(
@@ -74,11 +74,11 @@ class LiveFiles:
         return frozenset(each.path for each in by_size)
 
     def fullest_subtask(self) -> int:
-        """How many live files the subtask with the most of them has."""
+        """Return the largest number of live files of a subtask."""
         return max(len(slices) for slices in self.subtasks)
 
     def is_owned(self, subtask: int, group: str) -> str:
-        """A condition in SQL: rows of this group are the subtask's."""
+        """Return an SQL condition: whether a row of key group `group` belongs to the subtask."""
         owned = owned_groups(subtask, self.parallelism)
         signed = owned - 2**KEY_GROUPS if owned >= 2 ** (KEY_GROUPS - 1) else owned
         return f"shiftright({signed}L, {group}) & 1 = 1"

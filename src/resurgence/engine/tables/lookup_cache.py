@@ -1,7 +1,6 @@
-"""A lookup table between two readings: read as a whole, kept by Spark, used by every epoch until it
-is too old.
+"""A lookup table, read as a whole, cached by Spark, and used by every epoch until its TTL ends.
 
-Nothing of it is in a checkpoint: a new generation reads it anew.
+It is not part of a checkpoint: a new generation reads it again.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from resurgence.ids import Epoch
 
 
 class LookupCache:
-    """The rows of a lookup table as they were read last."""
+    """The rows of a lookup table as of its last read."""
 
     def __init__(self, spec: LookupSpec, table: LookupTable, spark: SparkSession) -> None:
         self._ttl = timedelta(microseconds=spec.ttl_micros)
@@ -28,23 +27,23 @@ class LookupCache:
 
     @property
     def rows(self) -> DataFrame:
-        """What was read last; no rows before anything was."""
+        """The rows of the last read; empty before the first."""
         return self._none if self._rows is None else self._rows
 
     def is_due(self, epoch: Epoch, now: datetime) -> bool:
-        """Whether an epoch that begins now must read the table."""
+        """Return whether an epoch that begins now must read the table."""
         if self._read_at is None:
             return True
         read_in, read_at = self._read_at
         return epoch != read_in and now - read_at >= self._ttl
 
     def read(self, epoch: Epoch, now: datetime) -> None:
-        """Read all rows now, for this epoch and those that follow."""
+        """Read all rows, for this epoch and those that follow."""
         if self._rows is not None:
-            # First of all: Spark would take what it keeps for the answer to the same question.
+            # First, because Spark would answer the same query from its cache.
             self._rows.unpersist()
             self._rows = self._read_at = None
         rows = self._table.read(self._spark).persist()
-        # Reads it all, and lets Spark know how large it is before it plans a join.
+        # Reads all rows, so that Spark knows the size before it plans a join.
         rows.count()
         self._rows, self._read_at = rows, (epoch, now)

@@ -1,4 +1,4 @@
-"""What a Spark job has observed of the rows that went by."""
+"""Values that a Spark job has observed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pyspark.sql import Observation
 
 
 def observed(observation: Observation) -> dict[str, Any]:
-    """Wait for the job, and tell. Nothing, if Spark knew that it need not read these rows and left
-    them out of its plan.
+    """Wait for the job and return the observed values. Empty if Spark removed these rows from its
+    plan because it did not need them.
     """
     try:
         return observation.get

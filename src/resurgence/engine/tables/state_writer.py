@@ -1,7 +1,7 @@
-"""Writes the files of a state table: one for each task that has rows, made in memory and created in
-one request.
+"""Writes the files of a state table: one per task that has rows, built in memory and created in one
+request.
 
-A task reports what it wrote as one row; the job's `Written` is made of these rows. The files are not
+A task reports its file as one row; the job's `Written` is made from these rows. The files are not
 part of the table until they are appended to it.
 """
 
@@ -44,20 +44,20 @@ _REPORT = StructType(
 
 @dataclass(frozen=True)
 class Written:
-    """What one job wrote; of how many rows of the input, and how many came too late for it."""
+    """The files that one job wrote, and how many input rows were written and how many were late."""
 
     files: tuple[StateFile, ...]
     kept_rows: int
     late_rows: int
     partly_late_rows: int = 0
-    """Of the rows that were kept: those that came too late for some of their windows."""
+    """Of the written input rows: those that were late for some of their windows."""
 
     @property
     def bytes(self) -> int:
         return sum(each.bytes for each in self.files)
 
     def plus(self, other: Written) -> Written:
-        """What both wrote."""
+        """Return the sum of both."""
         return Written(
             (*self.files, *other.files),
             self.kept_rows + other.kept_rows,
@@ -68,10 +68,10 @@ class Written:
 
 @dataclass
 class NewFile:
-    """The file of one task, being filled."""
+    """The file of one task while it is written."""
 
     time: str
-    """The column whose bounds the file is known by."""
+    """The column whose bounds are recorded with the file."""
     encoder: ParquetEncoder = field(init=False)
     groups: set[int] = field(default_factory=set)
     bounds: list[int] = field(default_factory=list)
@@ -84,28 +84,28 @@ class NewFile:
 
     @property
     def key_groups(self) -> int:
-        """The groups of its rows, as a set of bits."""
+        """The key groups of its rows, as a bit set."""
         return sum(1 << group for group in self.groups)
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Rows with `GROUP`."""
+        """Add rows that have `GROUP`."""
         if rows.num_rows:
             self.groups.update(pc.unique(rows.column(GROUP)).to_pylist())
             self.add_ungrouped(rows.drop_columns([GROUP]))
 
     def add_ungrouped(self, rows: pa.RecordBatch) -> None:
-        """Rows of groups that it has already."""
+        """Add rows of groups that the file has already."""
         self.bounds.extend(time_bounds(rows, self.time))
         self.encoder.add(nullable(rows))
 
 
 Fill: TypeAlias = Callable[[Iterable[pa.RecordBatch], NewFile], None]
-"""Puts a task's rows into its file. It is sent to the tasks."""
+"""Adds a task's rows to its file. Serialised to the tasks."""
 
 
 @dataclass(frozen=True)
 class StateWriter:
-    """Writes under a folder of an object store."""
+    """Writes below a folder of an object store."""
 
     url: str
     folder: str
@@ -119,7 +119,7 @@ class StateWriter:
         generation: Generation,
         fault: FaultAction | None,
     ) -> Written:
-        """One Spark job over rows that have `GROUP`. A fault strikes inside the first task, after
+        """Run one Spark job over rows that have `GROUP`. A fault strikes in the first task, after
         its file is written.
         """
         url, prefix, pid = self.url, f"{self.folder}/{epoch}-{generation}", os.getpid()
@@ -135,7 +135,7 @@ class StateWriter:
 
         reports = rows.mapInArrow(task, _REPORT).collect()
         if fault is not None:
-            # Spark knew that there were no rows, and ran no task.
+            # Spark knew that there were no rows, and did not run a task.
             strike(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
         files = tuple(
             StateFile(
@@ -159,7 +159,7 @@ class StateWriter:
 
 
 def _created(url: str, prefix: str, subtask: int, file: NewFile) -> pa.RecordBatch:
-    """Create the file, if it has rows, and tell of it."""
+    """Create the file, if it has rows, and return its report."""
     encoded = file.encoder.finish()
     path = None
     if encoded is not None:
@@ -182,8 +182,8 @@ def _created(url: str, prefix: str, subtask: int, file: NewFile) -> pa.RecordBat
 
 
 def nullable(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows that may have nulls everywhere: batches agree in names and types, not in what they say
-    of nulls, and Spark gives a null VARIANT as a struct of fields that must not be null, and are.
+    """Return rows in which every field is nullable. Batches agree in names and types, but not in
+    nullability, and Spark returns a null VARIANT as a struct with nulls in non-nullable fields.
     """
     fields = [pa.field(each.name, _nullable_inside(each.type)) for each in rows.schema]
     schema = pa.schema(fields)

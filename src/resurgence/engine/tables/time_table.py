@@ -1,9 +1,9 @@
 """TimeTable: an operator's rows in event-time bins, as Parquet files, written and read by Spark
 tasks.
 
-Append-only. Each epoch appends one file per subtask that has rows; a bin is read when the watermark
-passes it, and a file is dropped when its last bin has been. Which rows a subtask holds is fixed by
-key groups.
+Append-only. Each epoch appends one file per subtask that has rows. A bin is read when the watermark
+passes it, and a file is dropped when its last bin has been passed. Key groups determine which rows
+belong to a subtask.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ BIN = "bin"
 """The column with a row's bin: the start of its window, in microseconds."""
 
 ROWS = "__rows"
-"""The column that says how many rows of the input a row stands for. It is not stored."""
+"""The column with the number of input rows that a row aggregates. It is not stored."""
 
 
 @dataclass(frozen=True)
 class SubtaskRows:
-    """What one subtask holds of some bins."""
+    """The rows of one subtask in some bins."""
 
     rows: DataFrame
-    """In one partition: Spark knows that it needs no shuffle to be grouped."""
+    """In one partition, so that Spark groups it without a shuffle."""
     unique: bool
-    """No two rows have the same bin and keys: they come from one file."""
+    """No two rows have the same bin and keys, because they come from one file."""
 
 
 class TimeTable:
-    """Rows in bins: how they are written and read. Which files there are is a LiveFiles."""
+    """Writes and reads rows in bins. LiveFiles owns the list of files."""
 
     def __init__(
         self, *, url: str, folder: str, schema: StructType, keys: tuple[str, ...], parallelism: int
@@ -65,7 +65,7 @@ class TimeTable:
         self._group = f"pmod(hash({', '.join(keys)}), {KEY_GROUPS})" if keys else "0"
 
     def checkpoint(self, live: LiveFiles) -> TableCheckpoint:
-        """The table as it goes into the operator's metadata."""
+        """Return the table's part of the operator's metadata."""
         return TableCheckpoint(
             kind=TableKind.TIME, schema_text=self._schema.json(), files=live.files
         )
@@ -80,20 +80,20 @@ class TimeTable:
         partly_late_before: int | None = None,
         fault: FaultAction | None = None,
     ) -> Written:
-        """Write rows as files, one Spark job.
+        """Write rows as files, in one Spark job.
 
-        `rows` come out of a shuffle by the table's keys, into the partitions that `key_groups`
-        prescribes. With `open_from`, rows of earlier bins are left out, and rows of the input are
-        counted by `ROWS`; those in bins before `partly_late_before` once more. The tasks do that: a
-        bound in the plan would be new code for Spark to compile in every epoch, and an observed
-        count takes it out of Spark's generated loops.
+        `rows` were shuffled by the table's keys, into the partitions that `key_groups` prescribes.
+        With `open_from`, rows of earlier bins are dropped, and input rows are counted by `ROWS`;
+        those in bins before `partly_late_before` are counted separately as well. The tasks do that:
+        Spark would compile a bound in the plan anew in every epoch, and would compute an observed
+        count outside of its generated loops.
         """
         grouped = rows.selectExpr("*", f"{self._group} AS {GROUP}")
         fill = _filling(open_from, open_from if partly_late_before is None else partly_late_before)
         return self._writer.write(grouped, fill, BIN, epoch, generation, fault)
 
     def dealt(self, shuffled: DataFrame) -> DataFrame:
-        """Rows that were shuffled by the table's keys, with one partition per subtask."""
+        """Merge rows that were shuffled by the table's keys into one partition per subtask."""
         if shuffle_partitions(self._parallelism) == self._parallelism:
             return shuffled
         return shuffled.coalesce(self._parallelism)
@@ -106,7 +106,7 @@ class TimeTable:
         end: int,
         only: frozenset[str] | None = None,
     ) -> tuple[SubtaskRows, ...]:
-        """The rows in the bins [start, end), per subtask; of some files, or of all."""
+        """Return the rows in the bins [start, end) per subtask, from some files or from all."""
         read = []
         for subtask, slices in enumerate(live.subtasks):
             chosen = tuple(
@@ -124,7 +124,7 @@ class TimeTable:
 
 
 def _overlapping(slices: tuple[FileSlice, ...], start: int, end: int) -> tuple[FileSlice, ...]:
-    """The files that may have rows in the bins [start, end)."""
+    """Return the files that may have rows in the bins [start, end)."""
     return tuple(
         each for each in slices if each.file.time_start < end and each.file.time_end >= start
     )
@@ -146,21 +146,21 @@ def _filling(open_from: int | None, partly_late_before: int | None) -> Fill:
 
 
 def _without_late(batch: pa.RecordBatch, open_from: int) -> tuple[pa.RecordBatch, int, int]:
-    """A batch without its bins before `open_from`; how many rows of the input it stands for, and
-    how many those that are left out.
+    """Return a batch without its bins before `open_from`, the number of input rows in it, and the
+    number of late input rows.
     """
-    stood_for = batch.column(ROWS)
-    total = pc.sum(stood_for).as_py() or 0
+    input_rows = batch.column(ROWS)
+    total = pc.sum(input_rows).as_py() or 0
     rest = batch.drop_columns([ROWS])
     is_late = pc.less(batch.column(BIN), open_from)
     if not pc.any(is_late).as_py():
         return rest, total, 0
-    late = pc.sum(stood_for.filter(is_late)).as_py()
+    late = pc.sum(input_rows.filter(is_late)).as_py()
     return rest.filter(pc.invert(is_late)), total - late, late
 
 
 def _rows_before(batch: pa.RecordBatch, end: int) -> int:
-    """How many rows of the input the bins before an instant stand for."""
+    """Return the number of input rows in the bins before `end`."""
     passed = batch.column(ROWS).filter(pc.less(batch.column(BIN), end))
     return pc.sum(passed).as_py() or 0
 

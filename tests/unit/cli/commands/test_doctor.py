@@ -53,12 +53,12 @@ def test_the_archive_is_there_being_built_or_could_not_be() -> None:
 
 def test_a_machine_without_java_fails(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> Java:
-        raise ConfigError("Spark needs Java 17 or newer; found none", hint="install a JDK")
+        raise ConfigError("Spark requires Java 17 or newer, found none", hint="Install a JDK.")
 
     monkeypatch.setattr(doctor, "find_java", none)
     answer = cli("doctor")
     assert answer.status == 1
-    assert "install a JDK" in answer.out
+    assert "Install a JDK." in answer.out
 
 
 def test_a_state_dir_that_cannot_be_written_fails(cli: Cli, state_dir: Path) -> None:

@@ -1,5 +1,5 @@
-"""What is kept of an aggregate and how its result is made of that; and what has to be asked of
-Spark to plan it: types, and which expressions are constant.
+"""The plan of one aggregate: its partials in state, and its result over them. Also the facts that
+the planner needs from Spark: types, and which expressions are constant.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pyspark.sql.types import (
 
 @dataclass(frozen=True)
 class Partial:
-    """A column of state: how it is made from rows, and how many of it become one."""
+    """A column of state: SQL that makes it from rows, and SQL that merges many into one."""
 
     name: str
     make: str
@@ -28,34 +28,34 @@ class Partial:
 
 @dataclass(frozen=True)
 class AggregatePlan:
-    """One aggregate: the columns it takes from the input, the partials it keeps, and the result
+    """One aggregate: the columns it reads from the input, its partials in state, and the result
     over them.
     """
 
     inputs: tuple[str, ...]
     partials: tuple[Partial, ...]
     finish: str
-    """An expression over the partials; with `kept`, an aggregate over the values in it."""
-    kept: str | None = None
-    """The values that the one partial holds as an array of structs, in the order in which they are
-    aggregated. In `finish`, the partial's name stands for one of them, or for null.
+    """An expression over the partials; with `buffer`, an aggregate over the buffered values."""
+    buffer: str | None = None
+    """The values in the single partial, an array of structs, in the order in which they are
+    aggregated. In `finish`, the partial's name refers to one of them, or to null.
     """
 
 
 def type_of(rows: DataFrame, expression: str) -> DataType:
-    """The type of an expression, aggregate or not."""
+    """Return the type of an expression, aggregate or not."""
     return rows.selectExpr(f"{expression} AS value").schema[0].dataType
 
 
 def is_constant(rows: DataFrame, expression: str) -> bool:
-    """Whether an expression has one value, whatever the row: some arguments must."""
-    # Spark asks the expression itself; nothing in its Python API does.
+    """Return whether an expression has the same value in every row, as some arguments must."""
+    # The expression knows, but Spark's Python API does not expose it.
     plan = rows.selectExpr(f"{expression} AS value")._jdf.queryExecution().analyzed()
     return bool(plan.expressions().apply(0).child().foldable())
 
 
 def is_ordered(kind: DataType) -> bool:
-    """Whether values of a type can be compared."""
+    """Return whether values of a type can be compared."""
     if isinstance(kind, ArrayType):
         return is_ordered(kind.elementType)
     if isinstance(kind, StructType):

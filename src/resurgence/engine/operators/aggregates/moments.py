@@ -1,9 +1,9 @@
 """Variance, covariance, correlation and regression as mergeable partials.
 
-A partial is a struct of count, means and sums of products of deviations. Two of them become one by
-the formula that Spark's own functions use between tasks, so the answer differs from theirs at most
-in the last digits. The mean of equal values is that value and no quotient, so that deviations which
-are zero stay zero: several functions are null just then.
+A partial is a struct of count, means and sums of products of deviations. Two partials are merged by
+the formula that Spark's own functions use between tasks, so the result differs from theirs at most
+in the last digits. The mean of equal values is that value, not a quotient, so that zero deviations
+stay zero: several functions are null in exactly that case.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VARIANCES = {
     "stddev_pop": "CASE WHEN {p}.n > 0 THEN sqrt({p}.m2 / {p}.n) END",
     "stddev_samp": "CASE WHEN {p}.n > 1 THEN sqrt({p}.m2 / ({p}.n - 1)) END",
 }
-"""The functions of one value, over the partial `p`."""
+"""Functions of one value, over the partial `p`."""
 
 _SPREAD = "{p}.n > 0 AND {p}.x2 <> 0"
 _SLOPE = "{p}.xy / {p}.x2"
@@ -30,11 +30,11 @@ COVARIANCES = {
     "regr_r2": f"CASE WHEN {_SPREAD} THEN CASE WHEN {{p}}.y2 = 0 THEN 1D"
     " ELSE {p}.xy * {p}.xy / ({p}.x2 * {p}.y2) END END",
 }
-"""The functions of two values, y and x, over the partial `p`."""
+"""Functions of two values, y and x, over the partial `p`."""
 
 
 def variance_make(value: str, chosen: str) -> str:
-    """The partial of some rows. `chosen` is a FILTER clause, or empty."""
+    """Return SQL for the partial of some rows. `chosen` is a FILTER clause, or empty."""
     return (
         f"named_struct('n', CAST(count({value}){chosen} AS DOUBLE), 'mean', {_mean(value, chosen)},"
         f" 'm2', {_product(f'var_pop({value})', value, chosen)})"
@@ -42,19 +42,21 @@ def variance_make(value: str, chosen: str) -> str:
 
 
 def variance_merge(name: str) -> str:
-    """Many partials as one."""
-    apart = "(b.mean - a.mean)"
+    """Return SQL that merges many partials into one."""
+    delta = "(b.mean - a.mean)"
     return _fold(
         name,
         {
-            "mean": f"a.mean + {apart} * b.n / (a.n + b.n)",
-            "m2": f"a.m2 + b.m2 + {apart} * {apart} * a.n * b.n / (a.n + b.n)",
+            "mean": f"a.mean + {delta} * b.n / (a.n + b.n)",
+            "m2": f"a.m2 + b.m2 + {delta} * {delta} * a.n * b.n / (a.n + b.n)",
         },
     )
 
 
 def covariance_make(y: str, x: str, chosen: str) -> str:
-    """The partial of some rows. `chosen` is a FILTER clause that leaves out nulls of both."""
+    """Return SQL for the partial of some rows. `chosen` is a FILTER clause that omits nulls of
+    both.
+    """
     return (
         f"named_struct('n', CAST(count({x}){chosen} AS DOUBLE),"
         f" 'x', {_mean(x, chosen)}, 'y', {_mean(y, chosen)},"
@@ -65,7 +67,7 @@ def covariance_make(y: str, x: str, chosen: str) -> str:
 
 
 def covariance_merge(name: str) -> str:
-    """Many partials as one."""
+    """Return SQL that merges many partials into one."""
     x, y, share = "(b.x - a.x)", "(b.y - a.y)", "a.n * b.n / (a.n + b.n)"
     return _fold(
         name,

@@ -1,9 +1,10 @@
-"""Aggregates that are added up before they are kept: a row for each group and epoch in the place of
-all its rows, and one for each group when files are merged.
+"""Updating aggregations over partial aggregates: state has one row per group and epoch instead of
+all input rows, and one per group after files are merged.
 
-That is done with those only whose parts come to the same, to the last bit, in whatever order they
-are added up: counts, sums of whole numbers and decimals, extremes. What the parts come to is then
-what was given in the epoch before, however they were merged since. Of all others the rows are kept.
+This requires aggregates whose partials merge to the same result, to the last bit, in any order:
+counts, sums of integers and decimals, extremes. Then the merged partials always reproduce the
+result that the previous epoch emitted, however files were merged since. For all other aggregates
+the rows are stored.
 """
 
 from __future__ import annotations
@@ -26,56 +27,56 @@ _ROWS = "__rows"
 
 @dataclass(frozen=True)
 class PartialAggregates:
-    """An aggregation over parts in the place of rows."""
+    """An aggregation over partials instead of rows."""
 
     operator: UpdatingQuerySpec
-    """What it comes to over the parts."""
+    """The same operator, over the partials."""
     keys: tuple[str, ...]
     """As SQL text."""
     partials: tuple[Partial, ...]
     inputs: tuple[tuple[str, ...], tuple[str, ...]]
-    """The columns that are read, first by name, then for each partial."""
+    """The columns that are read, by name, then those that the partials read."""
 
-    def made(self, rows: DataFrame) -> DataFrame:
-        """The parts of an epoch's rows: the keys and the partials."""
-        columns, taken = self.inputs
+    def aggregated(self, rows: DataFrame) -> DataFrame:
+        """Return the keys and partials of an epoch's rows."""
+        columns, arguments = self.inputs
         made = [F.expr(f"{each.make} AS {each.name}") for each in self.partials]
         made.append(F.count(F.lit(1)).alias(_ROWS))
         time = [f"`{EVENT_TIME}`"] if self.operator.keep_micros is not None else []
         return (
             rows.selectExpr(*columns, *time)
-            .selectExpr(*self.keys, *taken, *time)
+            .selectExpr(*self.keys, *arguments, *time)
             .groupBy(*self.keys, *time)
             .agg(*made)
-            # Without keys Spark makes a row of no rows.
+            # Without keys Spark returns one row for an empty input.
             .where(f"{_ROWS} > 0")
             .drop(_ROWS)
         )
 
     @property
     def merges(self) -> list[str]:
-        """How many parts of a group become one."""
+        """SQL that merges the partials of a group into one."""
         return [f"{each.merge} AS {each.name}" for each in self.partials]
 
 
 def partial_aggregates(operator: UpdatingQuerySpec, rows: DataFrame) -> PartialAggregates | None:
-    """The same operator over parts; None if its rows have to be kept."""
-    given = operator.inputs[0]
-    if operator.aggregates is None or given.is_updating:
+    """Return the operator over partials; None if its rows must be stored."""
+    source = operator.inputs[0]
+    if operator.aggregates is None or source.is_updating:
         return None
     if not all(aggregate_function(each.function).has(Trait.EXACT) for each in operator.aggregates):
         return None
-    columns = tuple(f"{each.sql} AS {quoted(each.name)}" for each in given.columns)
+    columns = tuple(f"{each.sql} AS {quoted(each.name)}" for each in source.columns)
     named = rows.selectExpr(*columns)
     plans = [
         plan_aggregate(call, f"__part_{number}", named)
         for number, call in enumerate(operator.aggregates)
     ]
-    if any(each.kept is not None for each in plans):
+    if any(each.buffer is not None for each in plans):
         return None
-    keys = tuple(quoted(each) for each in given.keys)
+    keys = tuple(quoted(each) for each in source.keys)
     partials = tuple(each for plan in plans for each in plan.partials)
-    parts = [*given.keys, *(each.name for each in partials)]
+    columns_in_state = [*source.keys, *(each.name for each in partials)]
     finished = [
         f"{plan.finish} AS {quoted(call.name)}"
         for plan, call in zip(plans, operator.aggregates, strict=True)
@@ -83,25 +84,27 @@ def partial_aggregates(operator: UpdatingQuerySpec, rows: DataFrame) -> PartialA
     group = f" GROUP BY {', '.join(keys)}" if keys else ""
     merges = [f"{each.merge} AS {each.name}" for each in partials]
     merged = f"SELECT {', '.join([*keys, *merges])} FROM {{input_0}}{group}"
-    over_parts = operator.model_copy(
+    over_partials = operator.model_copy(
         update={
             "sql": f"SELECT {', '.join([*keys, *finished])} FROM ({merged})",
             "inputs": (
-                given.model_copy(
+                source.model_copy(
                     update={
-                        "columns": tuple(Expression(name=each, sql=quoted(each)) for each in parts)
+                        "columns": tuple(
+                            Expression(name=each, sql=quoted(each)) for each in columns_in_state
+                        )
                     }
                 ),
             ),
         }
     )
     found = PartialAggregates(
-        operator=over_parts,
+        operator=over_partials,
         keys=keys,
         partials=partials,
         inputs=(columns, tuple(column for plan in plans for column in plan.inputs)),
     )
-    kinds = found.made(rows).schema
+    kinds = found.aggregated(rows).schema
     return None if any(_has_floats(kinds[each.name].dataType) for each in partials) else found
 
 

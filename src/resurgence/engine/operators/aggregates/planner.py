@@ -1,9 +1,8 @@
-"""Aggregates as mergeable partials: what is kept per epoch, how two of them become one, what the
-user sees.
+"""Plans aggregates as mergeable partials: the state of an epoch, the merge, and the result.
 
-The answer is the one that Spark's own function gives over all rows at once, type included. Where
-Spark's answer depends on the order of rows (`first`, `last`, `collect_list`), it is that over rows
-in the order of event time. What cannot be merged is kept row by row (`value_buffers`).
+The result equals that of Spark's own function over all rows at once, type included. Where Spark's
+result depends on the order of rows (`first`, `last`, `collect_list`), it is the result over rows in
+event-time order. Values of aggregates that cannot be merged are buffered (`value_buffers`).
 """
 
 from __future__ import annotations
@@ -35,41 +34,41 @@ from resurgence.sql.functions.aggregate_sql import filter_clause, null_filter, s
 from resurgence.sql.functions.aggregates import Partials, Trait, aggregate_function
 
 _GUARD_DIGITS = 12
-"""Digits that a quotient needs beyond those of the result to be rounded right, and the digits of
-the highest count.
+"""Digits that a quotient needs beyond those of the result to be rounded correctly, and the digits
+of the highest count.
 """
 
-Kept = tuple[tuple[Partial, ...], str]
+PlannedPartials = tuple[tuple[Partial, ...], str]
 """Partials, and the result over them."""
 
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns that a mergeable call takes from the input."""
+    """The columns that a mergeable call reads from the input."""
 
     name: str
     values: tuple[str, ...]
     condition: str | None
-    """The column that says which rows count."""
+    """The boolean column of the FILTER clause."""
     rows: DataFrame
-    """Of these columns; only asked for types."""
+    """Of these columns; only their types are used."""
 
     def chosen(self, *conditions: str) -> str:
-        """The FILTER clause of the call."""
+        """Return the FILTER clause of the call."""
         return filter_clause(*conditions, self.condition)
 
     def present(self) -> str:
-        """The FILTER clause that also leaves out rows in which a value is null."""
+        """Return the FILTER clause that also omits rows in which a value is null."""
         return self.chosen(*(f"{each} IS NOT NULL" for each in self.values))
 
 
 def plan_aggregate(call: AggregateCall, name: str, rows: DataFrame) -> AggregatePlan:
-    """How one aggregate call is kept, in columns that begin with `name`. `rows` is only asked
-    for types.
+    """Plan one aggregate call, with state columns that begin with `name`. Of `rows`, only the types
+    are used.
     """
     known = aggregate_function(call.function)
     if not call.is_user_defined:
-        # Spark sees the call itself once: what it refuses there is the user's mistake.
+        # Let Spark analyze the call itself, so that an error in it is reported as the user's.
         rows.selectExpr(f"{spark_sql(call)} AS value")
         is_distinct = call.is_distinct and not known.has(Trait.IGNORES_DUPLICATES)
         call = call.model_copy(update={"function": known.name, "is_distinct": is_distinct})
@@ -81,20 +80,20 @@ def plan_aggregate(call: AggregateCall, name: str, rows: DataFrame) -> Aggregate
         inputs.append(f"unix_micros(`{EVENT_TIME}`) AS {name}_at")
     if call.condition is not None:
         inputs.append(f"{call.condition} AS {name}_if")
-    taken = _Columns(
+    read = _Columns(
         name=name,
         values=columns,
         condition=f"{name}_if" if call.condition is not None else None,
         rows=rows.selectExpr(*inputs, "1 AS one"),
     )
-    keep = _values if known.partials is None else _PARTIALS[known.partials]
-    partials, finish = keep(call, taken)
+    plan = _values if known.partials is None else _PARTIALS[known.partials]
+    partials, finish = plan(call, read)
     return AggregatePlan(tuple(inputs), partials, finish)
 
 
-def settled_sql(call: AggregateCall, rows: DataFrame) -> str:
-    """The call in Spark's batch SQL, with one answer in whatever order Spark takes the rows: of
-    values that are as good the same one as over a window. `rows` is only asked for types.
+def deterministic_sql(call: AggregateCall, rows: DataFrame) -> str:
+    """Return the call in Spark's batch SQL, with a result that does not depend on the order of
+    rows: ties are broken as over a window. Of `rows`, only the types are used.
     """
     known = aggregate_function(call.function)
     if call.is_user_defined or not call.arguments:
@@ -119,8 +118,8 @@ def settled_sql(call: AggregateCall, rows: DataFrame) -> str:
 
 
 def _distinct_text(call: AggregateCall) -> str | None:
-    """listagg(DISTINCT x) by a set: Spark cannot call it beside others with DISTINCT. None: it is
-    ordered by something else.
+    """Return listagg(DISTINCT x) as a set, because Spark cannot call it beside other DISTINCT
+    aggregates. None if it is ordered by something else.
     """
     value, *separator = call.arguments
     order = call.order_by[0] if call.order_by else SortOrder(sql=value)
@@ -132,74 +131,73 @@ def _distinct_text(call: AggregateCall) -> str | None:
 
 
 def _can_merge(call: AggregateCall, partials: Partials | None, rows: DataFrame) -> bool:
-    """Whether the call can be kept as partials."""
+    """Return whether the call has mergeable partials."""
     if partials is None or call.order_by or call.is_distinct:
         return False
     if call.function == "avg":
-        # Spark adds intervals as intervals, and divides them by rules of their own.
+        # Spark sums intervals as intervals, and divides them by special rules.
         return isinstance(type_of(rows, call.arguments[0]), NumericType | StringType)
-    # With a third argument, max_by() and min_by() give several values.
+    # With a third argument, max_by() and min_by() return several values.
     return partials is not Partials.EXTREME or len(call.arguments) == 2
 
 
-def _count(call: AggregateCall, columns: _Columns) -> Kept:
+def _count(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     function = "count_if" if call.function == "count_if" else "count"
     make = f"{function}({', '.join(columns.values) or '1'}){columns.chosen()}"
     return (Partial(columns.name, make, f"sum({columns.name})"),), columns.name
 
 
-def _sum(_call: AggregateCall, columns: _Columns) -> Kept:
-    # The sum of sums would widen a decimal again; the state keeps the type of the first sum.
+def _sum(_call: AggregateCall, columns: _Columns) -> PlannedPartials:
+    # A sum of sums would widen a decimal again; the state has the type of the first sum.
     name, make = columns.name, f"sum({columns.values[0]})"
     merge = f"CAST(sum({name}) AS {_type_text(columns.rows, make)})"
     return (Partial(name, f"{make}{columns.chosen()}", merge),), name
 
 
-def _result(call: AggregateCall, columns: _Columns) -> Kept:
+def _result(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     function, name = call.function, columns.name
     make = f"{function}({columns.values[0]}){columns.chosen()}"
     return (Partial(name, make, f"{function}({name})"),), name
 
 
-def _average(call: AggregateCall, columns: _Columns) -> Kept:
+def _average(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     if call.function == "avg":
         return _mean(columns.name, columns.values[0], columns.chosen(), columns.rows)
     value = columns.values[1 if call.function == "regr_avgx" else 0]
     return _mean(columns.name, f"CAST({value} AS DOUBLE)", columns.present(), columns.rows)
 
 
-def _variance(call: AggregateCall, columns: _Columns) -> Kept:
+def _variance(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     name = columns.name
     make = variance_make(f"CAST({columns.values[0]} AS DOUBLE)", columns.chosen())
     return (Partial(name, make, variance_merge(name)),), VARIANCES[call.function].format(p=name)
 
 
-def _covariance(call: AggregateCall, columns: _Columns) -> Kept:
+def _covariance(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     name = columns.name
     y, x = (f"CAST({each} AS DOUBLE)" for each in columns.values)
     make = covariance_make(y, x, columns.present())
     return (Partial(name, make, covariance_merge(name)),), COVARIANCES[call.function].format(p=name)
 
 
-def _extreme(call: AggregateCall, columns: _Columns) -> Kept:
+def _extreme(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     by = columns.values[1]
     chosen = columns.chosen(f"{by} IS NOT NULL")
     return _at_extreme(call.function.removesuffix("_by"), by, columns, chosen)
 
 
-def _by_event_time(call: AggregateCall, columns: _Columns) -> Kept:
+def _by_event_time(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     skips_nulls = null_filter(call) is not None
     chosen = columns.chosen(*([f"{columns.values[0]} IS NOT NULL"] if skips_nulls else []))
     pick = "min" if call.function == "first" else "max"
     return _at_extreme(pick, f"{columns.name}_at", columns, chosen)
 
 
-def _values(call: AggregateCall, columns: _Columns) -> Kept:
-    """A user's aggregate cannot be merged: it keeps its values, and is computed when the window
-    closes. Like Spark's aggregates of several arguments it leaves out rows where one of them is
-    null.
+def _values(call: AggregateCall, columns: _Columns) -> PlannedPartials:
+    """Plan a user's aggregate, which cannot be merged: values are buffered until the window closes.
+    Like Spark's aggregates of several arguments it omits rows where one of them is null.
     """
-    kept = tuple(
+    buffers = tuple(
         Partial(
             f"{columns.name}_{index}",
             f"collect_list({column}){columns.present()}",
@@ -207,10 +205,10 @@ def _values(call: AggregateCall, columns: _Columns) -> Kept:
         )
         for index, column in enumerate(columns.values)
     )
-    return kept, f"{call.function}({', '.join(each.name for each in kept)})"
+    return buffers, f"{call.function}({', '.join(each.name for each in buffers)})"
 
 
-_PARTIALS: dict[Partials, Callable[[AggregateCall, _Columns], Kept]] = {
+_PARTIALS: dict[Partials, Callable[[AggregateCall, _Columns], PlannedPartials]] = {
     Partials.COUNT: _count,
     Partials.SUM: _sum,
     Partials.AVERAGE: _average,
@@ -222,8 +220,8 @@ _PARTIALS: dict[Partials, Callable[[AggregateCall, _Columns], Kept]] = {
 }
 
 
-def _at_extreme(pick: str, by: str, columns: _Columns, chosen: str) -> Kept:
-    """The value where another is least or greatest; of several, the least or greatest value."""
+def _at_extreme(pick: str, by: str, columns: _Columns, chosen: str) -> PlannedPartials:
+    """Plan the value at the least or greatest `by`; of several, the least or greatest value."""
     name, value = columns.name, columns.values[0]
     pair = f"named_struct('by', {by}, 'value', {value})"
     if is_ordered(type_of(columns.rows, pair)):
@@ -233,8 +231,8 @@ def _at_extreme(pick: str, by: str, columns: _Columns, chosen: str) -> Kept:
     return (partial,), f"{name}.value"
 
 
-def _mean(name: str, value: str, condition: str, rows: DataFrame) -> Kept:
-    # Spark adds decimals as decimals and everything else as doubles.
+def _mean(name: str, value: str, condition: str, rows: DataFrame) -> PlannedPartials:
+    # Spark sums decimals as decimals and everything else as doubles.
     exact = isinstance(rows.selectExpr(value).schema[0].dataType, DecimalType)
     addend = value if exact else f"CAST({value} AS DOUBLE)"
     kind = _type_text(rows, f"sum({addend})")
@@ -249,10 +247,11 @@ def _mean(name: str, value: str, condition: str, rows: DataFrame) -> Kept:
 
 
 def _decimal_quotient(total: str, count: str, kind: str, result: str, rows: DataFrame) -> str:
-    """A decimal divided by a count, to all the digits of the result.
+    """Return SQL that divides a decimal by a count, to all the digits of the result.
 
-    Spark's own average divides exactly; its `/` gives wide decimals fewer digits. Then whole and
-    fraction are divided apart, and put together as text: their sum could be too wide as well.
+    Spark's own average divides exactly, but its `/` returns fewer digits for wide decimals. Then
+    whole and fraction are divided separately and concatenated as text: their sum could be too wide
+    as well.
     """
     plain = f"{total} / {count}"
     scale = _scale_of(rows, f"CAST(0 AS {result})")

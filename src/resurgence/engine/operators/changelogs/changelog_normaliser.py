@@ -1,21 +1,21 @@
-"""Turns changes by key into a changelog: whole rows, and for each one that is replaced or deleted the
-row that was there before.
+"""Converts changes by key into a changelog: whole rows, and a retraction of the previous row for
+each row that is replaced or deleted.
 
 A record of such a source upserts a row, deletes one by its key, or truncates the table. An upsert
-may lack values that the database did not send; they stay as they were.
+may lack values that the database did not send; they stay unchanged.
 
 State is one KeyTable `rows`. The records of a key in one epoch are folded into one row, by their
-position in the input; it says what the epoch did to the key. The rows of a key in several epochs
-fold in the same way, by epoch, and so do those that a compaction merges. Compaction therefore merges
-only files that follow each other in time; then one row per key is left, and none of a deleted key
-once all files are merged.
+position in the input; it describes what the epoch did to the key. The rows of a key in several
+epochs are folded in the same way, by epoch, and so are those that a compaction merges. Compaction
+therefore merges only files that are adjacent in time. It leaves one row per key, and none of a
+deleted key once all files are merged.
 
-An epoch writes its folded rows, one Spark job with one shuffle. Then each subtask reads the rows of
-the keys that were touched and folds them twice, without the epoch's row and with it. The changes are
-the difference. A truncate ends the life of all files before it: the epoch is folded again from the
-records after the truncate, and all keys are compared.
+An epoch writes its folded rows, in one Spark job with one shuffle. Then each subtask reads the rows
+of the touched keys and folds them twice, without the epoch's row and with it. The changes are the
+difference. A truncate drops all files before it: the epoch is folded again from the records after
+the truncate, and all keys are compared.
 
-Within one epoch, changes are net: a key gives at most one retraction and one insertion.
+Within one epoch, changes are net: a key emits at most one retraction and one insertion.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ from resurgence.ids import Epoch
 from resurgence.state.records import StateFile
 
 RESET = "__reset"
-"""The column that says whether a row also stands for an older delete: values from before do not
-count.
-"""
+"""The column that marks rows whose key was deleted before: older values are ignored."""
 
 _LAST, _RESET_AT = "__last", "__reset_at"
 _BEFORE, _AFTER = "__before", "__after"
@@ -59,12 +57,12 @@ class ChangelogNormaliser:
         folder: str,
         parallelism: int,
     ) -> None:
-        """`rows` has the columns of the source, and no rows."""
+        """`rows` is empty and has the columns of the source."""
         self._spark: SparkSession = rows.sparkSession
         self._keys = [quoted(each) for each in operator.keys]
         self._columns = [each for each in rows.schema if each.name not in (OPERATION, POSITION)]
         self._parallelism = parallelism
-        self._kept: DataFrame | None = None
+        self._cached: DataFrame | None = None
         self.table = KeyTable(
             url=url,
             folder=folder,
@@ -73,13 +71,13 @@ class ChangelogNormaliser:
         )
         nothing = self._spark.createDataFrame([], self.table.schema)
         self.shape = self._changes(nothing.selectExpr("*", f"false AS {NEW}"))
-        """The changes that it gives, without rows: the columns of the source and `CHANGE`."""
+        """The columns of its changes, without rows: those of the source and `CHANGE`."""
 
     # ---------------------------------------------------------------- append
 
     def delta(self, rows: DataFrame, epoch: Epoch, after: int | None = None) -> DataFrame:
-        """What an epoch does to each key, as the table keeps it. With `after`, only the records
-        behind that position.
+        """Return the effect of an epoch on each key, in the columns of the table. With `after`,
+        only of records after that position.
         """
         condition = f"{OPERATION} <> 'truncate'"
         if after is not None:
@@ -96,33 +94,33 @@ class ChangelogNormaliser:
         return self.table.gathered(folded.withColumn(TIME, F.lit(epoch).cast("bigint")))
 
     def inserted(self, rows: DataFrame) -> DataFrame:
-        """The rows that records bring, as if nothing had been there before."""
+        """Return the rows that records insert into an empty table."""
         names = (quoted(each.name) for each in self._columns)
         return rows.where(f"{OPERATION} = 'upsert'").selectExpr(*names, f"1 AS {CHANGE}")
 
     def changes(
         self, live: LiveFiles, files: tuple[StateFile, ...], *, truncated: bool
     ) -> DataFrame | None:
-        """The changes that new files bring to those that are live, or put in their place if the
-        table was truncated. They can be asked for until `release`. None: nothing changes.
+        """Return the changes by new files, which are added to the live ones, or replace them if the
+        table was truncated; None if nothing changes. They are valid until `release`.
         """
         subtasks = self.table.read_touched(self._spark, live, files, all_keys=truncated)
         changes = [self._changes(each, from_new=truncated) for each in subtasks]
         if not changes:
             return None
-        self._kept = functools.reduce(DataFrame.unionAll, changes).persist()
-        return self._kept
+        self._cached = functools.reduce(DataFrame.unionAll, changes).persist()
+        return self._cached
 
     def release(self) -> None:
-        """Let go of the last changes."""
-        if self._kept is not None:
-            self._kept.unpersist()
-            self._kept = None
+        """Drop the cached rows of the last changes."""
+        if self._cached is not None:
+            self._cached.unpersist()
+            self._cached = None
 
     # ---------------------------------------------------------------- fold
 
     def _folded(self, rows: DataFrame) -> DataFrame:
-        """The rows of each key as one, in the order of `TIME`."""
+        """Fold the rows of each key into one, in the order of `TIME`."""
         folded = rows.groupBy(KEY, *self._keys).agg(*self._aggregates("", "true"))
         return folded.selectExpr(
             KEY,
@@ -133,8 +131,8 @@ class ChangelogNormaliser:
         )
 
     def _aggregates(self, prefix: str, only: str) -> list[Column]:
-        """One pass over the rows of a key: the last one, the time of the last reset, and of each
-        column that may lack its value the last value there is.
+        """Return one pass over the rows of a key: the last row, the time of the last reset, and the
+        last known value of each column that may lack it.
         """
         names = [each.name for each in self._columns]
         last = ", ".join(map(quoted, [*names, CHANGE, TIME]))
@@ -154,8 +152,8 @@ class ChangelogNormaliser:
         return [F.expr(each) for each in calls]
 
     def _values(self, prefix: str) -> list[str]:
-        """The columns of the folded row. A value is taken from an older row only if no reset stands
-        between. If there is none at all, what the source sent in its place is shown.
+        """Return the columns of the folded row. A value comes from an older row only if no reset is
+        in between. If there is no value at all, the placeholder of the source is used.
         """
         values = []
         for number, each in enumerate(self._columns):
@@ -171,40 +169,41 @@ class ChangelogNormaliser:
     # ---------------------------------------------------------------- changes
 
     def _changes(self, rows: DataFrame, *, from_new: bool = False) -> DataFrame:
-        """The difference between the rows of each key without the new one and with it. `from_new`:
-        what is not new does not count afterwards.
+        """Return the difference between the rows of each key without the new row and with it. With
+        `from_new`, rows that are not new are ignored in the latter.
         """
         sides = {_BEFORE: f"NOT {NEW}", _AFTER: NEW if from_new else "true"}
         calls = [call for side, only in sides.items() for call in self._aggregates(side, only)]
         pairs = rows.groupBy(KEY, *self._keys).agg(*calls)
         pairs = pairs.selectExpr(*(self._row(side) for side in sides))
         kind = pairs.schema[_AFTER].dataType
-        # Compared in a form in which no two rows are equal that are not the same.
+        # Compared in a form in which only identical rows are equal.
         copies = [StructField(f"{side}_form", kind) for side in sides]
         changed = (
             pairs.selectExpr(*sides, *(f"{side} AS {side}_form" for side in sides))
             .selectExpr(*sides, *ExactRows(copies).forms)
             .where(f"NOT ({_BEFORE}_form <=> {_AFTER}_form)")
         )
-        gone = f"named_struct('row', {_BEFORE}, 'change', -1)"
-        come = f"named_struct('row', {_AFTER}, 'change', 1)"
+        retraction = f"named_struct('row', {_BEFORE}, 'change', -1)"
+        insertion = f"named_struct('row', {_AFTER}, 'change', 1)"
+        both = f"array({retraction}, {insertion})"
         return changed.selectExpr(
-            f"explode(filter(array({gone}, {come}), item -> item.row IS NOT NULL)) AS {_ITEM}"
+            f"explode(filter({both}, item -> item.row IS NOT NULL)) AS {_ITEM}"
         ).selectExpr(
             *(f"{_ITEM}.row.{quoted(each.name)} AS {quoted(each.name)}" for each in self._columns),
             f"{_ITEM}.change AS {CHANGE}",
         )
 
     def _row(self, side: str) -> str:
-        """One side of the difference: a struct of the columns, null where there is no row."""
+        """Return one side of the difference: a struct of the columns, null if there is no row."""
         values = ", ".join(self._values(side))
         return f"IF(`{side}{_LAST}`.{CHANGE} > 0, struct({values}), NULL) AS {side}"
 
     # ---------------------------------------------------------------- compaction
 
     def mergeable(self, live: LiveFiles) -> frozenset[str]:
-        """The files worth merging, as paths: the newest ones, up to the oldest that is no larger
-        than all newer ones together. What is left is older in every row.
+        """Return the paths of files worth merging: the newest ones, up to the oldest that is no
+        larger than all newer ones together. All rows of the other files are older.
         """
         newest = sorted(live.files, key=lambda each: each.time_end, reverse=True)
         chosen, size = 0, 0
@@ -220,7 +219,7 @@ class ChangelogNormaliser:
         return frozenset(each.path for each in newest if each.time_end >= start)
 
     def merged(self, live: LiveFiles, replaced: frozenset[str]) -> DataFrame:
-        """The rows of some files, one per key, to be written in their place."""
+        """Return the merged rows of some files, one per key, to be written as their replacement."""
         is_whole = replaced >= live.paths
         parts: Sequence[DataFrame] = self.table.read(self._spark, live, replaced, 0)
         merged = [self._folded(each.drop(NEW)) for each in parts]
@@ -232,13 +231,13 @@ class ChangelogNormaliser:
 
 
 def truncation(rows: DataFrame) -> tuple[DataFrame, Observation]:
-    """Rows of the source, observed: the position of the last truncate among them."""
+    """Return rows of the source with an observation of the position of their last truncate."""
     observation = Observation()
     last = F.expr(f"max(IF({OPERATION} = 'truncate', {POSITION}, NULL)) AS truncated_at")
     return rows.observe(observation, last), observation
 
 
 def truncated_at(observation: Observation) -> int | None:
-    """What was observed, once a Spark job has read the rows."""
+    """Return the observed position, once a Spark job has read the rows."""
     found = observed(observation).get("truncated_at")
     return None if found is None else int(found)

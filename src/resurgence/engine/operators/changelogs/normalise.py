@@ -1,4 +1,4 @@
-"""Changelog normalisation in a running pipeline: the last row of each key is kept in a KeyTable."""
+"""The operator for changelog normalisation: the last row of each key is in a KeyTable."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class NormaliseOperator(Operator):
         return CompactionTask(replaced, functools.partial(self._normaliser.table.write, rows))
 
     def ingest(self, run: EpochRun) -> None:
-        """Apply an epoch's changes to the rows that are kept by key."""
+        """Apply an epoch's changes to the rows in state."""
         run.enter(self)
         self._changes = None
         normaliser, live, generation = self._normaliser, run.live(self), run.plan.generation
@@ -94,11 +94,11 @@ class NormaliseOperator(Operator):
     def release(self) -> None:
         self._normaliser.release()
 
-    def probe(self, given: Rows) -> Iterator[DataFrame]:
-        (rows,) = self.inputs(given)
+    def probe(self, upstream: Rows) -> Iterator[DataFrame]:
+        (rows,) = self.inputs(upstream)
         if rows is not None:
             yield self._normaliser.delta(rows, Epoch(0))
 
-    def probe_output(self, given: Rows) -> DataFrame | None:
-        (rows,) = self.inputs(given)
+    def probe_output(self, upstream: Rows) -> DataFrame | None:
+        (rows,) = self.inputs(upstream)
         return None if rows is None else self._normaliser.inserted(rows)

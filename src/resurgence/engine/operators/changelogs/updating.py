@@ -1,7 +1,7 @@
-"""Updating queries in a running pipeline: rows are kept by key in a KeyTable, and each epoch gives the
+"""The operator for updating queries: rows are stored by key in a KeyTable, and each epoch emits the
 changes of the result.
 
-What the query computes is an UpdatingQuery; this is its part in an epoch.
+UpdatingQuery owns the computation.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class UpdatingOperator(Operator):
         self, spec: UpdatingQuerySpec, inputs: Sequence[DataFrame], context: OperatorContext
     ) -> None:
         super().__init__(spec, inputs, context)
-        kept = tuple(
+        inputs_in_state = tuple(
             each.model_copy(update={"columns": free_expressions(each.columns, rows)})
             for each, rows in zip(spec.inputs, self.input_shapes, strict=True)
         )
-        self.spec = spec.model_copy(update={"inputs": kept})
+        self.spec = spec.model_copy(update={"inputs": inputs_in_state})
         with places(spec.position, self._parts):
             self._query = UpdatingQuery(
                 self.spec,
@@ -55,8 +55,8 @@ class UpdatingOperator(Operator):
                 parallelism=context.parallelism,
             )
             columns = [
-                rows.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in given.columns))
-                for given, rows in zip(kept, self.input_shapes, strict=True)
+                rows.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in source.columns))
+                for source, rows in zip(inputs_in_state, self.input_shapes, strict=True)
             ]
             refuse_clock_reads(batch_query(context.spark, spec.sql, columns), spec.position)
         self.shape = self._query.shape
@@ -65,8 +65,8 @@ class UpdatingOperator(Operator):
         self._changes: DataFrame | None = None
 
     def _parts(self) -> Iterator[Part]:
-        for given, rows in zip(self.spec.inputs, self.input_shapes, strict=True):
-            for each in given.columns:
+        for source, rows in zip(self.spec.inputs, self.input_shapes, strict=True):
+            for each in source.columns:
                 yield Part(rows, each.sql, each.position)
 
     def restore(self, load: OperatorLoad) -> None:
@@ -111,7 +111,7 @@ class UpdatingOperator(Operator):
     def release(self) -> None:
         self._query.release()
 
-    def probe(self, given: Rows) -> Iterator[DataFrame]:
-        delta = self._query.delta(self.inputs(given), 0)
+    def probe(self, upstream: Rows) -> Iterator[DataFrame]:
+        delta = self._query.delta(self.inputs(upstream), 0)
         if delta is not None:
             yield delta

@@ -1,21 +1,21 @@
-"""A query whose result changes as rows come: what it keeps, and which changes an epoch brings.
+"""An updating query: its state, and the changes of its result in an epoch.
 
-State is one KeyTable `rows`: the rows of all inputs by key, or what they were added up to. An epoch appends its rows, one Spark job
-with one shuffle. Then the query is answered twice over the rows of the keys that were touched, as
-they were before and as they are now, and the changes are the difference of the two answers. That is
-right for every query which is right for any set of keys by itself: aggregates, joins, the newest
-row by key. All of it happens inside the subtasks, without a shuffle.
+State is one KeyTable `rows`: the rows of all inputs by key, or their partial aggregates. An epoch
+appends its rows, in one Spark job with one shuffle. Then the query is evaluated twice over the rows
+of the touched keys, without and with the epoch's rows, and the changes are the difference of the
+two results. That is correct for every query that is correct for any set of keys by itself:
+aggregates, joins, the newest row by key. All of it happens inside the subtasks, without a shuffle.
 
-The answer to the rows before must be, to the last bit, what was given in the epoch before. So the
-query gets its rows in an order that depends on the rows alone: sums of floating-point numbers come
-to the same whatever files and subtasks the rows lie in.
+The result over the previous rows must equal, to the last bit, what the previous epoch emitted. So
+the query reads its rows in an order that depends on the rows alone: sums of floating-point numbers
+are the same whatever files and subtasks the rows are in.
 
-With a time to live, a key that no epoch has touched for longer is forgotten by the table. What was
-given for it stays given.
+With a state TTL, the table expires a key that no epoch has touched for that long. Its emitted
+result is not retracted.
 
-Where rows can only meet rows of about their own event time, the table holds event time in the place
-of the epoch's, rows behind the watermark are late and left out, and rows so old that only late ones
-could meet them are forgotten.
+Where a row can only match rows of about the same event time, the table stores event time instead of
+the epoch's time, rows behind the watermark are late and dropped, and rows expire when only late
+rows could still match them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from resurgence.engine.operators.aggregates.partial_aggregates import (
     PartialAggregates,
     partial_aggregates,
 )
-from resurgence.engine.operators.aggregates.planner import settled_sql
+from resurgence.engine.operators.aggregates.planner import deterministic_sql
 from resurgence.engine.tables.exact_rows import ExactRows, quoted
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
 from resurgence.engine.tables.live_files import LiveFiles
@@ -50,13 +50,13 @@ INPUT = "__input"
 """The column with the number of the input that a row came from."""
 
 _BEFORE, _AFTER = "__before", "__after"
-_TIMES, _IS_THERE = "__times", "__is_there"
+_TIMES, _HAS_ROWS = "__times", "__has_rows"
 _LATE, _IS_MARKER = "__late", "__is_marker"
 
 
 class UpdatingQuery:
-    """The operator compiled against the types of its inputs. Spark's refusals are raised as they
-    are.
+    """The operator compiled against the types of its inputs. Raises Spark's analysis errors
+    untranslated.
     """
 
     def __init__(
@@ -68,18 +68,20 @@ class UpdatingQuery:
         folder: str,
         parallelism: int,
     ) -> None:
-        """`inputs` have the columns of the operator's inputs, and no rows."""
-        self._sums = partial_aggregates(operator, inputs[0])
-        if self._sums is not None:
-            operator = self._sums.operator
+        """`inputs` are empty and have the columns of the operator's inputs."""
+        self._partials = partial_aggregates(operator, inputs[0])
+        if self._partials is not None:
+            operator = self._partials.operator
         elif operator.aggregates:
-            operator = _settled(operator, inputs[0])
+            operator = _deterministic(operator, inputs[0])
         self._operator = operator
         self._spark: SparkSession = inputs[0].sparkSession
-        self._kept: list[DataFrame] = []
+        self._cached: list[DataFrame] = []
         self._late: list[Observation] = []
-        kept = [self._sums.made(inputs[0])] if self._sums is not None else inputs
-        stored = [_stored(number, rows, operator) for number, rows in enumerate(kept)]
+        if self._partials is not None:
+            stored = [_stored(0, self._partials.aggregated(inputs[0]), operator)]
+        else:
+            stored = [_stored(number, rows, operator) for number, rows in enumerate(inputs)]
         self._columns = tuple(
             StructField(each.name, each.dataType) for rows in stored for each in rows.schema
         )
@@ -103,17 +105,17 @@ class UpdatingQuery:
         self._delta_columns = [self._to_table(number) for number in range(len(inputs))]
         for number, rows in enumerate(inputs):
             self._part(number, rows, 0, None)
-        answer = self._answer(self._consolidated(nothing), _AFTER)
-        self._exact_answer = ExactRows(answer.schema)
-        self.shape = self._difference([(answer, 1)])
-        """The changes that it gives, without rows: the columns of the query and `CHANGE`."""
+        result = self._result(self._consolidated(nothing), _AFTER)
+        self._exact_result = ExactRows(result.schema)
+        self.shape = self._difference([(result, 1)])
+        """The columns of its changes, without rows: those of the query and `CHANGE`."""
 
     # ---------------------------------------------------------------- append
 
     def delta(
         self, inputs: Sequence[DataFrame | None], time: int, watermark: int | None = None
     ) -> DataFrame | None:
-        """An epoch's rows as the table keeps them, to be written to it. None: there are none."""
+        """Return an epoch's rows in the columns of the table; None if there are none."""
         self._late = []
         parts = [
             self._part(number, rows, time, watermark)
@@ -125,14 +127,14 @@ class UpdatingQuery:
         return self.table.dealt(functools.reduce(DataFrame.unionAll, parts))
 
     def late_rows(self) -> int:
-        """How many rows of the last delta were late, once it is written."""
+        """Return how many rows of the last delta were late, once it is written."""
         return sum(observed(each).get("late", 0) for each in self._late)
 
     def _part(self, number: int, rows: DataFrame, time: int, watermark: int | None) -> DataFrame:
         has_changes = self._operator.inputs[number].is_updating
         hidden = {CHANGE: f"`{CHANGE}`" if has_changes else "1L", TIME: f"{time}L"}
         if self._operator.keep_micros is not None:
-            # A row without event time meets none, and may be forgotten at once.
+            # A row without event time matches none, and may expire at once.
             hidden[TIME] = f"coalesce(unix_micros(`{EVENT_TIME}`), 0L)"
             if watermark is not None:
                 late = f"coalesce(unix_micros(`{EVENT_TIME}`) < {watermark}L, false)"
@@ -141,17 +143,18 @@ class UpdatingQuery:
                     self._late[-1], F.expr(f"count_if({_LATE}) AS late")
                 )
                 rows = rows.where(f"NOT {_LATE}")
-        kept = self._sums.made(rows) if self._sums is not None else rows
-        stored = _stored(number, kept, self._operator, hidden)
+        if self._partials is not None:
+            rows = self._partials.aggregated(rows)
+        stored = _stored(number, rows, self._operator, hidden)
         return stored.select(*self._delta_columns[number], F.col(TIME).cast("bigint"))
 
     def _to_table(self, number: int) -> list[Column]:
-        """What makes rows of an input rows of the table, up to their time."""
-        given = self._operator.inputs[number]
-        positions = [each.name for each in given.columns]
+        """Return the columns that convert rows of an input to rows of the table, except `TIME`."""
+        source = self._operator.inputs[number]
+        positions = [each.name for each in source.columns]
         keys = [
             F.col(self._names[number][positions.index(name)]).cast(kind)
-            for name, kind in zip(given.keys, self._key_types, strict=True)
+            for name, kind in zip(source.keys, self._key_types, strict=True)
         ]
         key = F.shiftrightunsigned(F.xxhash64(*keys), 2) if keys else F.lit(0)
         own = set(self._names[number])
@@ -170,40 +173,43 @@ class UpdatingQuery:
     # ---------------------------------------------------------------- changes
 
     def changes(self, live: LiveFiles, files: tuple[StateFile, ...], time: int) -> DataFrame | None:
-        """The changes of the result that new files bring to those that are live. They can be
-        asked for until `release`. None: nothing was written, nothing changes.
+        """Return the changes of the result by new files, on top of the live ones; None if nothing
+        was written. They are valid until `release`.
         """
         since, touched_at = self.table.since(time), live.touched_at
-        has_answered = touched_at is not None and (since is None or touched_at >= since)
+        has_result = touched_at is not None and (since is None or touched_at >= since)
         subtasks = self.table.read_touched(self._spark, live, files)
         changes = []
         for rows in subtasks:
-            # Spark leaves out a sort that it thinks needless, but not from what is kept.
-            kept = self._consolidated(rows).persist()
-            self._kept.append(kept)
-            answers = [(self._answer(kept, _AFTER), 1)]
-            if has_answered:
-                answers.append((self._answer(kept, _BEFORE), -1))
-            changes.append(self._difference(answers))
+            # Spark removes a sort that it considers redundant, but not from cached rows.
+            cached = self._consolidated(rows).persist()
+            self._cached.append(cached)
+            results = [(self._result(cached, _AFTER), 1)]
+            if has_result:
+                results.append((self._result(cached, _BEFORE), -1))
+            changes.append(self._difference(results))
         return functools.reduce(DataFrame.unionAll, changes) if changes else None
 
     def unexpired(self, live: LiveFiles, watermark: int | None) -> LiveFiles:
-        """The files without those in which all rows are so old that only late ones could meet them."""
-        dead_before = self._dead_before(watermark)
-        return live if dead_before is None else live.from_time(dead_before)
+        """Return the files without those in which all rows have expired by the watermark."""
+        expires_before = self._expires_before(watermark)
+        return live if expires_before is None else live.from_time(expires_before)
 
-    def _dead_before(self, watermark: int | None) -> int | None:
-        keep = self._operator.keep_micros
-        return None if keep is None or watermark is None else watermark - keep
+    def _expires_before(self, watermark: int | None) -> int | None:
+        """Return the event time before which only late rows could match."""
+        retention = self._operator.keep_micros
+        return None if retention is None or watermark is None else watermark - retention
 
     def release(self) -> None:
-        """Let go of the rows that the last changes were made from."""
-        for rows in self._kept:
+        """Drop the cached rows of the last changes."""
+        for rows in self._cached:
             rows.unpersist()
-        self._kept = []
+        self._cached = []
 
     def _consolidated(self, rows: DataFrame) -> DataFrame:
-        """Rows in their exact form and in order, with how often each is there before and after."""
+        """Return rows in their exact form and in order, with their counts before and after the
+        epoch.
+        """
         weighted = rows.selectExpr(
             *self._exact.forms, f"IF({NEW}, 0L, {CHANGE}) AS {_BEFORE}", f"{CHANGE} AS {_AFTER}"
         )
@@ -213,8 +219,8 @@ class UpdatingQuery:
             )
         return weighted.sortWithinPartitions(*self._exact.names)
 
-    def _answer(self, rows: DataFrame, side: str) -> DataFrame:
-        """The query over the rows as they are on one side of the epoch."""
+    def _result(self, rows: DataFrame, side: str) -> DataFrame:
+        """Return the result of the query over the rows before or after the epoch."""
         inputs = [self._input(number, rows, side) for number in range(len(self._names))]
         with _views(self._spark, inputs) as names:
             sql = self._operator.sql
@@ -230,14 +236,14 @@ class UpdatingQuery:
             .selectExpr(*exact.restored)
             .toDF(*(each.name for each in self._operator.inputs[number].columns))
         )
-        # Spark takes what a task gives for small, and would send it to the driver.
+        # Spark assumes that the output of a task is small, and would send it to the driver.
         return found.hint("merge") if len(self._names) > 1 else found
 
-    def _difference(self, answers: Sequence[tuple[DataFrame, int]]) -> DataFrame:
-        """What has come and what has gone, by answers that count and answers that count against."""
-        exact = self._exact_answer
-        weighted = [rows.selectExpr(*exact.forms, f"{sign} AS {CHANGE}") for rows, sign in answers]
-        # In one partition, Spark needs no shuffle to group them.
+    def _difference(self, results: Sequence[tuple[DataFrame, int]]) -> DataFrame:
+        """Return the net insertions and retractions of results, each with its sign."""
+        exact = self._exact_result
+        weighted = [rows.selectExpr(*exact.forms, f"{sign} AS {CHANGE}") for rows, sign in results]
+        # In one partition, so that Spark groups them without a shuffle.
         together = functools.reduce(DataFrame.unionAll, weighted).coalesce(1)
         return exact.net(together)
 
@@ -246,16 +252,16 @@ class UpdatingQuery:
     def merged(
         self, live: LiveFiles, replaced: frozenset[str], time: int, watermark: int | None = None
     ) -> DataFrame:
-        """The rows of some files as few rows as can be, to be written in their place."""
-        since, dead_before = self.table.since(time), self._dead_before(watermark)
+        """Return the merged rows of some files, to be written as their replacement."""
+        since, expires_before = self.table.since(time), self._expires_before(watermark)
         parts: Sequence[DataFrame] = self.table.read(self._spark, live, replaced, time)
-        if dead_before is not None:
-            parts = [each.where(f"{TIME} >= {dead_before}L") for each in parts]
+        if expires_before is not None:
+            parts = [each.where(f"{TIME} >= {expires_before}L") for each in parts]
         return functools.reduce(DataFrame.unionAll, (self._merged(each, since) for each in parts))
 
     def _merged(self, rows: DataFrame, since: int | None) -> DataFrame:
-        if self._sums is not None:
-            return self._merged_sums(rows, self._sums)
+        if self._partials is not None:
+            return self._merged_partials(rows, self._partials)
         merged = (
             rows.selectExpr(KEY, *self._exact.forms, CHANGE, TIME)
             .groupBy(KEY, *self._exact.names)
@@ -264,21 +270,21 @@ class UpdatingQuery:
         if since is None:
             merged = merged.where(f"{CHANGE} <> 0")
         else:
-            # All rows of a key say when it was touched; one that is not there any more does so
-            # only where no other can.
+            # All rows of a key carry the time of its last touch. A row with weight zero is retained
+            # for that only if the key has no other row.
             by_key = f"OVER (PARTITION BY {KEY})"
             merged = merged.selectExpr(
                 KEY,
                 *self._exact.names,
                 CHANGE,
                 f"IF({CHANGE} IS NULL, {TIME}, max({TIME}) {by_key}) AS {TIME}",
-                f"coalesce(max({CHANGE} <> 0) {by_key}, false) AS {_IS_THERE}",
+                f"coalesce(max({CHANGE} <> 0) {by_key}, false) AS {_HAS_ROWS}",
             ).where(
-                f"{CHANGE} IS NULL OR {CHANGE} <> 0 OR (NOT {_IS_THERE} AND {TIME} >= {since}L)"
+                f"{CHANGE} IS NULL OR {CHANGE} <> 0 OR (NOT {_HAS_ROWS} AND {TIME} >= {since}L)"
             )
         return merged.sortWithinPartitions(KEY).selectExpr(KEY, *self._exact.restored, CHANGE, TIME)
 
-    def _merged_sums(self, rows: DataFrame, sums: PartialAggregates) -> DataFrame:
+    def _merged_partials(self, rows: DataFrame, partials: PartialAggregates) -> DataFrame:
         named = [
             (column, quoted(each.name))
             for column, each in zip(self._names[0], self._operator.inputs[0].columns, strict=True)
@@ -291,8 +297,8 @@ class UpdatingQuery:
                 *(f"{column} AS {name}" for column, name in named),
                 TIME,
             )
-            .groupBy(KEY, INPUT, _IS_MARKER, *sums.keys)
-            .agg(*(F.expr(each) for each in sums.merges), F.max(TIME).alias(TIME))
+            .groupBy(KEY, INPUT, _IS_MARKER, *partials.keys)
+            .agg(*(F.expr(each) for each in partials.merges), F.max(TIME).alias(TIME))
             .sortWithinPartitions(KEY)
             .selectExpr(
                 KEY,
@@ -304,15 +310,16 @@ class UpdatingQuery:
         )
 
 
-def _settled(operator: UpdatingQuerySpec, rows: DataFrame) -> UpdatingQuerySpec:
-    """The same aggregates, with answers that do not depend on the order in which Spark takes rows:
-    with DISTINCT or many groups it is another than theirs.
+def _deterministic(operator: UpdatingQuerySpec, rows: DataFrame) -> UpdatingQuerySpec:
+    """Return the operator with aggregates whose results do not depend on the order in which Spark
+    processes rows: with DISTINCT or many groups it differs from the order of its input.
     """
-    given = operator.inputs[0]
-    named = rows.selectExpr(*(f"{each.sql} AS {quoted(each.name)}" for each in given.columns))
-    keys = [quoted(each) for each in given.keys]
+    source = operator.inputs[0]
+    named = rows.selectExpr(*(f"{each.sql} AS {quoted(each.name)}" for each in source.columns))
+    keys = [quoted(each) for each in source.keys]
     results = [
-        f"{settled_sql(each, named)} AS {quoted(each.name)}" for each in operator.aggregates or ()
+        f"{deterministic_sql(each, named)} AS {quoted(each.name)}"
+        for each in operator.aggregates or ()
     ]
     group = f" GROUP BY {', '.join(keys)}" if keys else ""
     sql = f"SELECT {', '.join([*keys, *results])} FROM {{input_0}}{group}"
@@ -325,7 +332,7 @@ def _stored(
     operator: UpdatingQuerySpec,
     hidden: Mapping[str, str] = MappingProxyType({}),
 ) -> DataFrame:
-    """What is kept of an input's rows, under the names of the table."""
+    """Return the stored columns of an input's rows, under the names of the table."""
     columns = [
         f"{each.sql} AS c{number}_{position}"
         for position, each in enumerate(operator.inputs[number].columns)
@@ -334,11 +341,11 @@ def _stored(
 
 
 def _key_types(operator: UpdatingQuerySpec, stored: Sequence[DataFrame]) -> tuple[DataType, ...]:
-    """The types in which the keys of the inputs are compared: the widest of each."""
+    """Return the types in which the keys of the inputs are compared: the widest of each."""
     keys = []
-    for given, rows in zip(operator.inputs, stored, strict=True):
-        shown = [each.name for each in given.columns]
-        keys.append(rows.select(*(rows.columns[shown.index(each)] for each in given.keys)))
+    for source, rows in zip(operator.inputs, stored, strict=True):
+        names = [each.name for each in source.columns]
+        keys.append(rows.select(*(rows.columns[names.index(each)] for each in source.keys)))
     if not operator.inputs[0].keys:
         return ()
     return tuple(each.dataType for each in functools.reduce(DataFrame.unionAll, keys).schema)
@@ -346,7 +353,7 @@ def _key_types(operator: UpdatingQuerySpec, stored: Sequence[DataFrame]) -> tupl
 
 @contextmanager
 def _views(spark: SparkSession, frames: Sequence[DataFrame]) -> Iterator[list[str]]:
-    """DataFrames under names of their own, as long as a query is made of them."""
+    """Register DataFrames as temporary views while a query over them is built; yield the names."""
     names = [f"input_{uuid.uuid4().hex}" for _ in frames]
     try:
         for name, frame in zip(names, frames, strict=True):

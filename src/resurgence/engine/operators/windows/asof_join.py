@@ -1,15 +1,15 @@
-"""ASOF joins: each row of the left with the newest row of the right that is not newer than itself.
+"""ASOF joins: each left row with the newest right row that is not newer than itself.
 
-The input is the union of both sides. A row waits in the bin of its own event time until the watermark
-is beyond it: then every row of the right that it could meet has come, and it goes out, once. So the
-output is append-only, and does not depend on how the input is cut into epochs. Rows behind the
-watermark are late.
+The input is the union of both sides. A row waits in the bin of its own event time until the
+watermark passes it: then every right row that it could match has arrived, and it is emitted, once.
+So the output is append-only, and does not depend on how the input is cut into epochs. Rows behind
+the watermark are late.
 
-Of the rows of the right that the watermark has passed, only the newest of each key can be met by a
-row that is still to come. It is carried: written again, in a bin beyond all event times. Older ones
-of its key lie there until files are merged.
+Of the right rows that the watermark has passed, only the newest of each key can match a future row.
+It is carried: written again, in a bin beyond all event times. Older ones of its key stay there
+until files are merged.
 
-Of several rows of the right at one instant, the one with the greatest values counts.
+Of several right rows at one instant, the one with the greatest values is used.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from resurgence.graph.values import EVENT_TIME
 from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.state.records import StateFile
 
-STANDING = 2**62
-"""The bin of rows that were carried: beyond any event time, before the end of time."""
+CARRIED = 2**62
+"""The bin of carried rows: beyond any event time, before the end of time."""
 
 _AT, _MATCH, _NUMBER = "at", "__match", "__number"
 
@@ -73,15 +73,14 @@ class AsofJoin(WindowAggregate):
     def closed(
         self, subtasks: Sequence[SubtaskRows], open_from: int, still_open_from: int
     ) -> DataFrame:
-        passed = f"{BIN} < {still_open_from}L OR {BIN} = {STANDING}L"
+        passed = f"{BIN} < {still_open_from}L OR {BIN} = {CARRIED}L"
         return together([self.results(each.rows.where(passed)) for each in subtasks])
 
     def results(self, partials: DataFrame) -> DataFrame:
-        """The rows of the left, each with the row of the right that it meets."""
+        """Return the left rows, each with the right row that it matches."""
         is_right = self._spec.is_right
         found = ", ".join((_AT, *(f"`{each}`" for each in self._spec.right)))
-        # A row of the right at the same instant comes before that of the left, unless it must be
-        # older.
+        # A right row at the same instant sorts before the left row, unless the match must be older.
         first = "ASC" if self._spec.is_strict else "DESC"
         over = self._over(f"{_AT}, {is_right} {first}", self._ties)
         newest = f"last(IF({is_right}, struct({found}), NULL), true) {over} AS {_MATCH}"
@@ -102,15 +101,15 @@ class AsofJoin(WindowAggregate):
         newest = [
             self._numbered(each.rows.where(passed)).where(f"{_NUMBER} = 1") for each in subtasks
         ]
-        return together([each.selectExpr(f"{STANDING}L AS {BIN}", *names) for each in newest])
+        return together([each.selectExpr(f"{CARRIED}L AS {BIN}", *names) for each in newest])
 
     def merged(self, subtasks: Sequence[SubtaskRows]) -> DataFrame:
-        """All rows that wait, and of those that were carried the newest of each key."""
+        """Return all waiting rows, and the newest carried row of each key."""
         names = [f"`{each}`" for each in self.schema.names]
         return together(
             [
                 self._numbered(each.rows)
-                .where(f"{BIN} < {STANDING}L OR {_NUMBER} = 1")
+                .where(f"{BIN} < {CARRIED}L OR {_NUMBER} = 1")
                 .selectExpr(*names)
                 for each in subtasks
             ]
@@ -123,9 +122,9 @@ class AsofJoin(WindowAggregate):
         return watermark
 
     def _numbered(self, rows: DataFrame) -> DataFrame:
-        """Rows numbered by key, those that were carried by themselves, from the newest on."""
+        """Number rows by key from the newest, carried rows separately."""
         newest_first = [f"{each} DESC" for each in self._ties]
-        over = self._over(f"{_AT} DESC", newest_first, f"{BIN} = {STANDING}L")
+        over = self._over(f"{_AT} DESC", newest_first, f"{BIN} = {CARRIED}L")
         number = f"row_number() {over} AS {_NUMBER}"
         return rows.selectExpr("*", number)
 
@@ -137,7 +136,7 @@ class AsofJoin(WindowAggregate):
 
 
 def _orderable(name: str, kind: DataType) -> str:
-    """What rows can be ordered by of a column."""
+    """Return SQL by which rows can be ordered, for a column."""
     return f"CAST(`{name}` AS STRING)" if _has_no_order(kind) else f"`{name}`"
 
 

@@ -1,12 +1,11 @@
-"""Cumulating windows: windows with the same start, each a step longer than the one before, up to a
+"""Cumulating windows: windows with the same start, each one step longer than the previous, up to a
 width.
 
 Bins are steps. When the watermark passes the end of a step, the window that ends there closes, and
-what it had is carried: written again, merged, in the bin of the step that is open then. So the
-windows that close next read one partial of each key for all steps before, and whatever is in a bin
-that was passed may be dropped, as with all windows. A late row of a step that was passed is added to
-the open step: the windows that still include it have the same start. All bins of a key are in one
-subtask.
+its content is carried: written again, merged, into the bin of the step that is then open. So the
+next windows read one partial of each key for all earlier steps, and rows in passed bins may be
+dropped, as with all windows. A late row of a passed step is added to the open step: the windows
+that still include it have the same start. All bins of a key are in one subtask.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ class CumulateAggregate(WindowAggregate):
             )
         if spread:
             return self._made(self._by_keys(steps), count_rows)
-        # Few groups: what is shuffled again is little.
+        # With few groups, the second shuffle is small.
         return self._by_keys(self._made(steps, count_rows))
 
     def closed(
@@ -89,7 +88,7 @@ class CumulateAggregate(WindowAggregate):
         return tuple(sorted({max(each.time_start, open_from) + self._step for each in files}))
 
     def late_before(self, watermark: int) -> int:
-        """The start of the windows that are open."""
+        """Return the start of the open windows."""
         return watermark - (watermark - self.offset) % self.width
 
     @property

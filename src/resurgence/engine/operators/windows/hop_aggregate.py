@@ -1,9 +1,9 @@
-"""Hopping windows: partials are kept by panes, and a window is put together of its panes when it
+"""Hopping windows: partials are stored by pane, and a window is merged from its panes when it
 closes.
 
-A pane is as wide as the greatest common divisor of width and slide, so that every window is a
-number of whole panes. A pane is dropped when the last window with it has closed. All panes of a key
-are in one subtask: putting them together needs no shuffle.
+A pane is as wide as the greatest common divisor of width and slide, so that every window consists
+of whole panes. A pane is dropped when its last window has closed. All panes of a key are in one
+subtask, so merging them needs no shuffle.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class HopAggregate(WindowAggregate):
         panes = self._binned(rows, self._pane)
         if spread:
             return self._made(self._by_keys(panes), count_rows)
-        # Few groups: what is shuffled again is little.
+        # With few groups, the second shuffle is small.
         return self._by_keys(self._made(panes, count_rows))
 
     def bins_to_close(self, open_from: int, still_open_from: int) -> tuple[int, int]:
@@ -82,6 +82,6 @@ class HopAggregate(WindowAggregate):
         return open_from - self._slide + self.width if is_known else open_from
 
     def _first_open(self, watermark: int) -> int:
-        """The start of the first window that ends after an instant."""
+        """Return the start of the first window that ends after the watermark."""
         since = watermark - self.width
         return since - (since - self.offset) % self._slide + self._slide

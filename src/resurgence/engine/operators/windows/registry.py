@@ -1,4 +1,4 @@
-"""The kinds of windows by name."""
+"""The window kinds, by name."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ _KINDS: dict[str, type[WindowAggregate]] = {
 def compile_window(
     operator: WindowAggregateSpec, rows: DataFrame, shuffle_partitions: int
 ) -> WindowAggregate:
-    """The operator for the types of its input."""
+    """Compile a window against the types of its input."""
     return _KINDS[operator.window](operator, rows, shuffle_partitions)

@@ -1,18 +1,18 @@
-"""Session windows: rows of a key belong together as long as no gap is longer than that of the
-session.
+"""Session windows: rows of a key form one session as long as no gap between them exceeds the
+session gap.
 
-A partial is a piece of a session: from its first row to a gap after its last. Pieces that touch are
-one session, as in Spark: a row exactly one gap after the last one still belongs to it. So a session
-closes when the watermark is beyond its end, and a row is late if a session of its own would have
-closed when the epoch began. A late row between the start and the end of a session that was open then
-is kept: it changes neither. One that would extend the session backwards stays late, because it could
-overlap a session that has gone out.
+A partial is a piece of a session: from its first row to one gap after its last. Pieces that touch
+are one session, as in Spark: a row exactly one gap after the last one still belongs to it. So a
+session closes when the watermark is beyond its end, and a row is late if a session of its own would
+have closed when the epoch began. A late row between the start and the end of a session that was
+open then is accepted: it changes neither. One that would extend the session backwards stays late,
+because it could overlap a session that was already emitted.
 
-The bin of a piece is the end of its session, as far as that was known when the piece was written:
-a piece whose bin the watermark has passed counts no more. If its session is still open then,
-because of a later piece, it is carried: written again, in the bin where the session ends now. So
-each open session has its pieces beyond the watermark and at most one before it, and whatever is in
-a bin that was passed may be dropped, as with all windows.
+The bin of a piece is the end of its session, as far as that was known when the piece was written: a
+piece whose bin the watermark has passed is no longer read. If its session is still open then,
+because of a later piece, it is carried: written again, into the bin where the session ends now. So
+each open session has its pieces beyond the watermark and at most one before it, and rows in passed
+bins may be dropped, as with all windows.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class SessionAggregate(WindowAggregate):
         counted = [self._count_rows] if count_rows else []
         made = pieces.groupBy(*self.keys, _LATE, _NUMBER).agg(*self._make, *counted)
         return made.selectExpr(
-            # Late rows come into a bin of their own, which is always passed.
+            # Late rows go into a separate bin, which every watermark has passed.
             f"CASE WHEN {_LATE} THEN {BEGINNING_OF_TIME}L ELSE session_end END AS {BIN}",
             *self.keys,
             *self.partial_names,
@@ -93,25 +93,27 @@ class SessionAggregate(WindowAggregate):
     def late_bins(self, open_from: int) -> tuple[int, int] | None:
         return open_from, END_OF_TIME
 
-    def kept_late(
+    def accepted_late(
         self, rows: DataFrame, watermark: int, subtasks: Sequence[SubtaskRows]
     ) -> DataFrame:
         late = rows.selectExpr(f"unix_micros(`{EVENT_TIME}`) AS {_AT}", *self._input)
         inside = late.where(self._is_late(watermark)).join(
             self._open(subtasks), self._is_inside(), "inner"
         )
-        # The bin is the end of the session, so that the piece is read together with it.
+        # The bin is the end of the session, so that the piece is read together with its session.
         found = self._by_keys(inside.selectExpr(f"{_END} AS {BIN}", *late.columns))
         return found.groupBy(BIN, *self.keys).agg(*self._make, self._count_rows)
 
-    def lost(self, rows: DataFrame, watermark: int, subtasks: Sequence[SubtaskRows]) -> DataFrame:
-        late = super().lost(rows, watermark, subtasks)
+    def rejected_late(
+        self, rows: DataFrame, watermark: int, subtasks: Sequence[SubtaskRows]
+    ) -> DataFrame:
+        late = super().rejected_late(rows, watermark, subtasks)
         keyed = late.selectExpr("*", f"unix_micros(`{EVENT_TIME}`) AS {_AT}", *self._keys)
         outside = keyed.join(self._open(subtasks), self._is_inside(), "left_anti")
         return outside.select(*(f"`{each}`" for each in late.columns))
 
     def _open(self, subtasks: Sequence[SubtaskRows]) -> DataFrame:
-        """Where the sessions in state are, by key."""
+        """Return the bounds of the sessions in state, by key."""
         span = [f"{key} AS {_OPEN}{key}" for key in self.keys]
         span += [f"session_start AS {_START}", f"session_end AS {_END}"]
         sessions = [
@@ -121,7 +123,7 @@ class SessionAggregate(WindowAggregate):
         return together(sessions)
 
     def _is_inside(self) -> Column:
-        """Whether a row, with `_AT` and its keys, falls into a session that is open."""
+        """Return the condition that a row, with `_AT` and its keys, falls into an open session."""
         same = [f"{key} <=> {_OPEN}{key}" for key in self.keys]
         return F.expr(" AND ".join([*same, f"{_AT} BETWEEN {_START} AND {_END}"]))
 
@@ -158,7 +160,7 @@ class SessionAggregate(WindowAggregate):
         return together(carried)
 
     def _sessions(self, pieces: DataFrame) -> DataFrame:
-        """Pieces with the number of their session, counted by key."""
+        """Return pieces with the number of their session, counted by key."""
         partition = f"PARTITION BY {', '.join(self.keys)} " if self.keys else ""
         over = f"OVER ({partition}ORDER BY session_start, session_end ROWS UNBOUNDED PRECEDING)"
         before = over.replace(
@@ -177,8 +179,8 @@ class SessionAggregate(WindowAggregate):
 
 
 def _numbered(rows: DataFrame, begins: str, over: str) -> DataFrame:
-    """Rows with the number of the group that they are in. `begins` says whether a row, compared with
-    those before it, is the first of a new one; of the first row it is null.
+    """Return rows with the number of their group. `begins` is SQL for whether a row starts a new
+    group, compared with those before it; it is null for the first row.
     """
     marked = rows.selectExpr("*", f"CAST(coalesce({begins}, true) AS INT) AS __begins")
     return marked.selectExpr("*", f"sum(__begins) {over} AS {_NUMBER}").drop("__begins")

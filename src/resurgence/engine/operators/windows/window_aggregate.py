@@ -1,10 +1,10 @@
-"""Windows: each epoch appends partial aggregates, and a window's rows appear when the watermark
+"""Windows: each epoch appends partial aggregates, and a window emits its rows when the watermark
 passes it.
 
 State is one TimeTable `partials`: bin, keys, partials. An epoch costs one Spark job with one
-shuffle to append, and one without any to read and merge the bins that close, if any do. This module
-has what all windows share, and tumbling windows, whose bins are the windows themselves;
-`hop_aggregate` and `session_aggregate` have the others.
+shuffle to append, and one without a shuffle to read and merge the bins that close, if any. This
+module has what all windows share, and tumbling windows, whose bins are the windows themselves.
+`hop_aggregate`, `cumulate_aggregate` and `session_aggregate` have the other kinds.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ PARTIALS = "partials"
 """The name of the operator's table."""
 
 BEGINNING_OF_TIME = -(2**62)
-"""Before any bin there can be."""
+"""Before any possible bin."""
 
 
 class WindowAggregate:
     """The operator compiled against the types of its input."""
 
     start = BIN
-    """Where a window starts, in the columns of its partials."""
+    """SQL for the start of a window, over the columns of its partials."""
     spans: tuple[Partial, ...] = ()
-    """Partials that say where a window is, if the bin does not."""
+    """Partials with the bounds of a window, if the bin does not determine them."""
 
     def __init__(
         self, operator: WindowAggregateSpec, rows: DataFrame, shuffle_partitions: int
@@ -56,8 +56,7 @@ class WindowAggregate:
             f"{each.sql} AS {name}" for name, each in zip(self.keys, operator.keys, strict=True)
         ]
         self._input = [*self._keys, *(column for plan in plans for column in plan.inputs)]
-        # Columns are made once: to make one costs several calls into the JVM, and an epoch should
-        # cost few.
+        # Columns are created once, because each costs several calls into the JVM.
         self._make = [F.expr(f"{each.make} AS {each.name}") for each in partials]
         self._merge = [F.expr(f"{each.merge} AS {each.name}") for each in partials]
         self._count_rows = F.expr(f"count(1) AS {ROWS}")
@@ -67,7 +66,7 @@ class WindowAggregate:
             *((f"r{index}", call.name) for index, call in enumerate(operator.aggregates)),
         ]
         finished = [
-            (f"r{index}", plan.finish) for index, plan in enumerate(plans) if plan.kept is None
+            (f"r{index}", plan.finish) for index, plan in enumerate(plans) if plan.buffer is None
         ]
         self._finish = [
             f"{self.start} AS start",
@@ -75,18 +74,18 @@ class WindowAggregate:
             *self.keys,
             *(f"{sql} AS {name}" for name, sql in finished),
         ]
-        kept = [each for each in plans if each.kept is not None]
-        self._kept = [f"{each.kept} AS {each.partials[0].name}" for each in kept]
+        buffered = [each for each in plans if each.buffer is not None]
+        self._buffers = [f"{each.buffer} AS {each.partials[0].name}" for each in buffered]
         self._values = (
-            f"inline_outer(arrays_zip({', '.join(each.partials[0].name for each in kept)}))"
+            f"inline_outer(arrays_zip({', '.join(each.partials[0].name for each in buffered)}))"
         )
-        self._alone = [name for name, _ in finished]
+        self._merged_results = [name for name, _ in finished]
         self._over_values = [
-            *(F.expr(f"first({name}) AS {name}") for name in self._alone),
+            *(F.expr(f"first({name}) AS {name}") for name in self._merged_results),
             *(
                 F.expr(f"{plan.finish} AS r{index}")
                 for index, plan in enumerate(plans)
-                if plan.kept is not None
+                if plan.buffer is not None
             ),
         ]
         self._output = [
@@ -98,12 +97,12 @@ class WindowAggregate:
 
     @property
     def hashed(self) -> tuple[str, ...]:
-        """The columns that fix which subtask holds a partial."""
+        """The columns that determine the subtask of a partial."""
         return (BIN, *self.keys)
 
     @property
     def end(self) -> str:
-        """Where a window ends, over the columns of its partials."""
+        """SQL for the end of a window, over the columns of its partials."""
         return f"{BIN} + {self.width}L"
 
     # ---------------------------------------------------------------- an epoch's rows
@@ -116,8 +115,8 @@ class WindowAggregate:
         count_rows: bool = False,
         spread: bool = False,
     ) -> DataFrame:
-        """An epoch's rows as partials, with `ROWS` of them if they are to be counted. The watermark
-        is that of the epoch's start.
+        """Return an epoch's rows as partials, with `ROWS` if `count_rows` is set. The watermark is
+        that of the epoch's start.
         """
         binned = self._binned(rows, self.width)
         if spread:
@@ -125,12 +124,12 @@ class WindowAggregate:
         return self._made(binned, count_rows)
 
     def _binned(self, rows: DataFrame, width: int) -> DataFrame:
-        """The columns of the input that are needed, in bins of a width."""
+        """Return the required columns of the input, in bins of a width."""
         bins = f"{self._aligned(f'unix_micros(`{EVENT_TIME}`)', width)} AS {BIN}"
         return rows.selectExpr(bins, *self._input).where(f"{BIN} IS NOT NULL")
 
     def _aligned(self, micros: str, width: int) -> str:
-        """The last instant at or before another one at which a span of a width begins."""
+        """Return SQL for the start of the span of a width that contains an instant."""
         shifted = f"{micros} - {self.offset}L" if self.offset else micros
         return f"{micros} - pmod({shifted}, {width}L)"
 
@@ -139,7 +138,7 @@ class WindowAggregate:
         return binned.groupBy(*self._group).agg(*self._make, *counted)
 
     def _by_keys(self, rows: DataFrame) -> DataFrame:
-        """Rows shuffled by their keys; without any, all in one place."""
+        """Shuffle rows by their keys; without keys, into one partition."""
         if not self.keys:
             return rows.repartition(1)
         return rows.repartition(self._shuffle_partitions, *self.keys)
@@ -147,7 +146,9 @@ class WindowAggregate:
     # ---------------------------------------------------------------- state
 
     def merged(self, subtasks: Sequence[SubtaskRows]) -> DataFrame:
-        """Many partials of a bin and its keys as one. Each subtask has all of them: no shuffle."""
+        """Merge the partials of each bin and keys. Each subtask has all of them, so without a
+        shuffle.
+        """
         return together([self._merged_one(each) for each in subtasks])
 
     def _merged_one(self, subtask: SubtaskRows) -> DataFrame:
@@ -159,33 +160,35 @@ class WindowAggregate:
         return rows.groupBy(*group).agg(*self._merge)
 
     def bins_to_close(self, open_from: int, still_open_from: int) -> tuple[int, int]:
-        """The bins that windows need which were open and are no longer, as [first, end)."""
+        """Return the bins of windows that close, as [first, end)."""
         return open_from, still_open_from
 
     def closed(
         self, subtasks: Sequence[SubtaskRows], open_from: int, still_open_from: int
     ) -> DataFrame:
-        """What the user sees of the windows that close, from the partials in their bins."""
+        """Return the results of the windows that close, from the partials in their bins."""
         return together([self.results(self._merged_one(each)) for each in subtasks])
 
     def carried(self, subtasks: Sequence[SubtaskRows], still_open_from: int) -> DataFrame | None:
-        """Partials in bins that close which a window needs that does not, in a bin that stays."""
+        """Return partials in closing bins that an open window needs, moved to an open bin."""
         return None
 
     def results(self, partials: DataFrame) -> DataFrame:
-        """What the user sees of windows, each of which is one row of partials."""
-        finished = partials.selectExpr(*self._finish, *self._kept)
-        if self._kept:
-            values = finished.selectExpr("start", "end", *self.keys, *self._alone, self._values)
+        """Return the results of windows, each of which is one row of partials."""
+        finished = partials.selectExpr(*self._finish, *self._buffers)
+        if self._buffers:
+            values = finished.selectExpr(
+                "start", "end", *self.keys, *self._merged_results, self._values
+            )
             finished = values.groupBy("start", "end", *self.keys).agg(*self._over_values)
         return finished.selectExpr(*self._output)
 
     def timers(self, files: Iterable[StateFile], open_from: int) -> tuple[int, ...]:
-        """When there is next something to close in each file: the end of its first open window."""
+        """Return the next timer of each file: the end of its first open window."""
         return tuple(sorted({max(each.time_start, open_from) + self.width for each in files}))
 
     def open_from(self, watermark: int | None) -> int:
-        """The first bin that a watermark has not passed. Rows of earlier ones are late."""
+        """Return the first bin that a watermark has not passed. Rows of earlier bins are late."""
         if watermark is None:
             return BEGINNING_OF_TIME
         if watermark == END_OF_TIME:
@@ -193,27 +196,29 @@ class WindowAggregate:
         return self._first_open(watermark)
 
     def late_before(self, watermark: int) -> int:
-        """Rows with an event time before this belong to windows that have closed."""
+        """Return the event time before which rows belong to closed windows."""
         return self.open_from(watermark)
 
     def partly_late_before(self, open_from: int) -> int:
-        """Rows in earlier bins came too late for some of their windows."""
+        """Return the bin before which rows are late for some of their windows."""
         return open_from
 
     def late_bins(self, open_from: int) -> tuple[int, int] | None:
-        """The bins of windows that take late rows, as [first, end). None: no window takes any."""
+        """Return the bins of windows that accept late rows, as [first, end); None if none does."""
         return None
 
-    def kept_late(
+    def accepted_late(
         self, rows: DataFrame, watermark: int, subtasks: Sequence[SubtaskRows]
     ) -> DataFrame:
-        """Partials of the late rows that a window in state still takes, with `ROWS`. `subtasks`
-        hold what was in these windows when the epoch began.
+        """Return partials, with `ROWS`, of the late rows that an open window accepts. `subtasks`
+        has the state of these windows at the start of the epoch.
         """
-        raise AssertionError("late_bins() says that this window takes no late rows")
+        raise AssertionError("late_bins() returned None: this window accepts no late rows")
 
-    def lost(self, rows: DataFrame, watermark: int, subtasks: Sequence[SubtaskRows]) -> DataFrame:
-        """The late rows that no window takes, as they came."""
+    def rejected_late(
+        self, rows: DataFrame, watermark: int, subtasks: Sequence[SubtaskRows]
+    ) -> DataFrame:
+        """Return the late rows that no window accepts, unchanged."""
         return rows.where(f"unix_micros(`{EVENT_TIME}`) < {self.late_before(watermark)}L")
 
     def _first_open(self, watermark: int) -> int:
@@ -221,5 +226,5 @@ class WindowAggregate:
 
 
 def together(parts: Sequence[DataFrame]) -> DataFrame:
-    """The rows of all subtasks."""
+    """Return the rows of all subtasks."""
     return functools.reduce(DataFrame.union, parts)

@@ -1,7 +1,7 @@
-"""Windows in a running pipeline: partial aggregates are kept in a TimeTable, and the rows of a window
-go out when the watermark passes it.
+"""The operator for all window kinds: partial aggregates are stored in a TimeTable, and a window
+emits its rows when the watermark passes it.
 
-What a kind of window computes is a WindowAggregate; this is what all of them do with it.
+A WindowAggregate owns the computation of its kind.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from resurgence.engine.epochs.epoch_run import EpochRun
 
 SPREAD_ABOVE = 0.2
-"""Groups per row, in the epoch before, above which grouping twice costs more than shuffling all
+"""Groups per row in the previous epoch, above which grouping twice costs more than shuffling all
 rows.
 """
 
@@ -73,7 +73,7 @@ class WindowOperator(Operator):
         self._timers: tuple[int, ...] = ()
         self._groups_per_row = 0.0
         self._before: tuple[SubtaskRows, ...] | None = None
-        """Of an epoch with late rows: what was in state before, if the window takes late rows."""
+        """In an epoch with late rows: the state before it, if the window accepts late rows."""
 
     def _parts(self) -> Iterator[Part]:
         (rows,) = self.input_shapes
@@ -114,7 +114,7 @@ class WindowOperator(Operator):
     # ---------------------------------------------------------------- an epoch
 
     def ingest(self, run: EpochRun) -> None:
-        """Add an epoch's partials to what the windows have."""
+        """Append an epoch's partials to the state."""
         run.enter(self)
         self._before = None
         window = self._window
@@ -134,22 +134,22 @@ class WindowOperator(Operator):
                     partly_late_before=window.partly_late_before(open_from),
                     fault=run.state_fault(),
                 )
-                written = written.plus(self._keep_late(run, rows, written.late_rows))
+                written = written.plus(self._write_accepted_late(run, rows, written.late_rows))
             run.effects.late_rows[self.id] = written.late_rows
             if written.partly_late_rows:
                 run.effects.partly_late_rows[self.id] = written.partly_late_rows
             run.effects.wrote(self.id, written)
             rows_read = sum(run.inputs[each].rows for each in run.graph.sources_of(self.id))
-            # A guess for the next epoch. It changes what is fast, and not what is right.
+            # An estimate for the next epoch. It affects speed only, not results.
             self._groups_per_row = sum(each.rows for each in written.files) / max(1, rows_read)
             run.effects.live[self.id] = run.live(self).appended(written.files)
             timers += window.timers(written.files, open_from)
         run.effects.timers[self.id] = timers
         run.ran_over_inputs(self)
 
-    def _keep_late(self, run: EpochRun, rows: DataFrame, late: int) -> Written:
-        """Write the late rows that a window in state still takes. What it returns is to be added to
-        what was written of the epoch, where they were counted as late.
+    def _write_accepted_late(self, run: EpochRun, rows: DataFrame, late: int) -> Written:
+        """Write the late rows that an open window accepts. The epoch counted them as late before,
+        so the returned counts correct its own.
         """
         nothing = Written((), 0, 0)
         watermark = run.watermark_before(self.id)
@@ -161,21 +161,21 @@ class WindowOperator(Operator):
             self._before = ()
             return nothing
         self._before = self._table.read(self.context.spark, run.live(self), *bins)
-        kept = self._window.kept_late(rows, watermark, self._before)
+        accepted = self._window.accepted_late(rows, watermark, self._before)
         written = self._table.write(
-            self._table.dealt(kept), run.epoch, run.plan.generation, open_from=open_from
+            self._table.dealt(accepted), run.epoch, run.plan.generation, open_from=open_from
         )
         return Written(written.files, written.kept_rows, -written.kept_rows)
 
     def late(self, rows: DataFrame, run: EpochRun) -> DataFrame | None:
-        """Those rows of an epoch's input that came too late for the window."""
+        """Return the rows of an epoch's input that are late for the window."""
         watermark = run.watermark_before(self.id)
         if watermark is None or self._before is None:
             return None
-        return self._window.lost(rows, watermark, self._before)
+        return self._window.rejected_late(rows, watermark, self._before)
 
     def output(self, run: EpochRun) -> DataFrame | None:
-        """The rows of the windows that the watermark has passed."""
+        """Return the rows of the windows that the watermark has passed."""
         run.enter(self)
         window = self._window
         open_from = window.open_from(run.watermark_before(self.id))
@@ -203,7 +203,7 @@ class WindowOperator(Operator):
 
     # ---------------------------------------------------------------- failing input
 
-    def probe(self, given: Rows) -> Iterator[DataFrame]:
-        (rows,) = self.inputs(given)
+    def probe(self, upstream: Rows) -> Iterator[DataFrame]:
+        (rows,) = self.inputs(upstream)
         if rows is not None:
             yield self._window.partials(rows)
