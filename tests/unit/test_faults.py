@@ -51,13 +51,13 @@ def test_several_faults_are_separated_by_commas() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("state.written", "is not a fault", "Write <point>@<epoch>=<action>"),
-        ("state.written@x=kill", "is not a fault", "Write <point>@<epoch>=<action>"),
-        ("state.written@-1=kill", "is not a fault", "Write <point>@<epoch>=<action>"),
-        ("state.written@²=kill", "is not a fault", "Write <point>@<epoch>=<action>"),
-        ("state.writen@3=kill", "unknown fault point", "did you mean 'state.written'?"),
-        ("state.written@3=kil", "unknown fault action", "did you mean 'kill'?"),
-        ("state.written@3", "unknown fault action ''", "known: freeze, hang, kill, raise"),
+        ("state.written", "invalid fault", "Write <point>@<epoch>=<action>"),
+        ("state.written@x=kill", "invalid fault", "Write <point>@<epoch>=<action>"),
+        ("state.written@-1=kill", "invalid fault", "Write <point>@<epoch>=<action>"),
+        ("state.written@²=kill", "invalid fault", "Write <point>@<epoch>=<action>"),
+        ("state.writen@3=kill", "unknown fault point", "Perhaps you meant 'state.written'."),
+        ("state.written@3=kil", "unknown fault action", "Perhaps you meant 'kill'."),
+        ("state.written@3", "unknown fault action ''", "Use one of: freeze, hang, kill, raise."),
     ],
 )
 def test_a_fault_that_cannot_be_understood_is_refused(text: str, message: str, hint: str) -> None:

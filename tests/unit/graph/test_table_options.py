@@ -55,12 +55,16 @@ def test_a_declaration_says_what_the_planner_must_know() -> None:
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"size": "bog"}, "'bog' is no value for option 'size'", "did you mean 'big'?"),
-        ({"store.open": "yes"}, "'yes' is no value for option 'store.open'", "known: false, true"),
+        ({"size": "bog"}, "'bog' is no value for option 'size'", "Perhaps you meant 'big'."),
+        (
+            {"store.open": "yes"},
+            "'yes' is no value for option 'store.open'",
+            "Use one of: false, true.",
+        ),
         ({"depth": "0"}, "option 'depth' is '0'", "give a number from 1"),
         ({"depth": "deep"}, "option 'depth' is 'deep'", "give a number from 1"),
-        ({"unit.width": "in"}, "'in' is no value for option 'unit.width'", "known: ft, m"),
-        ({"pasword": "x"}, "there is no option 'pasword'", "did you mean 'password'?"),
+        ({"unit.width": "in"}, "'in' is no value for option 'unit.width'", "Use one of: ft, m."),
+        ({"pasword": "x"}, "there is no option 'pasword'", "Perhaps you meant 'password'."),
         ({"size.width": "big"}, "there is no option 'size.width'", "known:"),
     ],
 )
@@ -81,7 +85,7 @@ def test_a_secret_is_not_told() -> None:
         token: Literal["open"] | None = option(default=None)
 
     fault = LockOptions.declared()["token"].fault("hunter2")
-    assert fault == OptionFault("'***' is no value for option 'token'", "known: open")
+    assert fault == OptionFault("'***' is no value for option 'token'", "Use one of: open.")
 
 
 def test_the_name_of_a_secret_must_say_so() -> None:
