@@ -111,7 +111,7 @@ def test_show_of_an_epoch_that_is_not_kept_is_bad_usage(cli: Cli, real: RealJob)
     assert done.status == 2
     assert done.err.splitlines() == [
         "error: there is no checkpoint of epoch 9",
-        "hint: kept: 1, 2, 3",
+        "hint: Choose one of: 1, 2, 3.",
     ]
 
 

@@ -115,7 +115,7 @@ def test_a_long_answer_is_cut_on_the_screen_only(cli: Cli, real: RealJob) -> Non
     [
         ("SELEC", "error: Parser Error: syntax error"),
         ("FROM checkpoint", "Perhaps you meant 'checkpoints'."),
-        ("COPY (SELECT 1) TO '{folder}/x'", "only a single query is answered"),
+        ("COPY (SELECT 1) TO '{folder}/x'", "the statement is not a single SELECT"),
         ("FROM read_text('{folder}/secret')", "error: Permission Error"),
     ],
 )
