@@ -189,7 +189,7 @@ def setting_values(
 
 
 def settings_from(values: Mapping[str, str]) -> Settings:
-    """Validate settings given by dotted keys."""
+    """Validate settings by dotted key."""
     known = known_keys()
     tree: dict[str, Any] = {"pipeline": {}, "checkpoint": {}, "controller": {}, "spark": {}}
     for key, value in values.items():

@@ -1,6 +1,6 @@
 """The error hierarchy: one root, with a domain and a retry hint.
 
-`ErrorDomain` tells people who can fix an error. `RetryHint` decides whether the job is recovered.
+`ErrorDomain` states who can fix an error. `RetryHint` decides whether the job is recovered.
 Foreign exceptions are translated into these at the edge that knows them, `from` the cause. The
 message states what failed and where; the hint states what to do about it.
 

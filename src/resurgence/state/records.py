@@ -340,11 +340,11 @@ _SEAL_LENGTH = len(_seal(b""))
 def decode(kind: type[AnyRecord], data: bytes, path: str) -> AnyRecord:
     """Decode a record. Raise NewerFormat if a newer release wrote it, DamagedState if damaged."""
     try:
-        whole = json.loads(data)
+        content = json.loads(data)
     except ValueError as error:
         raise DamagedState(f"{path} is not JSON ({len(data)} bytes)", path=path) from error
     # The version is checked first: a newer format may have another kind of checksum.
-    version = whole.get("version") if isinstance(whole, dict) else None
+    version = content.get("version") if isinstance(content, dict) else None
     body, seal = data[:-_SEAL_LENGTH] + b"}", data[-_SEAL_LENGTH:]
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise NewerFormat(

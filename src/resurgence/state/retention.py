@@ -175,10 +175,10 @@ class Retention:
         kept = kept_epochs(alive, self._keep, by_time)
         waiting = thinnable(alive, kept)
         thinned = self._thin(alive, waiting) if len(waiting) >= self.batch else ()
-        staying = [each for each in (*kept, *waiting) if each not in thinned]
+        remaining = [each for each in (*kept, *waiting) if each not in thinned]
         known = {
             path: found
-            for epoch in staying
+            for epoch in remaining
             if (path := _manifest(alive[epoch])) and (found := self._read(path)) is not None
         }
         unreadable = max(

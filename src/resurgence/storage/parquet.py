@@ -123,8 +123,8 @@ def read_bins(
                 continue
             for batch in file.iter_batches(row_groups=[index]):
                 values = batch.column(column)
-                wanted = pc.and_(pc.greater_equal(values, start), pc.less(values, end))
-                yield batch.filter(wanted)
+                in_range = pc.and_(pc.greater_equal(values, start), pc.less(values, end))
+                yield batch.filter(in_range)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).split("\n", 1)[0]
         raise DamagedState(f"state file {path} cannot be read: {reason}", path=path) from error

@@ -79,7 +79,7 @@ class RecordedEpochs:
     def of(self, objects: EpochObjects, job: JobIdentity) -> RecordedEpoch | None:
         """Return the input of an epoch, from any readable record of its own."""
         inputs: dict[OperatorId, InputRange] = {}
-        whole = False
+        is_complete = False
         for path in (
             *([objects.committed] if objects.committed else []),
             *objects.manifests.values(),
@@ -92,9 +92,9 @@ class RecordedEpochs:
             except UNUSABLE:
                 continue
             if (record.job, record.epoch) == (job, objects.epoch):
-                inputs, whole = dict(record.inputs), True
+                inputs, is_complete = dict(record.inputs), True
                 break
-        if not whole:
+        if not is_complete:
             inputs = self._inputs_of_sources(objects, job)
         was_sealed = bool(objects.manifests or objects.condemned or objects.committed)
         if not inputs and was_sealed:
