@@ -71,7 +71,7 @@ def test_a_fault_is_due_at_its_epoch_or_later_where_work_is_not_in_every_epoch(
     point: FaultPoint,
 ) -> None:
     fault = Fault(point, 3, KILL)
-    assert [fault.meets(point, epoch) for epoch in (2, 3, 4)] == [
+    assert [fault.is_due(point, epoch) for epoch in (2, 3, 4)] == [
         False,
         True,
         point in AT_OR_AFTER,
@@ -83,7 +83,7 @@ def test_background_work_and_restore_do_not_happen_in_every_epoch() -> None:
 
 
 def test_a_fault_is_not_due_at_another_point() -> None:
-    assert not Fault(FaultPoint.SINK_STAGED, 3, KILL).meets(FaultPoint.SINK_COMMITTED, 3)
+    assert not Fault(FaultPoint.SINK_STAGED, 3, KILL).is_due(FaultPoint.SINK_COMMITTED, 3)
 
 
 def test_a_fault_fires_once_per_state_dir(store: ObjectStore, tmp_path: Path) -> None:

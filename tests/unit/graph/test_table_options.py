@@ -65,7 +65,7 @@ def test_a_declaration_says_what_the_planner_must_know() -> None:
         ({"depth": "deep"}, "option 'depth' is 'deep'", "give a number from 1"),
         ({"unit.width": "in"}, "'in' is no value for option 'unit.width'", "Use one of: ft, m."),
         ({"pasword": "x"}, "there is no option 'pasword'", "Perhaps you meant 'password'."),
-        ({"size.width": "big"}, "there is no option 'size.width'", "known:"),
+        ({"size.width": "big"}, "there is no option 'size.width'", "Use one of:"),
     ],
 )
 def test_what_is_no_value_is_refused(options: dict[str, str], message: str, hint: str) -> None:
