@@ -1,7 +1,7 @@
-"""What checkpoints cost as a job grows: publishing an epoch, and planning a restore.
+"""Cost of checkpoints as a job grows: publishing an epoch, and planning a restore.
 
-No Spark: the state is made by the state backend, of small real objects on local disk. Requests are
-what an object store would be asked; they are the same on every machine, seconds are not.
+Runs without Spark: the state backend writes small real objects to local disk. The number of
+requests to the object store is the same on every machine; the seconds are not.
 
     python benchmarks/checkpoints.py [--most-files N] [--most-epochs N]
 """
@@ -38,14 +38,14 @@ from resurgence.storage.object_store import ObjectStore, StoredObject
 SOURCE, WINDOW, SINK = (OperatorId(each) for each in ("source-1", "window-1", "sink-1"))
 PARALLELISM = 8
 PAGE = 1000
-"""So many objects an object store lists in one request."""
+"""Objects that an object store lists in one request."""
 REPEATS = 5
 GOAL_SECONDS = 2.0
-"""For the plan of a restore with ten thousand files."""
+"""Goal for planning a restore with ten thousand files."""
 
 
 class CountingStore(ObjectStore):
-    """Counts what it is asked."""
+    """An object store that counts its requests."""
 
     def __init__(self, url: str) -> None:
         super().__init__(url)
@@ -82,7 +82,7 @@ class Job:
     files: list[StateFile] = field(default_factory=list)
 
     def add_files(self, count: int) -> None:
-        """State files that stay alive."""
+        """Add state files that remain live."""
         folder = self.backend.paths.table(WINDOW, "partials")
         for number in range(len(self.files), len(self.files) + count):
             subtask = number % PARALLELISM
@@ -165,7 +165,7 @@ def new_job(folder: str) -> Job:
 
 @dataclass(frozen=True)
 class Cost:
-    """The median of a few repeats."""
+    """The cost of one operation; `seconds` is the median of several repeats."""
 
     requests: Counter[str]
     bytes_written: int
@@ -197,7 +197,7 @@ HEADER = f"{'requests':>9} {'bytes written':>13} {'seconds':>9}"
 
 
 def steps(most: int) -> list[int]:
-    """Powers of ten: 10, and on up to the most."""
+    """Return the powers of ten from 10 up to a maximum."""
     return [10, *(10**power for power in range(2, 10) if 10**power <= most)]
 
 
@@ -223,8 +223,8 @@ def publishing(most_epochs: int, most_files: int) -> None:
             cost = measure(job.store, job.run_epoch)
             requests.add(cost.requests.total())
             print(f"{10:>15,} {files:>11,} {cost}")
-    told = "the same everywhere" if len(requests) == 1 else f"NOT the same: {sorted(requests)}"
-    print(f"\nrequests: {told}\n")
+    verdict = "constant" if len(requests) == 1 else f"NOT constant: {sorted(requests)}"
+    print(f"\nrequests: {verdict}\n")
 
 
 def restoring(most_files: int) -> None:
@@ -238,17 +238,17 @@ def restoring(most_files: int) -> None:
                 job.run_epoch()
             cost = measure(job.store, job.plan_restore)
         print(f"{files:>15,} {cost}")
-    verdict = "kept" if cost.seconds < GOAL_SECONDS else "MISSED"
-    print(f"\ngoal, {GOAL_SECONDS:g} s for {files:,} files: {verdict}\n")
+    verdict = "met" if cost.seconds < GOAL_SECONDS else "MISSED"
+    print(f"\ngoal of {GOAL_SECONDS:g} s for {files:,} files: {verdict}\n")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=Path(__file__).name)
     parser.add_argument("--most-files", type=int, default=10_000)
     parser.add_argument("--most-epochs", type=int, default=1_000)
-    given = parser.parse_args()
-    publishing(given.most_epochs, given.most_files)
-    restoring(given.most_files)
+    arguments = parser.parse_args()
+    publishing(arguments.most_epochs, arguments.most_files)
+    restoring(arguments.most_files)
 
 
 if __name__ == "__main__":

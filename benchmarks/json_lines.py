@@ -1,8 +1,8 @@
-"""Reading JSON lines, side by side: Resurgence's source and Spark's own reader in one session.
+"""JSON lines: Resurgence's source compared with Spark's own reader in one session.
 
-A line must be one JSON value and nothing else, and a text comes out as it was written: that costs
-time, and this says how much. Both read the same file with the same columns and write to nowhere;
-they take turns, and the first turn does not count.
+Resurgence requires each line to be exactly one JSON value, and returns text unchanged. This
+benchmark measures the cost. Both readers read the same file with the same columns into the `noop`
+sink. They alternate, and the first turn is discarded.
 
     python benchmarks/json_lines.py [--rows N] [--turns N]
 """
@@ -28,21 +28,21 @@ CORES = 2
 
 
 def write_input(spark: SparkSession, folder: Path, rows: int) -> Path:
-    """One file of JSON lines."""
-    made = spark.range(0, rows, 1, 1).selectExpr(
+    """Write one file of JSON lines."""
+    generated = spark.range(0, rows, 1, 1).selectExpr(
         "date_format(timestamp_micros(1704067200000000 + id * 1000), \"yyyy-MM-dd'T'HH:mm:ss.SSS\") AS at",
         "id",
         "concat('name ', pmod(hash(id), 1000)) AS name",
         "pmod(hash(id, 1), 100000) / 100D AS price",
         "id % 3 = 0 AS flag",
     )
-    made.write.json(str(folder / "made"))
-    (part,) = (folder / "made").glob("part-*.json")
+    generated.write.json(str(folder / "input"))
+    (part,) = (folder / "input").glob("part-*.json")
     return part
 
 
 def resurgence_rows(spark: SparkSession, path: Path) -> DataFrame:
-    """The rows as the first operator of a job gets them."""
+    """Return the rows as the first operator of a job receives them."""
     sql = (
         f"CREATE TABLE t ({COLUMNS}) WITH (connector = 'single_file', path = '{path}',"
         " type = 'source'); SELECT * FROM t"
@@ -55,12 +55,12 @@ def resurgence_rows(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def spark_rows(spark: SparkSession, path: Path) -> DataFrame:
-    """The same in Spark's own words."""
+    """Return the same rows from Spark's JSON reader."""
     return spark.read.schema(COLUMNS.replace("TEXT", "STRING")).json(str(path))
 
 
 def seconds(rows: Callable[[], DataFrame]) -> float:
-    """How long it takes to read them all."""
+    """Measure the time to read all rows."""
     began = time.perf_counter()
     rows().write.format("noop").mode("overwrite").save()
     return time.perf_counter() - began
@@ -93,10 +93,10 @@ def main() -> None:
             spark.stop()
             jvm.close()
     ours, theirs = (statistics.median(each) for each in zip(*turns, strict=True))
-    print(f"{arguments.rows:,} JSON lines of 5 columns, the median of {len(turns)} turns")
+    print(f"{arguments.rows:,} JSON lines of 5 columns, median of {len(turns)} turns")
     print(f"  Resurgence    {ours:6.2f} s {arguments.rows / ours:12,.0f} rows/s")
     print(f"  Spark's JSON  {theirs:6.2f} s {arguments.rows / theirs:12,.0f} rows/s")
-    print(f"  {ours / theirs:.2f} of its time")
+    print(f"  time relative to Spark: {ours / theirs:.2f}")
 
 
 if __name__ == "__main__":

@@ -1,22 +1,22 @@
-"""How long a job is away after a failure, side by side: Resurgence and Structured Streaming in one run.
+"""Recovery time after a failure: Resurgence compared with Structured Streaming in one run.
 
-Count, sum and max by key in windows of half a minute; rows come at a fixed rate and are generated
-inside Spark; some 80,000 groups are open at a time; Parquet out; checkpoints on. Both get the same
-rows, on the same cores, memory and shuffle partitions. What counts is the time from the failure to the
-first epoch committed that was not sealed before it.
+The query computes count, sum and max by key in windows of half a minute, with about 80,000 open
+groups. Rows are generated inside Spark at a fixed rate; the output is Parquet; checkpoints are on.
+Both systems process the same rows with the same cores, memory and shuffle partitions. The recovery
+time is the time from the failure to the first committed epoch that was not sealed before it.
 
-    Structured Streaming  SIGKILL; a loop starts the program again at once
+    Structured Streaming  SIGKILL; a loop restarts the program at once
     cold                  SIGKILL; a new worker, without a class-data archive
-    archive               SIGKILL; a new worker, with one
+    archive               SIGKILL; a new worker, with a class-data archive
     standby               SIGKILL; the standby takes over
-    in place              a task fails; the same worker takes the next generation
+    in place              a task fails; the same worker runs the next generation
 
-SIGKILL goes to the process group, so that nothing of the old driver is left. Structured Streaming runs
-on Spark as it comes, with its faster state store, and begins each micro-batch as soon as it can.
-Resurgence runs as `resurgence run`, with its default wait before a restart, which counts. One setting
-is not the default: a job is healthy again after two seconds, or failures so close to each other would
-each wait longer than the one before. The modes take turns, so that all of them meet the same machine.
-Only the ratios mean anything on another machine.
+SIGKILL is sent to the process group, so that nothing of the old driver is left. Structured
+Streaming runs on an unmodified Spark, with its faster state store, and starts each micro-batch as
+soon as it can. Resurgence runs as `resurgence run`; its default backoff before a restart is
+included. One setting is not the default: a job is healthy again after two seconds, because
+otherwise the backoff would grow with each of these frequent failures. The modes alternate, so that
+all of them run under the same conditions. Only the ratios are comparable between machines.
 
     python benchmarks/recovery.py [--kills N] [--rounds N] [--only MODE]...
 """
@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 RATE = 20_000
-"""Rows a second."""
+"""Rows per second."""
 KEYS = 100_000
 WINDOW = "30 seconds"
 DELAY = "1 second"
@@ -53,18 +53,18 @@ MEMORY = "2g"
 STATE_STORE = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
 
 EPOCHS_BEFORE = 12
-"""Epochs before the first failure: by then most groups are there."""
+"""Epochs before the first failure: by then most groups are open."""
 EPOCHS_BETWEEN = 4
 """Epochs from one recovery to the next failure."""
-PATIENCE = 300.0
-LOOK = 0.02
+TIMEOUT_SECONDS = 300.0
+POLL_SECONDS = 0.02
 PHASES = ("notice", "detect", "tear_down", "backoff", "plan", "schedule", "restore", "resume")
 
 T = TypeVar("T")
 
 
 class Mode(StrEnum):
-    """What fails, and what takes over."""
+    """The kind of failure, and what takes over."""
 
     STREAMING = "Structured Streaming"
     COLD = "cold"
@@ -83,7 +83,7 @@ ORIGINS = {
 
 @dataclass(frozen=True)
 class Recovery:
-    """One failure: seconds until the first new epoch was committed, and where they went."""
+    """One failure: seconds until the first new epoch was committed, in total and by phase."""
 
     seconds: float
     phases: dict[str, float] = field(default_factory=dict)
@@ -93,27 +93,27 @@ class Side(Protocol):
     """A running job that can be made to fail."""
 
     def commits(self) -> int:
-        """How many epochs have been committed since it runs."""
+        """Return how many epochs have been committed since the start."""
         ...
 
     def get_ready(self) -> None:
-        """Wait for what must be there before a failure counts."""
+        """Wait until the preconditions of a failure hold."""
         ...
 
     def fail(self) -> Recovery:
-        """Make it fail, and wait until it is back."""
+        """Make the job fail, and wait until it has recovered."""
         ...
 
 
-def wait_for(what: str, look: Callable[[], T | None]) -> T:
-    """What `look` finds, as soon as it finds something."""
-    give_up_at = time.monotonic() + PATIENCE
-    while time.monotonic() < give_up_at:
-        found = look()
+def wait_for(what: str, find: Callable[[], T | None]) -> T:
+    """Poll `find` until it returns something."""
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    while time.monotonic() < deadline:
+        found = find()
         if found is not None:
             return found
-        time.sleep(LOOK)
-    raise SystemExit(f"waited {PATIENCE:g} s in vain: {what}")
+        time.sleep(POLL_SECONDS)
+    raise SystemExit(f"timed out after {TIMEOUT_SECONDS:g} s waiting for {what}")
 
 
 # -------------------------------------------------------------------- Resurgence
@@ -134,7 +134,7 @@ INSERT INTO totals SELECT window.start, k, n, total, highest FROM (
 
 
 class ResurgenceJob:
-    """`resurgence run`, seen through its events."""
+    """A `resurgence run`, observed through its events."""
 
     def __init__(self, folder: Path, mode: Mode, process: subprocess.Popen[bytes]) -> None:
         self._mode = mode
@@ -150,21 +150,21 @@ class ResurgenceJob:
 
     def get_ready(self) -> None:
         if self._mode is Mode.STANDBY:
-            wait_for("a standby is ready", self._standby)
+            wait_for("a ready standby", self._standby)
 
     def fail(self) -> Recovery:
-        failed_at = self._strike() if self._mode is Mode.IN_PLACE else self._kill()
+        failed_at = self._await_fault() if self._mode is Mode.IN_PLACE else self._kill()
         self._failures += 1
-        recovery = wait_for("the job is back", lambda: self._recovery(failed_at))
+        recovery = wait_for("the job to recover", lambda: self._recovery(failed_at))
         origin = self._last("worker_started")["origin"]
         if origin != ORIGINS[self._mode]:
-            raise SystemExit(f"{self._mode}: the worker that took over was {origin}")
+            raise SystemExit(f"{self._mode}: the origin of the new worker is {origin}")
         return recovery
 
     def events(self) -> list[dict[str, Any]]:
-        """All events until now."""
+        """Return all events so far."""
         if self._process.poll() is not None:
-            raise SystemExit(f"{self._mode}: the job ended with status {self._process.returncode}")
+            raise SystemExit(f"{self._mode}: the job exited with {self._process.returncode}")
         if self._file.exists():
             with self._file.open("rb") as file:
                 file.seek(self._read_bytes)
@@ -178,7 +178,7 @@ class ResurgenceJob:
         return next(each for each in reversed(self.events()) if each["event"] == event)
 
     def _standby(self) -> bool | None:
-        """Whether one got ready since the job has its worker; None if not."""
+        """Return True if a standby became ready after the job's worker started; otherwise None."""
         for each in reversed(self.events()):
             if each["event"] in ("standby_ready", "worker_started"):
                 return each["event"] == "standby_ready" or None
@@ -190,12 +190,12 @@ class ResurgenceJob:
         os.killpg(pid, signal.SIGKILL)
         return failed_at
 
-    def _strike(self) -> float:
-        """When the next of the injected faults struck: it leaves a mark just before."""
+    def _await_fault(self) -> float:
+        """Return when the next injected fault fired: it creates a marker just before."""
         epoch = fault_epochs(self._failures + 1)[-1]
-        mark = self._faults / f"sink.staged-{epoch}-raise"
-        wait_for(f"the fault of epoch {epoch}", lambda: mark.exists() or None)
-        return mark.stat().st_mtime
+        marker = self._faults / f"sink.staged-{epoch}-raise"
+        wait_for(f"the fault of epoch {epoch}", lambda: marker.exists() or None)
+        return marker.stat().st_mtime
 
     def _recovery(self, failed_at: float) -> Recovery | None:
         incidents = [each for each in self.events() if each["event"] == "incident"]
@@ -208,7 +208,7 @@ class ResurgenceJob:
                 seconds = instant(each["at"]) - failed_at
                 phases = {"notice": instant(incident["detected_at"]) - failed_at}
                 phases |= incident["phases"]
-                # An incident ends with a commit that was pending, too; that is no new epoch.
+                # An incident also ends with a pending commit, which is not a new epoch.
                 phases["resume"] = seconds - sum(
                     phases[name] for name in phases.keys() - {"resume"}
                 )
@@ -218,7 +218,7 @@ class ResurgenceJob:
 
 @contextlib.contextmanager
 def resurgence_job(folder: Path, mode: Mode, failures: int) -> Iterator[Side]:
-    """Our side, running."""
+    """Run the Resurgence job."""
     (folder / "job.sql").write_text(PIPELINE.format(folder=folder), encoding="utf-8")
     settings = {
         "pipeline.parallelism": str(PARALLELISM),
@@ -233,7 +233,7 @@ def resurgence_job(folder: Path, mode: Mode, failures: int) -> Iterator[Side]:
         settings["faults"] = ",".join(f"sink.staged@{epoch}=raise" for epoch in epochs)
     environment = dict(os.environ)
     if mode is Mode.COLD:
-        # There is no archive inside a file, and none can be built there.
+        # The cache directory is a file, so it has no archive, and none can be built in it.
         environment["RESURGENCE_CACHE_DIR"] = str(folder / "job.sql")
     command = [sys.executable, "-m", "resurgence", "run", str(folder / "job.sql")]
     command += ["--state-dir", str(folder / "state"), "--events", str(folder / "events.jsonl")]
@@ -246,27 +246,28 @@ def resurgence_job(folder: Path, mode: Mode, failures: int) -> Iterator[Side]:
     finally:
         process.send_signal(signal.SIGINT)
         try:
-            process.wait(PATIENCE)
+            process.wait(TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
 
 
 def fault_epochs(failures: int) -> list[int]:
-    """When a task fails: the epoch that fails comes again, so each costs none."""
+    """Return the epochs in which a task fails. A failed epoch is retried under the same number."""
     return [EPOCHS_BEFORE + 1 + number * (EPOCHS_BETWEEN + 1) for number in range(failures)]
 
 
 def build_archive() -> None:
-    """The class-data archive is there before anything is measured."""
-    # Imported here: this file is the program of Structured Streaming, too, which needs none of it.
+    """Build the class-data archive before anything is measured."""
+    # Imported here because the Structured Streaming process, which runs this file too, must not
+    # load it.
     from resurgence.engine.spark.class_archive import archive_path, build_archive_in_background
     from resurgence.engine.spark.java import find_java
 
     archive = archive_path(find_java())
     if not archive.exists():
         build_archive_in_background(archive)
-        wait_for("the class-data archive is built", lambda: archive.exists() or None)
+        wait_for("the class-data archive", lambda: archive.exists() or None)
 
 
 def instant(text: str) -> float:
@@ -277,7 +278,7 @@ def instant(text: str) -> float:
 
 
 class StreamingLoop:
-    """A program with a Structured Streaming query, and a loop that starts it again when it ends."""
+    """A program with a Structured Streaming query, and a loop that restarts it when it exits."""
 
     def __init__(self, folder: Path) -> None:
         self._commits = folder / "checkpoint" / "commits"
@@ -303,7 +304,7 @@ class StreamingLoop:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-        self._loop.join(PATIENCE)
+        self._loop.join(TIMEOUT_SECONDS)
 
     def commits(self) -> int:
         if not self._commits.is_dir():
@@ -311,22 +312,22 @@ class StreamingLoop:
         return max((int(each.name) + 1 for each in self._commits.glob("[0-9]*")), default=0)
 
     def get_ready(self) -> None:
-        """Nothing is kept ready."""
+        """There are no preconditions."""
 
     def fail(self) -> Recovery:
         assert self._process is not None
         starts = self._starts
         failed_at = time.time()
         os.killpg(self._process.pid, signal.SIGKILL)
-        wait_for("the loop starts it again", lambda: self._starts > starts or None)
+        wait_for("the loop to restart the query", lambda: self._starts > starts or None)
         new = self._commits / str(self.commits())
-        wait_for("the query is back", lambda: new.exists() or None)
+        wait_for("the query to recover", lambda: new.exists() or None)
         return Recovery(new.stat().st_mtime - failed_at)
 
 
 @contextlib.contextmanager
 def streaming_loop(folder: Path) -> Iterator[Side]:
-    """Their side, running."""
+    """Run the Structured Streaming query."""
     loop = StreamingLoop(folder)
     try:
         yield loop
@@ -335,7 +336,7 @@ def streaming_loop(folder: Path) -> Iterator[Side]:
 
 
 def run_query(folder: Path) -> None:
-    """The program that is killed: the same query in Spark's own words, until it ends."""
+    """Run the equivalent Structured Streaming query until the process is killed."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F
 
@@ -383,7 +384,7 @@ def run_query(folder: Path) -> None:
 
 
 def measure(mode: Mode, failures: int) -> list[Recovery]:
-    """Run a job from nothing, let it fail so many times, each time when it is warm again."""
+    """Run a job without prior state and make it fail, each time after it has warmed up again."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         running = (
@@ -406,11 +407,11 @@ def measure(mode: Mode, failures: int) -> list[Recovery]:
 
 
 def await_commits(side: Side, enough: int) -> None:
-    wait_for(f"{enough} epochs are committed", lambda: side.commits() >= enough or None)
+    wait_for(f"{enough} committed epochs", lambda: side.commits() >= enough or None)
 
 
 def show(results: dict[Mode, list[Recovery]]) -> None:
-    """Seconds by mode, their ratio to Structured Streaming, and where ours went."""
+    """Print seconds by mode, their ratio to Structured Streaming, and our seconds by phase."""
     print(f"{'seconds to the first new epoch':34}{'median':>8}{'min':>8}{'max':>8}{'ratio':>8}")
     medians = {
         mode: statistics.median(each.seconds for each in recoveries)
@@ -422,8 +423,8 @@ def show(results: dict[Mode, list[Recovery]]) -> None:
             f"{medians[mode] / medians[Mode.STREAMING]:8.2f}" if Mode.STREAMING in medians else ""
         )
         print(f"  {mode:32}{medians[mode]:8.2f}{min(seconds):8.2f}{max(seconds):8.2f}{ratio}")
-    # A worker is connected before it starts Spark: that is part of `restore`.
-    print(f"\n{'medians of the phases':26}" + "".join(f"{name:>10}" for name in PHASES))
+    # A worker connects before it starts Spark, so the start of Spark is part of `restore`.
+    print(f"\n{'median seconds by phase':26}" + "".join(f"{name:>10}" for name in PHASES))
     for mode, recoveries in results.items():
         if mode is not Mode.STREAMING:
             cells = [
@@ -437,8 +438,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=10, help="failures of each mode, in all")
-    parser.add_argument("--rounds", type=int, default=2, help="how often the modes take turns")
+    parser.add_argument("--kills", type=int, default=10, help="failures per mode in total")
+    parser.add_argument("--rounds", type=int, default=2, help="rounds in which the modes alternate")
     parser.add_argument("--only", choices=list(Mode), type=Mode, action="append")
     parser.add_argument("--query", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -451,8 +452,8 @@ def main() -> None:
         share = len(range(turn, arguments.kills, arguments.rounds))
         for mode, recoveries in results.items():
             recoveries += measure(mode, share)
-            found = ", ".join(f"{each.seconds:.2f}" for each in recoveries[-share:])
-            print(f"round {turn + 1}, {mode}: {found}", flush=True)
+            seconds = ", ".join(f"{each.seconds:.2f}" for each in recoveries[-share:])
+            print(f"round {turn + 1}, {mode}: {seconds}", flush=True)
     print()
     show(results)
 

@@ -1,10 +1,11 @@
-"""A tumbling aggregate, side by side: Resurgence and Structured Streaming in one run.
+"""A tumbling aggregate: Resurgence compared with Structured Streaming in one run.
 
-Count, sum and max by key in windows of ten seconds; rows are generated inside Spark; Parquet out;
-checkpoints on. Both take the same rows in the same epochs, on the same cores, memory and shuffle
-partitions, each in a process of its own; only the second half of the epochs counts, when the JVM is
-warm. Structured Streaming runs on Spark as it comes, with each of its two state stores, and the better
-one counts. Only the ratios mean anything on another machine.
+The query computes count, sum and max by key in windows of ten seconds. Rows are generated inside
+Spark; the output is Parquet; checkpoints are on. Both systems process the same rows in the same
+epochs with the same cores, memory and shuffle partitions, each in its own process. Only the second
+half of the epochs is measured, when the JVM is warm. Structured Streaming runs on an unmodified
+Spark with each of its two state stores, and the faster one is compared. Only the ratios are
+comparable between machines.
 
     python benchmarks/window_aggregate.py [--large-epochs N] [--small-epochs N]
 """
@@ -33,7 +34,7 @@ from resurgence.sql import compile_pipeline
 from resurgence.storage.object_store import ObjectStore
 
 KEYS = 570_000
-"""A million rows over so many keys fall into about 430,000 groups."""
+"""A million rows over this number of keys form about 430,000 groups."""
 START_MICROS = 1_704_067_200_000_000
 STATE_STORES = {
     "RocksDB": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
@@ -46,7 +47,7 @@ RESURGENCE = "Resurgence"
 
 @dataclass(frozen=True)
 class Load:
-    """How much an epoch holds, and how far event time goes in it."""
+    """The rows of an epoch, and how far event time advances in it."""
 
     name: str
     rows: int
@@ -55,17 +56,17 @@ class Load:
 
     @property
     def interval_micros(self) -> int:
-        """Event time between two rows, such that windows of ten seconds span whole epochs."""
+        """Event time between two rows, so that a window of ten seconds spans whole epochs."""
         return 10_000_000 // (self.rows * self.epochs_per_window)
 
 
 def key(counter: str) -> str:
-    """A key that looks random and is the same everywhere."""
+    """Return the expression of a pseudo-random but deterministic key."""
     return f"pmod(hash({counter}), {KEYS})"
 
 
 def resurgence_epochs(spark: SparkSession, load: Load, folder: Path) -> list[float]:
-    """Seconds of each epoch."""
+    """Run the query in Resurgence. Return the seconds of each epoch."""
     sql = f"""
         CREATE TABLE numbers WITH (
             connector = 'impulse', message_count = '{load.rows * load.epochs}',
@@ -94,7 +95,7 @@ def resurgence_epochs(spark: SparkSession, load: Load, folder: Path) -> list[flo
 
 
 def streaming_epochs(spark: SparkSession, load: Load, folder: Path, store: str) -> list[float]:
-    """Seconds of each micro-batch of a Structured Streaming query over the same rows."""
+    """Run the query in Structured Streaming. Return the seconds of each micro-batch."""
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORES[store])
     numbers = (
         spark.readStream.format("rate-micro-batch")
@@ -127,7 +128,7 @@ def streaming_epochs(spark: SparkSession, load: Load, folder: Path, store: str) 
 
 
 def totals(numbers: DataFrame, load: Load) -> DataFrame:
-    """The same query in Spark's own words."""
+    """Return the equivalent Structured Streaming query."""
     stamped = numbers.selectExpr(
         "counter",
         f"{key('counter')} AS k",
@@ -145,13 +146,15 @@ def totals(numbers: DataFrame, load: Load) -> DataFrame:
 
 
 def warm(seconds: list[float], load: Load) -> list[float]:
-    """Whole windows of the second half, without the last epoch, which flushes everything."""
+    """Return the epochs of whole windows in the second half, without the last epoch, which flushes
+    everything.
+    """
     usable = seconds[len(seconds) // 2 : -1]
     return usable[: len(usable) - len(usable) % load.epochs_per_window]
 
 
 def measure(spark: SparkSession, loads: tuple[Load, ...], engine: str) -> dict[Load, float]:
-    """Mean seconds of a warm epoch under each load."""
+    """Return the mean seconds of a warm epoch under each load."""
     means = {}
     for load in loads:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -164,7 +167,7 @@ def measure(spark: SparkSession, loads: tuple[Load, ...], engine: str) -> dict[L
 
 
 def stock_session() -> SparkSession:
-    """Spark as it comes: what a user of Structured Streaming has."""
+    """Start an unmodified Spark, as a user of Structured Streaming would."""
     return (
         SparkSession.builder.master("local[2]")
         .config("spark.driver.memory", MEMORY)
@@ -178,7 +181,7 @@ def stock_session() -> SparkSession:
 
 
 def child(engine: str, loads: tuple[Load, ...]) -> dict[Load, float]:
-    """Measure one engine in a process of its own: each has a fresh JVM, and warms it up by itself."""
+    """Measure one engine in its own process, with a fresh JVM that it warms up itself."""
     command = [sys.executable, __file__, "--engine", engine]
     command += ["--large-epochs", str(loads[0].epochs), "--small-epochs", str(loads[-1].epochs)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -188,11 +191,11 @@ def child(engine: str, loads: tuple[Load, ...]) -> dict[Load, float]:
 
 
 def loads_of(large_epochs: int, small_epochs: int) -> tuple[Load, ...]:
-    """The larger load first: it warms the JVM up for the smaller."""
+    """Return the loads, the larger ones first, because they warm up the JVM for the smaller one."""
     return (
-        Load("large epochs, a window each", 1_000_000, large_epochs, 1),
-        Load("large epochs, four a window", 1_000_000, large_epochs, 4),
-        Load("small epochs, ten a window", 1000, small_epochs, 10),
+        Load("large epochs, one per window", 1_000_000, large_epochs, 1),
+        Load("large epochs, four per window", 1_000_000, large_epochs, 4),
+        Load("small epochs, ten per window", 1000, small_epochs, 10),
     )
 
 
@@ -208,16 +211,16 @@ def main() -> None:
         return
     results = {engine: child(engine, loads) for engine in (RESURGENCE, *STATE_STORES)}
     for load in loads:
-        print(f"{load.name}: {load.rows:,} rows an epoch, the second half of {load.epochs} epochs")
+        print(f"{load.name}: {load.rows:,} rows per epoch, second half of {load.epochs} epochs")
         for engine, means in results.items():
             name = engine if engine == RESURGENCE else f"Structured Streaming, {engine}"
             print(
-                f"  {name:34}{means[load] * 1000:6.0f} ms an epoch {load.rows / means[load]:12,.0f} rows/s"
+                f"  {name:34}{means[load] * 1000:6.0f} ms/epoch {load.rows / means[load]:12,.0f} rows/s"
             )
         ours = results[RESURGENCE][load]
         best = min(results[store][load] for store in STATE_STORES)
         print(
-            f"  against the better one: {best / ours:.2f} times its rows/s, {ours / best:.2f} of its time"
+            f"  compared with the faster one: {best / ours:.2f} times its rows/s, {ours / best:.2f} of its time"
         )
 
 

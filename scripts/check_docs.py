@@ -1,4 +1,4 @@
-"""Fails when a document names a file of this repository that does not exist."""
+"""Check that every file of this repository that a document names exists."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 
 def missing_files(document: Path) -> Iterator[str]:
-    """What the document points at in vain: links relative to it, back-quoted paths relative to
-    the root.
+    """Yield the missing targets of a document: links relative to it, and back-quoted paths relative
+    to the root.
     """
     text = _CODE_BLOCK.sub("", document.read_text(encoding="utf-8"))
     for target in _LINK.findall(text):

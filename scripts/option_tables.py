@@ -1,4 +1,4 @@
-"""Writes the tables of options in the docs anew, from what the connectors declare."""
+"""Regenerate the option tables in the docs from the declarations of the connectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resurgence: streaming SQL on Apache Spark that comes back after any failure, exactly once."""
+"""Resurgence: streaming SQL on Apache Spark that recovers from any failure, exactly once."""
 
 from resurgence.udf import udaf, udf
 

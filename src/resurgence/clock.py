@@ -1,4 +1,4 @@
-"""Time as a value: whoever decides takes `now`, whoever runs takes a `Clock`."""
+"""Time as a value: code that decides takes `now`, code that runs takes a `Clock`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ _BEGAN_AT, _BEGAN = datetime.now(UTC), time.monotonic()
 
 
 class Clock(Protocol):
-    """Where `now` comes from."""
+    """A source of `now`."""
 
     def now(self) -> datetime:
-        """The present instant, in UTC."""
+        """Return the current instant in UTC."""
         ...
 
 
 class SystemClock:
-    """The machine's clock as it was when the process began, and time as it passes since. It does not
-    jump when someone sets the clock: a step of half a minute must not look like a dead worker.
+    """The system time at process start, advanced by the monotonic clock. It does not jump when
+    someone sets the clock: a step of half a minute must not look like a dead worker.
     """
 
     def now(self) -> datetime:
@@ -27,10 +27,10 @@ class SystemClock:
 
 
 def seconds(span: timedelta) -> float:
-    """A span in seconds, rounded to the millisecond, for people and JSON."""
+    """Return a span in seconds, rounded to the millisecond, for display and JSON."""
     return round(span.total_seconds(), 3)
 
 
 def instant_text(at: datetime) -> str:
-    """An instant as ISO 8601 with a zone, for events and records."""
+    """Format an instant as ISO 8601 with a time zone, for events and records."""
     return at.astimezone(UTC).isoformat(timespec="milliseconds")

@@ -1,8 +1,8 @@
-"""Every setting, in one place, with its default.
+"""All settings with their defaults.
 
-A setting has a dotted key. The same key is taken from a TOML file, from the environment
-(`pipeline.epoch_rows` is `RESURGENCE_PIPELINE__EPOCH_ROWS`) and from `--set`, the later winning.
-Durations are written `500ms`, `15s`, `2m`. An unknown key is refused.
+A setting has a dotted key. The same key is read from a TOML file, from the environment
+(`pipeline.epoch_rows` is `RESURGENCE_PIPELINE__EPOCH_ROWS`) and from `--set`; the last one wins.
+Durations are written `500ms`, `15s`, `2m`. An unknown key is an error.
 """
 
 from __future__ import annotations
@@ -40,37 +40,37 @@ Count = Annotated[int, Field(ge=1)]
 
 @dataclass(frozen=True)
 class KeepRule:
-    """One checkpoint of every interval is kept for so long."""
+    """Retain one checkpoint of every interval for a time span."""
 
     every: timedelta
     span: timedelta
 
 
-_MOST_KEPT = 300
-"""Checkpoints that are kept by time: each retention round lists the objects of all of them."""
+_MAX_RETAINED = 300
+"""Checkpoints retained by time, because each retention round lists the objects of all of them."""
 
 
 def parse_keep_for(value: object) -> object:
-    """`1m for 1h, 1h for 1d` as rules."""
+    """Parse rules written as `1m for 1h, 1h for 1d`."""
     if not isinstance(value, str):
         return value
     rules = []
     for part in filter(None, (each.strip() for each in value.split(","))):
         every, separator, span = part.partition(" for ")
         if not separator:
-            raise ValueError(f"'{part}' is not a rule; write it as 1m for 1h, 1h for 1d")
+            raise ValueError(f"'{part}' is not a rule such as 1m for 1h")
         rule = KeepRule(parse_duration(every), parse_duration(span))
         if not timedelta(0) < rule.every <= rule.span:
-            raise ValueError(f"'{part}': the interval must be positive, and not above the span")
+            raise ValueError(f"interval of '{part}' is zero or longer than its span")
         rules.append(rule)
-    kept = sum(rule.span // rule.every for rule in rules)
-    if kept > _MOST_KEPT:
-        raise ValueError(f"'{value}' keeps {kept} checkpoints; at most {_MOST_KEPT} are possible")
+    count = sum(rule.span // rule.every for rule in rules)
+    if count > _MAX_RETAINED:
+        raise ValueError(f"'{value}' retains {count} checkpoints, but the limit is {_MAX_RETAINED}")
     return tuple(rules)
 
 
 def keep_for_text(rules: tuple[KeepRule, ...]) -> str:
-    """Rules as `parse_keep_for` reads them back."""
+    """Format rules so that `parse_keep_for` can read them."""
     return ", ".join(
         f"{_duration_text(rule.every)} for {_duration_text(rule.span)}" for rule in rules
     )
@@ -88,20 +88,20 @@ class _Section(BaseModel):
 
 
 class PipelineSettings(_Section):
-    """How a job runs and when it is given up."""
+    """How a job runs, and when it fails for good."""
 
     parallelism: Annotated[int, Field(ge=1, le=64)] = 2
     epoch_rows: Count = 1_000_000
-    """Most rows that one epoch takes from one source."""
+    """Maximum rows that one epoch reads from one source."""
     epoch_interval: Duration = timedelta(seconds=1)
-    """Least time between the starts of two epochs that are not full."""
+    """Minimum time between the starts of two epochs that are not full."""
     heartbeat_interval: Wait = timedelta(seconds=1)
     heartbeat_timeout: Wait = timedelta(seconds=10)
     epoch_timeout: Wait = timedelta(minutes=10)
     start_timeout: Wait = timedelta(minutes=2)
-    """Longest wait for a worker to start Spark and restore state."""
+    """Maximum wait for a worker to start Spark and restore state."""
     stop_timeout: Wait = timedelta(minutes=2)
-    """Longest wait for the last checkpoint of a stop before it escalates."""
+    """Maximum wait for the last checkpoint of a stop before it escalates."""
     allowed_restarts: Annotated[int, Field(ge=0)] = 20
     healthy_duration: Duration = timedelta(minutes=2)
     initial_backoff: Duration = timedelta(milliseconds=500)
@@ -109,32 +109,32 @@ class PipelineSettings(_Section):
 
 
 class CheckpointSettings(_Section):
-    """What is kept of checkpoints."""
+    """Retention, compaction and verification of checkpoints."""
 
     keep: Annotated[int, Field(ge=1, le=100)] = 10
     keep_for: KeepFor = ()
-    """Older checkpoints that are kept besides: one of every interval, for so long."""
+    """Older checkpoints to retain as well: one of every interval, for a time span."""
     compact_files: Annotated[int, Field(ge=2)] = 8
     """A table is compacted when a subtask has more live files than this."""
     verify_interval: Duration = timedelta(minutes=10)
-    """How often the newest checkpoint is read whole and verified, beside the epochs; 0s: never."""
+    """How often the newest checkpoint is read and verified in the background; 0s: never."""
     accept_state_loss: bool = False
-    """Let an edited pipeline go on although it has no use for some of the state."""
+    """Let an edited pipeline resume even if it drops some of the state."""
 
 
 class ControllerSettings(_Section):
-    """How a controller runs its jobs; what one job says here is not heard."""
+    """How a controller runs its jobs. The settings of a single job do not override these."""
 
     standby: Annotated[int, Field(ge=0, le=16)] = 0
-    """Workers that are kept started and warm, to take over from one that dies."""
+    """Number of warm workers that can take over from one that dies."""
     adopt_timeout: Wait = timedelta(seconds=30)
-    """How long workers of a service go on without their controller, and how long a new one waits
-    for them.
+    """How long workers of a service run without their controller, and how long a new controller
+    waits for them.
     """
     webhook_url: str = ""
-    """Where failures and recoveries are posted to."""
+    """URL to which failures and recoveries are posted."""
     webhook_secret: str = ""
-    """What posts are signed with; a reference such as `${env:NAME}`."""
+    """Key that signs the posts; a reference such as `${env:NAME}`."""
 
 
 class Settings(_Section):
@@ -150,7 +150,7 @@ class Settings(_Section):
 
 
 def known_keys() -> tuple[str, ...]:
-    """Every legal key but Spark's own."""
+    """Return every valid key except those of Spark."""
     return (
         *(f"pipeline.{name}" for name in PipelineSettings.model_fields),
         *(f"checkpoint.{name}" for name in CheckpointSettings.model_fields),
@@ -165,7 +165,7 @@ def load_settings(
     environment: Mapping[str, str] | None = None,
     toml_file: Path | None = None,
 ) -> Settings:
-    """Settings from a TOML file, the environment and `key=value` assignments; the later wins."""
+    """Load settings from a TOML file, the environment and `key=value` assignments; last wins."""
     return settings_from(setting_values(assignments, environment=environment, toml_file=toml_file))
 
 
@@ -175,7 +175,7 @@ def setting_values(
     environment: Mapping[str, str] | None = None,
     toml_file: Path | None = None,
 ) -> dict[str, str]:
-    """What is set, by dotted key, as it was written."""
+    """Return the values that are set, as written, by dotted key."""
     values: dict[str, str] = {}
     if toml_file is not None:
         values.update(_toml_values(toml_file))
@@ -183,13 +183,13 @@ def setting_values(
     for assignment in assignments:
         key, separator, value = assignment.partition("=")
         if not separator:
-            raise ConfigError(f"'{assignment}' is not a setting", hint="write --set key=value")
+            raise ConfigError(f"'{assignment}' is not a setting", hint="Write --set key=value.")
         values[key.strip()] = value.strip()
     return values
 
 
 def settings_from(values: Mapping[str, str]) -> Settings:
-    """Settings from dotted keys."""
+    """Validate settings by dotted key."""
     known = known_keys()
     tree: dict[str, Any] = {"pipeline": {}, "checkpoint": {}, "controller": {}, "spark": {}}
     for key, value in values.items():
@@ -211,26 +211,26 @@ def settings_from(values: Mapping[str, str]) -> Settings:
 
 
 def _reason(mistake: ErrorDetails) -> str:
-    """What is wrong with a value, in our words."""
-    given, limits = mistake["input"], mistake.get("ctx", {})
+    """Describe an invalid value without Pydantic's wording."""
+    value, limits = mistake["input"], mistake.get("ctx", {})
     match mistake["type"]:
         case "value_error":
             return mistake["msg"].removeprefix("Value error, ")
         case "greater_than_equal":
-            return f"{given} is too small; the least is {_shown(limits['ge'])}"
+            return f"{value} is less than the minimum of {_limit_text(limits['ge'])}"
         case "greater_than":
-            return f"{given} is too small; it must be above {_shown(limits['gt'])}"
+            return f"{value} is not greater than {_limit_text(limits['gt'])}"
         case "less_than_equal":
-            return f"{given} is too large; the most is {_shown(limits['le'])}"
+            return f"{value} is greater than the maximum of {_limit_text(limits['le'])}"
         case "int_parsing" | "int_from_float" | "int_type":
-            return f"'{given}' is not a whole number"
+            return f"'{value}' is not a whole number"
         case "bool_parsing":
-            return f"'{given}' is neither true nor false"
+            return f"'{value}' is neither true nor false"
         case _:
-            return f"'{given}' is not a value that it can have"
+            return f"'{value}' is not a valid value"
 
 
-def _shown(limit: object) -> str:
+def _limit_text(limit: object) -> str:
     return _duration_text(limit) if isinstance(limit, timedelta) else str(limit)
 
 

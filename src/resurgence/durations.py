@@ -1,6 +1,6 @@
-"""Durations as people write them: `500ms`, `15s`, `1.5h`, `10 seconds`, `1 hour 30 minutes`.
+"""Durations as text: `500ms`, `15s`, `1.5h`, `10 seconds`, `1 hour 30 minutes`.
 
-SQL's INTERVAL literals are SQL's own; `sql/syntax/intervals.py` reads them.
+INTERVAL literals of SQL are parsed in `sql/syntax/intervals.py`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _SHORT = {"d": "day", "h": "hour", "m": "minute", "s": "second", "ms": "millisec
 _PART = re.compile(rf"(\d+(?:\.\d+)?)\s*(?:({'|'.join(_UNITS)})s?|(ms|[smhd]))(?![a-z])\s*")
 
 
-def parse_duration(given: object) -> timedelta:
-    """A duration from its text; a ValueError says how to write it."""
-    if isinstance(given, timedelta):
-        return given
-    rest, micros = str(given).strip(), Decimal(0)
+def parse_duration(value: object) -> timedelta:
+    """Parse a duration. Raise ValueError, with examples, if the text is not one."""
+    if isinstance(value, timedelta):
+        return value
+    rest, micros = str(value).strip(), Decimal(0)
     while match := _PART.match(rest):
         micros += Decimal(match[1]) * _UNITS[match[2] or _SHORT[match[3]]]
         rest = rest[match.end() :]
@@ -33,13 +33,13 @@ def parse_duration(given: object) -> timedelta:
             try:
                 return timedelta(microseconds=int(micros))
             except OverflowError as error:
-                raise ValueError(f"'{given}' is longer than any job will run") from error
-    raise ValueError(f"'{given}' is not a duration; write it as 500ms, 15s, 2m or 1h")
+                raise ValueError(f"'{value}' is longer than the maximum duration") from error
+    raise ValueError(f"'{value}' is not a duration such as 500ms, 15s, 2m or 1h")
 
 
 def duration_text(micros: int) -> str:
-    """A number of microseconds in the largest units, as in `1 hour 30 minutes`; `parse_duration`
-    reads it back.
+    """Format microseconds in the largest units, as in `1 hour 30 minutes`. `parse_duration` can
+    read the result.
     """
     parts = []
     for unit, size in _UNITS.items():

@@ -1,12 +1,12 @@
-"""The one root of every error, and the words for blame and retry.
+"""The error hierarchy: one root, with a domain and a retry hint.
 
-`ErrorDomain` is blame, for people. `RetryHint` decides whether the job is recovered. Foreign
-exceptions are translated into these at the edge that knows them, `from` the cause. The message says
-what failed and where; the hint says what to do about it.
+`ErrorDomain` states who can fix an error. `RetryHint` decides whether the job is recovered.
+Foreign exceptions are translated into these at the edge that knows them, `from` the cause. The
+message states what failed and where; the hint states what to do about it.
 
-An error that is raised inside a Spark task arrives as the text of its traceback, and nothing else.
-So every traceback of one of our errors ends with a line of its details; `carried` reads the error
-back from such a text, whole.
+An error raised inside a Spark task reaches the driver only as the text of its traceback. Therefore
+every traceback of a ResurgenceError ends with a line of its details, from which `carried` rebuilds
+the complete error.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CARRIED = re.compile(
 
 
 class ErrorDomain(StrEnum):
-    """Who can mend it: the author of the pipeline, the world around it, or us."""
+    """Who can fix it: the author of the pipeline, an external system, or this project."""
 
     USER = "user"
     EXTERNAL = "external"
@@ -37,14 +37,14 @@ class ErrorDomain(StrEnum):
 
 
 class RetryHint(StrEnum):
-    """Whether trying again can help."""
+    """Whether a retry can succeed."""
 
     NO_RETRY = "no_retry"
     WITH_BACKOFF = "with_backoff"
 
 
 class ResurgenceError(Exception):
-    """Root of all errors that this project raises on purpose."""
+    """Root of all errors that this project raises deliberately."""
 
     code: ClassVar[str] = "internal"
     domain: ErrorDomain = ErrorDomain.INTERNAL
@@ -59,7 +59,7 @@ class ResurgenceError(Exception):
         self.position = position
         """Where in the input: a table with a file and line, or a range of offsets."""
         self.traceback = traceback
-        """The frames of the user's own code, where that is what failed."""
+        """The frames of the user's own code, if that code failed."""
 
     @property
     def __notes__(self) -> list[str]:  # type: ignore[override]
@@ -68,7 +68,7 @@ class ResurgenceError(Exception):
 
 
 class UserError(ResurgenceError):
-    """The pipeline, its settings or its data are wrong; trying again gives the same."""
+    """The pipeline, its settings or its data are wrong; a retry fails in the same way."""
 
     code = "user"
     domain = ErrorDomain.USER
@@ -76,13 +76,13 @@ class UserError(ResurgenceError):
 
 
 class ConfigError(UserError):
-    """A setting or a flag is wrong."""
+    """A setting or a flag is invalid."""
 
     code = "config"
 
 
 class SqlError(UserError):
-    """The SQL text is wrong at a known place."""
+    """The SQL text is invalid at a known line and column."""
 
     code = "sql"
 
@@ -93,19 +93,19 @@ class SqlError(UserError):
 
 
 class QueryRefused(UserError):
-    """Spark does not accept the query."""
+    """Spark rejected the query."""
 
     code = "query"
 
 
 class ExpressionFailed(UserError):
-    """An expression of the query cannot take a value of the input."""
+    """An expression of the query failed on a value of the input."""
 
     code = "expression"
 
 
 class FunctionFailed(UserError):
-    """A Python function of the user raised."""
+    """A Python function of the user raised an exception."""
 
     code = "udf"
 
@@ -117,45 +117,45 @@ class WrongResult(FunctionFailed):
 
 
 class FunctionTimedOut(ResurgenceError):
-    """An async function of the user gave no answer in time: what it asks may be slow, or away."""
+    """An async function of the user timed out: the service that it calls is slow or unreachable."""
 
     code = "udf.timeout"
     domain = ErrorDomain.EXTERNAL
 
 
 class BadRecord(UserError):
-    """A record of the input cannot be read."""
+    """A record of the input cannot be parsed."""
 
     code = "bad_record"
 
 
 class StorageError(ResurgenceError):
-    """The object store refused or failed."""
+    """The object store failed, or refused a request."""
 
     code = "storage"
     domain = ErrorDomain.EXTERNAL
 
 
 class AccessDenied(StorageError):
-    """A file or an object may not be read or written."""
+    """Permission to read or write a file or an object was denied."""
 
     code = "storage.denied"
 
 
 class DiskFull(StorageError):
-    """A disk, or a share of it, is used up."""
+    """A disk is full, or a disk quota is exhausted."""
 
     code = "storage.full"
 
 
 class ObjectMissing(StorageError):
-    """An object that should be there is not."""
+    """A required object does not exist."""
 
     code = "storage.missing"
 
 
 class SourceError(ResurgenceError):
-    """A source could not be read."""
+    """A source cannot be read."""
 
     code = "source"
     domain = ErrorDomain.EXTERNAL
@@ -169,20 +169,20 @@ class SourceRangeGone(SourceError):
 
 
 class SinkError(ResurgenceError):
-    """A sink could not stage or commit."""
+    """A sink cannot stage or commit."""
 
     code = "sink"
     domain = ErrorDomain.EXTERNAL
 
 
 class SinkConflict(UserError):
-    """A sink holds epochs that the state does not know, or knows over other input."""
+    """A sink holds epochs that are not in the state, or are there with other input."""
 
     code = "sink.conflict"
 
 
 class DamagedState(ResurgenceError):
-    """A state file, or a record of a checkpoint, is not what its digest says."""
+    """A state file, or a record of a checkpoint, does not match its digest."""
 
     code = "state.damaged"
     domain = ErrorDomain.EXTERNAL
@@ -193,18 +193,18 @@ class DamagedState(ResurgenceError):
 
 
 class NewerFormat(UserError):
-    """Something stored was written by a newer release."""
+    """A stored record was written by a newer release."""
 
     code = "state.newer_format"
 
     def __init__(self, message: str, *, intact: bool, hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.intact = intact
-        """Its checksum fits: it is what it says, and not a flipped bit."""
+        """Its checksum matches, so the version number is not a flipped bit."""
 
 
 class NoValidCheckpoint(ResurgenceError):
-    """Checkpoints exist and none of them can be used."""
+    """Checkpoints exist, but none of them is usable."""
 
     code = "state.no_valid_checkpoint"
     domain = ErrorDomain.EXTERNAL
@@ -212,19 +212,19 @@ class NoValidCheckpoint(ResurgenceError):
 
 
 class IdentityMissing(UserError):
-    """There are checkpoints, but nothing says whose they are."""
+    """Checkpoints exist, but no record of the job that they belong to."""
 
     code = "state.identity_missing"
 
 
 class IncompatibleState(UserError):
-    """The stored state does not fit the pipeline."""
+    """The stored state is incompatible with the pipeline."""
 
     code = "state.incompatible"
 
 
 class JobHeld(UserError):
-    """A live process elsewhere runs the job."""
+    """Another live process runs the job."""
 
     code = "job.held"
 
@@ -232,107 +232,105 @@ class JobHeld(UserError):
         super().__init__(message, hint=hint)
         self.renewed_at = renewed_at
         self.proven = proven
-        """It is known to live, and not only not known to be dead."""
+        """The process is known to be alive; otherwise it is only not known to be dead."""
 
 
 class Retired(ResurgenceError):
-    """A newer generation owns the job; this one must stop and touch nothing."""
+    """A newer generation owns the job; this one must stop without writing anything."""
 
     code = "retired"
     retry_hint = RetryHint.NO_RETRY
 
 
 class TakenOver(Retired):
-    """Another process claimed the job, and runs it now."""
+    """Another process has claimed the job and runs it."""
 
     code = "retired.taken_over"
     domain = ErrorDomain.USER
 
 
 class SealLost(Retired):
-    """An older generation sealed the epoch at the last moment; this one must begin again from
-    there.
-    """
+    """An older generation sealed the epoch first; this one must restart from that checkpoint."""
 
     code = "retired.seal_lost"
     retry_hint = RetryHint.WITH_BACKOFF
 
 
 class TaskFailed(ResurgenceError):
-    """A Spark task, or the driver's part of one, failed for good."""
+    """A Spark task, or the driver's part of one, failed after all retries."""
 
     code = "task"
 
 
 class ArrowFailed(TaskFailed):
-    """Arrow refused data outside the user's functions."""
+    """Arrow rejected data outside the user's functions."""
 
     code = "arrow"
 
 
 class OutOfMemory(ResurgenceError):
-    """The JVM or a Python process of a task needs more memory than there is.
+    """The JVM or a Python process of a task ran out of memory.
 
-    Not the world's fault: what runs out three times at the same epoch is a crash loop.
+    Not external: running out of memory three times at the same epoch is a crash loop.
     """
 
     code = "memory"
 
 
 class PythonCrashed(ResurgenceError):
-    """A Python process of a task died inside native code."""
+    """A Python process of a task crashed in native code."""
 
     code = "python.crashed"
 
 
 class SparkGone(ResurgenceError):
-    """The JVM under the driver is gone."""
+    """The JVM of the driver has exited."""
 
     code = "spark.gone"
 
 
 class SparkKilled(SparkGone):
-    """The JVM under the driver was killed from outside."""
+    """The JVM of the driver was killed from outside."""
 
     code = "spark.killed"
 
 
 class ExecutorLost(ResurgenceError):
-    """Spark lost an executor, or output of one, more often than it tries again."""
+    """Spark lost executors, or their output, more often than it retries."""
 
     code = "spark.executor_lost"
     domain = ErrorDomain.EXTERNAL
 
 
 class SparkJobCancelled(ResurgenceError):
-    """Someone cancelled the Spark job under an epoch."""
+    """Someone cancelled the Spark job of an epoch."""
 
     code = "spark.cancelled"
     domain = ErrorDomain.EXTERNAL
 
 
 class ResultTooLarge(UserError):
-    """Tasks sent more to the driver than it is set to take."""
+    """Tasks sent more data to the driver than its configured limit."""
 
     code = "spark.result_too_large"
 
 
 class ConnectionLost(ResurgenceError):
-    """A system around us cannot be reached, or does not answer."""
+    """An external system is unreachable or does not respond."""
 
     code = "connection"
     domain = ErrorDomain.EXTERNAL
 
 
 class InjectedFault(ResurgenceError):
-    """Raised on purpose at a fault point."""
+    """Raised deliberately at a fault point."""
 
     code = "fault"
 
 
 def carried(text: str) -> ResurgenceError | None:
-    """Our error that the text of a traceback ends with, if it does: the same class, message and
-    details.
+    """Rebuild the ResurgenceError that the text of a traceback ends with: its class, message and
+    details. Return None if it ends with none.
     """
     for found in reversed(list(_CARRIED.finditer(text))):
         kind = getattr(sys.modules.get(found["module"]), found["kind"], None)
@@ -344,12 +342,12 @@ def carried(text: str) -> ResurgenceError | None:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A hint naming the nearest known word, or all of them when they are few."""
+    """Return a hint with the nearest known name, or with all of them if they are few."""
     names = sorted(set(known))
     close = difflib.get_close_matches(name.lower(), [each.lower() for each in names], n=1)
     if close:
         exact = next(each for each in names if each.lower() == close[0])
-        return f"did you mean '{exact}'?"
+        return f"Perhaps you meant '{exact}'."
     if 0 < len(names) <= 12:
-        return "known: " + ", ".join(names)
+        return f"Use one of: {', '.join(names)}."
     return ""

@@ -1,10 +1,10 @@
-"""What the exit status of a process says about its death."""
+"""Interpretation of the exit status of a process."""
 
 from __future__ import annotations
 
 import signal
 
-_OWN_CRASHES = frozenset(
+_CRASH_SIGNALS = frozenset(
     {
         signal.SIGABRT,
         signal.SIGBUS,
@@ -15,19 +15,19 @@ _OWN_CRASHES = frozenset(
         signal.SIGTRAP,
     }
 )
-"""Signals that a process brings upon itself."""
-_ASKED_TO_END = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
+"""Signals that a process causes itself."""
+_TERMINATION_SIGNALS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _SHELL_OFFSET = 128
-"""A JVM that is asked to end exits with this much more than the signal's number."""
+"""A JVM that handles a termination signal exits with this offset plus the signal's number."""
 
 
 def killed_from_outside(status: int | None) -> bool:
-    """Whether someone else ended the process: a person, the out-of-memory killer, a supervisor of
-    the machine. A process that crashed by itself may do so again for the same reason; one that was
-    killed says nothing about the next.
+    """Return whether a person, the out-of-memory killer or a supervisor ended the process. A
+    process that crashed by itself may crash again for the same reason; a kill does not predict
+    another one.
     """
     if status is None:
         return False
     if status < 0:
-        return -status not in _OWN_CRASHES
-    return status - _SHELL_OFFSET in _ASKED_TO_END
+        return -status not in _CRASH_SIGNALS
+    return status - _SHELL_OFFSET in _TERMINATION_SIGNALS

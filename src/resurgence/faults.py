@@ -1,10 +1,10 @@
-"""Fault points: the places where a drill or a test may strike, and what happens there.
+"""Fault injection for drills and tests: fault points and actions.
 
-`<point>@<epoch>=<action>`, several separated by commas. A fault fires once per state dir: it is
-claimed by creating an object before it acts, so the process that comes back does not meet it again.
-Points inside an epoch fire at exactly that epoch. Points of background work and of restore do not
-happen in every epoch; they fire at the first chance at that epoch or later (`restore.mid`: when the
-epoch that comes next is that one or later).
+A fault is written `<point>@<epoch>=<action>`; several are separated by commas. A fault fires once
+per state dir: it is claimed by creating an object before it acts, so that it does not fire again in
+the restarted process. Points inside an epoch fire at exactly that epoch. Points of background work
+and of restore are not reached in every epoch, so they fire the first time they are reached at that
+epoch or later (for `restore.mid`, the next epoch to run counts).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from resurgence.storage.object_store import ObjectStore
 
 
 class FaultPoint(StrEnum):
-    """Where a fault can strike, in the order of an epoch's life."""
+    """Where a fault can be injected, in the order of an epoch's phases."""
 
     EPOCH_PLANNED = "epoch.planned"
     EPOCH_READ = "epoch.read"
@@ -62,14 +62,14 @@ class Fault:
     def __str__(self) -> str:
         return f"{self.point}@{self.epoch}={self.action}"
 
-    def meets(self, point: FaultPoint, epoch: int) -> bool:
-        """Whether this fault is due at that point of that epoch."""
+    def is_due(self, point: FaultPoint, epoch: int) -> bool:
+        """Return whether this fault fires at that point of that epoch."""
         due = epoch >= self.epoch if point in AT_OR_AFTER else epoch == self.epoch
         return self.point == point and due
 
 
 def parse_faults(text: str) -> tuple[Fault, ...]:
-    """The faults of a setting."""
+    """Parse the `faults` setting."""
     return tuple(
         _parse_fault(part.strip()) for part in text.replace(";", ",").split(",") if part.strip()
     )
@@ -80,7 +80,7 @@ def _parse_fault(text: str) -> Fault:
     point, _, epoch = place.partition("@")
     if not epoch.isdecimal():
         raise ConfigError(
-            f"'{text}' is not a fault",
+            f"invalid fault '{text}'",
             hint="Write <point>@<epoch>=<action>, as in state.written@3=kill.",
         )
     if point not in set(FaultPoint):
@@ -93,7 +93,7 @@ def _parse_fault(text: str) -> Fault:
 
 
 class FaultInjector:
-    """Strikes at fault points. Without faults it does nothing and costs nothing."""
+    """Injects faults at fault points. Without faults it does nothing and costs nothing."""
 
     def __init__(self, faults: tuple[Fault, ...], store: ObjectStore, folder: str) -> None:
         self._faults = faults
@@ -101,34 +101,34 @@ class FaultInjector:
         self._folder = folder
 
     def claim(self, point: FaultPoint, epoch: int) -> FaultAction | None:
-        """The action that is due here, claimed so that it never fires again; None when nothing
-        is due.
+        """Claim the fault that is due here, so that it never fires again. Return its action, or
+        None if nothing is due.
         """
         for fault in self._faults:
             marker = f"{self._folder}/faults/{fault.point}-{fault.epoch}-{fault.action}"
-            if fault.meets(point, epoch) and self._store.create(marker, str(fault).encode()):
+            if fault.is_due(point, epoch) and self._store.create(marker, str(fault).encode()):
                 return fault.action
         return None
 
     def hit(self, point: FaultPoint, epoch: int) -> None:
-        """Pass a fault point, or be struck there."""
+        """Pass a fault point, performing the fault that is due there."""
         action = self.claim(point, epoch)
         if action is not None:
             strike(action, point, epoch, os.getpid())
 
 
 def strike(action: FaultAction, point: FaultPoint, epoch: int, worker_pid: int) -> None:
-    """Do it. From inside a Spark task, `worker_pid` is the driver's process."""
+    """Perform an action. In a Spark task, `worker_pid` is the driver's process."""
     if action is FaultAction.RAISE:
         raise InjectedFault(f"fault injected at {point}, epoch {epoch}")
     if action is FaultAction.HANG:
-        stand_still(lambda: os.getppid() == 1)
+        _block_until(lambda: os.getppid() == 1)
     os.kill(worker_pid, signal.SIGKILL if action is FaultAction.KILL else signal.SIGSTOP)
-    stand_still(lambda: action is FaultAction.FREEZE and os.getpid() == worker_pid)
+    _block_until(lambda: action is FaultAction.FREEZE and os.getpid() == worker_pid)
 
 
-def stand_still(until: Callable[[], bool]) -> None:
-    """Do nothing, until a condition or, at the latest, an hour."""
+def _block_until(condition: Callable[[], bool]) -> None:
+    """Block until a condition holds, for an hour at most."""
     deadline = time.monotonic() + 3600
-    while not until() and time.monotonic() < deadline:
+    while not condition() and time.monotonic() < deadline:
         time.sleep(0.1)

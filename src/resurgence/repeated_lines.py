@@ -1,8 +1,8 @@
-"""Collapses log lines that repeat: a fault that lasts must not fill the log with one sentence.
+"""Collapsing of repeated log lines, so that a lasting fault does not fill the log with one message.
 
-The first of several identical consecutive lines of a logger is written at once. Those that follow
-within `WINDOW` are counted; the count is written before the logger's next other line, when the
-window is over and the line comes again, or when the log is closed.
+The first of several identical consecutive lines of a logger is written at once. Repetitions within
+`WINDOW` are counted. The count is written before the logger's next different line, when the line
+repeats after the window has ended, or when the log is closed.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ class LineVerdict:
 
     is_written: bool
     repeats: int
-    """How often the line before was repeated without being written; to be written first."""
+    """Suppressed repetitions of the previous line; to be written first."""
 
 
 class Repeats:
-    """Counts identical consecutive lines of each logger. `now` is in seconds of a monotonic clock."""
+    """Counter of identical consecutive lines of each logger. `now` is in monotonic seconds."""
 
     def __init__(self, window: timedelta = WINDOW) -> None:
         self._window = window.total_seconds()
         self._runs: dict[str, _Run] = {}
 
     def note(self, logger: str, line: Hashable, now: float) -> LineVerdict:
-        """Decide over the next line of a logger."""
+        """Decide what to write for the next line of a logger."""
         run = self._runs.get(logger)
         if run is not None and run.line == line and now - run.began_at < self._window:
             run.repeats += 1
@@ -50,14 +50,14 @@ class Repeats:
         return LineVerdict(is_written=True, repeats=run.repeats if run else 0)
 
     def end(self) -> dict[str, int]:
-        """Forget all lines: how often the last one of each logger was repeated."""
+        """Reset, and return how often the last line of each logger was suppressed."""
         counts = {logger: run.repeats for logger, run in self._runs.items() if run.repeats}
         self._runs.clear()
         return counts
 
 
 class CollapsingHandler(logging.Handler):
-    """Passes records on to another handler, without the repeated ones."""
+    """A handler that forwards records to another one, without repetitions."""
 
     def __init__(self, target: logging.Handler, window: timedelta = WINDOW) -> None:
         super().__init__(target.level)
@@ -76,7 +76,7 @@ class CollapsingHandler(logging.Handler):
             self._target.handle(record)
 
     def close(self) -> None:
-        """Write the counts that are left."""
+        """Write the remaining counts."""
         self.acquire()
         try:
             for logger, repeats in self._repeats.end().items():
@@ -103,8 +103,9 @@ class CollapsingHandler(logging.Handler):
 
 @contextlib.contextmanager
 def collapsing_log() -> Iterator[None]:
-    """Collapse what this process logs on standard error, unless its logging is set up already."""
-    # Unlike a StreamHandler, it looks up sys.stderr for each line: the progress view replaces that.
+    """Collapse what this process logs on standard error, unless logging is already configured."""
+    # Unlike a StreamHandler, lastResort looks up sys.stderr for each line: the progress view
+    # replaces it.
     target = logging.lastResort or logging.StreamHandler()
     handler = CollapsingHandler(target)
     logging.basicConfig(level=logging.WARNING, handlers=[handler])

@@ -1,16 +1,15 @@
-"""Secrets in the options of a table: what is never shown, and when it is read.
+"""Secrets in table options: references, masking, and the point at which they are resolved.
 
-A value may hold references, `${env:NAME}` and `${file:PATH}`; `$${` is a literal `${`. Whatever is
-compiled, shown, stored or sent holds the reference. Only `open_options` reads what it stands for:
-where a connector is made, in the process that makes it.
+A value may contain references, `${env:NAME}` and `${file:PATH}`; `$${` is a literal `${`.
+Everything that is compiled, shown, stored or sent contains the reference. Only `open_options`
+resolves it, when a connector is created, in the process that creates it.
 
 A literal secret travels with the graph, because the worker needs it, but is shown as `***`. It is
-told by the name of its option, or by its place in a URL. What consists of references alone gives
-nothing away and is shown as it is.
+recognised by the name of its option or by its place in a URL. A value that consists of references
+alone reveals nothing and is shown unchanged.
 
-A `Concealer` takes secrets out of texts that connectors and libraries make: their errors, say.
-Values are found as they are, quoted or percent-encoded; no one finds what a library has taken
-apart.
+A `Concealer` masks secrets in texts that connectors and libraries produce, such as their errors. It
+finds a value verbatim, quoted or percent-encoded, but not one that a library has split.
 """
 
 from __future__ import annotations
@@ -42,34 +41,34 @@ SECRET_NAMES = (
     "sasl.*",
     "*.sasl.*",
 )
-"""Names, in lower case, of options and of parameters in URLs whose values are secret."""
+"""Lower-case name patterns of options and URL parameters whose values are secret."""
 
 _KINDS = ("env", "file")
-_HINT = "write ${env:NAME} or ${file:PATH}; a literal ${ is written $${"
+_HINT = "Write ${env:NAME} or ${file:PATH}. Write a literal ${ as $${."
 _REFERENCE = re.compile(r"\$\$\{|\$\{(?P<kind>[^:{}]*):(?P<name>[^{}]+)\}|\$\{")
 _ONLY_REFERENCES = re.compile(r"(?:\$\{(?:env|file):[^{}]+\})*")
 _USER_INFO = re.compile(
     r"""://(?:\$\{[^{}]*\}|[^\s/:@])*+:        # the user
     (?P<secret>(?:\$\{[^{}]*\}|[^\s/?\#])+(?=@)  # up to the last @ before the path
-    |(?!\d+[/?\#])\S+(?=@))                    # or after it, unless host and port stand there""",
+    |(?!\d+[/?\#])\S+(?=@))                    # or after it, unless that is host and port""",
     re.VERBOSE,
 )
 _PARAMETER = re.compile(r"[?&;](?P<name>[\w.-]+)=(?P<secret>[^&;\s]+)")
 _SHORT = 4
-"""Values with fewer characters are looked for as whole words only."""
+"""Values with fewer characters are matched as whole words only."""
 
 
 def is_secret(name: str) -> bool:
-    """Whether an option of that name holds a secret."""
+    """Return whether an option of that name holds a secret."""
     name = name.lower()
-    # Names the class that finds credentials, not the credentials.
+    # Names the class that provides credentials, not the credentials.
     if name.endswith(".provider"):
         return False
     return any(fnmatchcase(name, each) for each in SECRET_NAMES)
 
 
 def shown_value(name: str, value: str) -> str:
-    """An option's value for people and records."""
+    """Return an option's value with its literal secrets masked, for display and records."""
     parts, end = [], 0
     for start, stop in sorted(_secret_spans(name, value)):
         if start >= end:
@@ -79,32 +78,32 @@ def shown_value(name: str, value: str) -> str:
 
 
 def is_masked(name: str, value: str) -> bool:
-    """Whether a secret was taken out of this value."""
+    """Return whether a secret in this value has been masked."""
     return any(value[start:stop] == MASK for start, stop in _secret_spans(name, value))
 
 
 def has_references(value: str) -> bool:
-    """Whether a value is another one when it is opened."""
+    """Return whether a value changes when its references are resolved."""
     return _REFERENCE.search(value) is not None
 
 
 def reference_fault(name: str, value: str) -> tuple[str, str] | None:
-    """What is wrong with the references in a value, and what to do; None if nothing is."""
+    """Return the message and hint for an invalid reference in a value, or None."""
     for match in _REFERENCE.finditer(value):
         kind = match["kind"]
         if match[0] == "$${" or kind in _KINDS:
             continue
         if kind is None or is_secret(name):
-            # A password may hold such characters by chance: it is not quoted.
-            return f"option '{name}' has a reference that cannot be read", _HINT
+            # A password may contain such characters by chance, so it is not quoted.
+            return f"option '{name}' has an invalid reference", _HINT
         close = did_you_mean(kind, _KINDS)
         message = f"option '{name}' has a reference of unknown kind '{kind}'"
-        return message, close if close.startswith("did you") else _HINT
+        return message, close if close.startswith("Perhaps") else _HINT
     return None
 
 
 class Concealer:
-    """Takes secrets out of texts. Made from what must not be seen, and what is seen instead."""
+    """Masks secrets in texts. Created from a mapping of secret values to their replacements."""
 
     def __init__(self, shown: Mapping[str, str]) -> None:
         self._shown = {form: text for value, text in shown.items() for form in _forms(value)}
@@ -112,21 +111,21 @@ class Concealer:
         self._pattern = re.compile("|".join(map(_search, longest_first)) or r"(?!)")
 
     def text(self, text: str) -> str:
-        """The text without secrets."""
+        """Return the text with its secrets masked."""
         return shown_value("", self._pattern.sub(lambda match: self._shown[match[0]], text))
 
     @contextmanager
     def over_errors(self) -> Iterator[None]:
-        """Errors leave this without secrets; one that holds any loses its causes, too."""
+        """Mask secrets in errors that leave this context. A masked error loses its causes."""
         try:
             yield
         except Exception as error:
-            told = "".join([*traceback.format_exception(error), *map(str, vars(error).values())])
-            if self.text(told) == told:
+            text = "".join([*traceback.format_exception(error), *map(str, vars(error).values())])
+            if self.text(text) == text:
                 raise
-            raise self._told_anew(error) from None
+            raise self._masked(error) from None
 
-    def _told_anew(self, error: Exception) -> Exception:
+    def _masked(self, error: Exception) -> Exception:
         if not isinstance(error, ResurgenceError):
             return ResurgenceError(self.text(f"{type(error).__name__}: {error}"))
         error.args = tuple(self.text(str(each)) for each in error.args)
@@ -138,7 +137,7 @@ class Concealer:
 
 @dataclass(frozen=True)
 class OpenedOptions:
-    """Options as a connector needs them. Not to be shown, stored or sent."""
+    """Options with their references resolved. Must not be shown, stored or sent."""
 
     values: dict[str, str]
     concealer: Concealer
@@ -148,15 +147,15 @@ class OpenedOptions:
 
 
 def open_options(table: str, options: Mapping[str, str]) -> OpenedOptions:
-    """Read what the references of a table's options stand for; a UserError if one cannot be."""
+    """Resolve the references in a table's options. Raise UserError if one cannot be resolved."""
     values: dict[str, str] = {}
     shown: dict[str, str] = {}
     for name, value in options.items():
         place = f"table '{table}', option '{name}'"
         if is_masked(name, value):
             raise UserError(
-                f"{place}: {MASK} stands where a secret was taken out",
-                hint="write the secret, or better a reference to it: ${env:NAME} or ${file:PATH}",
+                f"{place}: the secret is masked as {MASK}",
+                hint="Write a reference to the secret, ${env:NAME} or ${file:PATH}, or the secret.",
             )
         values[name] = _opened(value, place)
         shown.update(_concealed(name, value))
@@ -164,8 +163,8 @@ def open_options(table: str, options: Mapping[str, str]) -> OpenedOptions:
 
 
 def concealer_for(tables: Iterable[Mapping[str, str]]) -> Concealer:
-    """Takes the secrets in the options of several tables out of texts, as far as they can be
-    read.
+    """Return a concealer for the secrets in the options of several tables, except for references
+    that cannot be resolved.
     """
     shown: dict[str, str] = {}
     for options in tables:
@@ -178,7 +177,7 @@ def concealer_for(tables: Iterable[Mapping[str, str]]) -> Concealer:
 
 
 def _secret_spans(name: str, value: str) -> Iterator[tuple[int, int]]:
-    """Where a value has literal secrets."""
+    """Yield the spans of the literal secrets in a value."""
     found = [(0, len(value))] if is_secret(name) else []
     found += [match.span("secret") for match in _USER_INFO.finditer(value)]
     found += [
@@ -192,7 +191,7 @@ def _opened(value: str, place: str = "") -> str:
 
 
 def _concealed(name: str, value: str) -> dict[str, str]:
-    """Each secret of a value, and what is seen instead."""
+    """Return each secret of a value with its replacement."""
     spans = _secret_spans(name, value)
     literal = {_opened(value[start:stop]): MASK for start, stop in spans}
     references = {_read(match): match[0] for match in _REFERENCE.finditer(value) if match["kind"]}
@@ -206,22 +205,22 @@ def _read(match: re.Match[str], place: str = "") -> str:
     if kind == "env":
         if name in os.environ:
             return os.environ[name]
-        reason, hint = f"there is no environment variable '{name}'", f"set {name} for this command"
+        reason, hint = f"environment variable '{name}' is not set", f"Set {name} for this command."
     elif kind != "file":
-        reason, hint = "references of this kind are unknown", _HINT
+        reason, hint = f"unknown reference kind '{kind}'", _HINT
     else:
         try:
             text = Path(name).expanduser().read_bytes().decode()
         except (OSError, ValueError, RuntimeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text in UTF-8"
-            reason, hint = f"the file cannot be read: {why}", "check its path and its permissions"
+            why = getattr(error, "strerror", None) or "it is not UTF-8 text"
+            reason, hint = f"cannot read the file: {why}", "Check its path and its permissions."
         else:
             return text.removesuffix("\r\n") if text.endswith("\r\n") else text.removesuffix("\n")
     raise UserError(f"{place}: {match[0]}: {reason}", hint=hint)
 
 
 def _forms(value: str) -> set[str]:
-    """The ways in which a text may quote a value, or a line of it."""
+    """Return the forms in which a text may quote a value, or a line of it."""
     lines = [value, *(each for each in value.splitlines() if len(each) >= _SHORT)]
     forms = {
         form

@@ -434,7 +434,7 @@ def test_a_state_file_that_every_checkpoint_names_is_an_error_and_deletes_nothin
         assert [line.split(":")[0].strip() for line in caught.value.message.splitlines()[1:]] == [
             f"epoch {epoch}" for epoch in (4, 3, 2, 1)
         ]
-        assert "nothing was deleted" in caught.value.hint
+        assert "Nothing was deleted" in caught.value.hint
         added = job.content().keys() - before.keys()
         assert before.items() <= job.content().items()
         assert {each.parts[0] for each in added} == {"generations"}

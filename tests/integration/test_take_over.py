@@ -27,7 +27,7 @@ def test_a_live_run_is_named_and_left_alone_until_it_is_taken_over_or_killed(
     refused = project.run(*arguments)
     assert refused.returncode == 1
     assert re.search(
-        rf"job 'rides' is run by `resurgence run` on \S+ \(pid {first.pid}\) since \d",
+        rf"job 'rides' has been run by `resurgence run` on \S+ \(pid {first.pid}\) since \d",
         refused.stderr,
     )
     assert "--take-over" in refused.stderr

@@ -149,10 +149,10 @@ def test_other_variables_of_ours_are_no_settings() -> None:
 @pytest.mark.parametrize(
     ("key", "hint"),
     [
-        ("pipeline.paralelism", "did you mean 'pipeline.parallelism'?"),
-        ("Pipeline.Parallelism", "did you mean 'pipeline.parallelism'?"),
-        ("checkpoint.keeps", "did you mean 'checkpoint.keep'?"),
-        ("fault", "did you mean 'faults'?"),
+        ("pipeline.paralelism", "Perhaps you meant 'pipeline.parallelism'."),
+        ("Pipeline.Parallelism", "Perhaps you meant 'pipeline.parallelism'."),
+        ("checkpoint.keeps", "Perhaps you meant 'checkpoint.keep'."),
+        ("fault", "Perhaps you meant 'faults'."),
         ("zzz", ""),
         ("spark", ""),
     ],
@@ -246,11 +246,11 @@ def test_rules_of_retention_are_an_interval_and_a_span(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1h", "'1h' is not a rule; write it as 1m for 1h, 1h for 1d"),
+        ("1h", "'1h' is not a rule such as 1m for 1h"),
         ("1m for soon", "'soon' is not a duration"),
-        ("2h for 1h", "'2h for 1h': the interval must be positive"),
-        ("0s for 1h", "'0s for 1h': the interval must be positive"),
-        ("1s for 1h", "keeps 3600 checkpoints; at most 300 are possible"),
+        ("2h for 1h", "interval of '2h for 1h' is zero or longer than its span"),
+        ("0s for 1h", "interval of '0s for 1h' is zero or longer than its span"),
+        ("1s for 1h", "retains 3600 checkpoints, but the limit is 300"),
     ],
 )
 def test_rules_that_cannot_be_kept_are_refused(text: str, said: str) -> None:

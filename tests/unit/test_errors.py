@@ -90,10 +90,10 @@ def test_a_secret_is_concealed_in_all_that_a_traceback_shows() -> None:
 
 
 def test_a_guess_is_the_nearest_known_word_as_it_is_spelt() -> None:
-    assert did_you_mean("parallelsm", ["Parallelism", "keep"]) == "did you mean 'Parallelism'?"
+    assert did_you_mean("parallelsm", ["Parallelism", "keep"]) == "Perhaps you meant 'Parallelism'."
 
 
 def test_without_a_guess_the_known_words_are_named_when_they_are_few() -> None:
-    assert did_you_mean("xyz", ["b", "a"]) == "known: a, b"
+    assert did_you_mean("xyz", ["b", "a"]) == "Use one of: a, b."
     assert did_you_mean("xyz", [f"word{number}" for number in range(13)]) == ""
     assert did_you_mean("xyz", []) == ""

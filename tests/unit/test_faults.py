@@ -51,13 +51,13 @@ def test_several_faults_are_separated_by_commas() -> None:
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("state.written", "is not a fault", "Write <point>@<epoch>=<action>"),
-        ("state.written@x=kill", "is not a fault", "Write <point>@<epoch>=<action>"),
-        ("state.written@-1=kill", "is not a fault", "Write <point>@<epoch>=<action>"),
-        ("state.written@²=kill", "is not a fault", "Write <point>@<epoch>=<action>"),
-        ("state.writen@3=kill", "unknown fault point", "did you mean 'state.written'?"),
-        ("state.written@3=kil", "unknown fault action", "did you mean 'kill'?"),
-        ("state.written@3", "unknown fault action ''", "known: freeze, hang, kill, raise"),
+        ("state.written", "invalid fault", "Write <point>@<epoch>=<action>"),
+        ("state.written@x=kill", "invalid fault", "Write <point>@<epoch>=<action>"),
+        ("state.written@-1=kill", "invalid fault", "Write <point>@<epoch>=<action>"),
+        ("state.written@²=kill", "invalid fault", "Write <point>@<epoch>=<action>"),
+        ("state.writen@3=kill", "unknown fault point", "Perhaps you meant 'state.written'."),
+        ("state.written@3=kil", "unknown fault action", "Perhaps you meant 'kill'."),
+        ("state.written@3", "unknown fault action ''", "Use one of: freeze, hang, kill, raise."),
     ],
 )
 def test_a_fault_that_cannot_be_understood_is_refused(text: str, message: str, hint: str) -> None:
@@ -71,7 +71,7 @@ def test_a_fault_is_due_at_its_epoch_or_later_where_work_is_not_in_every_epoch(
     point: FaultPoint,
 ) -> None:
     fault = Fault(point, 3, KILL)
-    assert [fault.meets(point, epoch) for epoch in (2, 3, 4)] == [
+    assert [fault.is_due(point, epoch) for epoch in (2, 3, 4)] == [
         False,
         True,
         point in AT_OR_AFTER,
@@ -83,7 +83,7 @@ def test_background_work_and_restore_do_not_happen_in_every_epoch() -> None:
 
 
 def test_a_fault_is_not_due_at_another_point() -> None:
-    assert not Fault(FaultPoint.SINK_STAGED, 3, KILL).meets(FaultPoint.SINK_COMMITTED, 3)
+    assert not Fault(FaultPoint.SINK_STAGED, 3, KILL).is_due(FaultPoint.SINK_COMMITTED, 3)
 
 
 def test_a_fault_fires_once_per_state_dir(store: ObjectStore, tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """The state backend: reads and writes a job's checkpoints in object storage.
 
-The shell around `protocol`: it lists and reads, asks the pure functions, and performs. It never
-looks into a state file; the engine does that.
+The I/O shell around `protocol`: it lists and reads objects, calls the pure functions, and performs
+their decisions. It never opens a state file; the engine does that.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ from resurgence.storage.object_store import ObjectStore
 
 
 class StateBackend:
-    """A job's checkpoints. One instance may be used by several threads."""
+    """A job's checkpoints. Thread-safe."""
 
     def __init__(self, store: ObjectStore, job: JobName) -> None:
         self.store = store
@@ -96,15 +96,15 @@ class StateBackend:
         permit: Callable[[Generation], None] = lambda _newest: None,
         directory: str | None = None,
     ) -> GenerationRecord:
-        """Claim the next generation. From here on, every older one is fenced out. An owner holds the
-        lease of what it has claimed.
+        """Claim the next generation. From then on, every older one is fenced out. An owner holds
+        the lease of the generation that it has claimed.
 
-        `abandoned` says that whoever asked does not wait any more: a claim that comes too late must
-        not fence out the one that was made instead. `permit` is told which generation would be
-        fenced out, and raises if that must not be. `directory` is where the job runs.
+        `abandoned` returns whether the caller has stopped waiting: a late claim must not fence out
+        the one that replaced it. `permit` receives the generation that would be fenced out, and
+        raises to prevent that. `directory` is the job's working directory.
         """
         while True:
-            # In this order: whoever leaves an epoch has claimed a generation before.
+            # In this order: a process claims a generation before it writes an epoch.
             epochs = self.epochs()
             paths = self._generation_paths()
             outcome = next_step(Observed(None, highest_generation(paths), epochs))
@@ -121,7 +121,7 @@ class StateBackend:
             )
             permit(highest_generation(paths))
             if abandoned():
-                raise Retired("whoever asked for this generation waits no longer")
+                raise Retired("the claim of this generation was abandoned")
             if self.store.create(self.paths.generation(record.generation), record.encode()):
                 if owner is not None:
                     self.leases.renew(job, record.generation, owner, now)
@@ -135,12 +135,12 @@ class StateBackend:
             raise self._overtaken(generation, outcome)
 
     def newest_claim(self) -> GenerationRecord | None:
-        """The claim that fences all others out; None if there is none, or it cannot be read."""
+        """Return the claim that fences out all others; None if there is no readable one."""
         newest = self.newest_generation()
         return self._claim(newest) if newest else None
 
     def newest_generation(self) -> Generation:
-        """The generation that fences all others out; 0 if the job was never started."""
+        """Return the generation that fences out all others; 0 if the job was never started."""
         return highest_generation(self._generation_paths())
 
     def _claim(self, generation: Generation) -> GenerationRecord | None:
@@ -151,21 +151,22 @@ class StateBackend:
             return None
 
     def _overtaken(self, generation: Generation, outcome: Retire) -> Retired:
-        """What to tell a generation that was fenced out: by its own controller, or by whom."""
+        """Return the error for a generation that was fenced out."""
         mine, newest = self._claim(generation), self._claim(outcome.by)
-        told = f"generation {generation} was overtaken by generation {outcome.by}"
+        message = f"generation {generation} was fenced out by generation {outcome.by}"
         if mine is None or newest is None or mine.claimed_by == newest.claimed_by:
-            return Retired(told)
+            return Retired(message)
+        taken_at = instant_text(newest.claimed_at)
         return TakenOver(
-            f"{told}: {newest.claimed_by} took over the job at {instant_text(newest.claimed_at)}",
-            hint="Let it go on there, or stop it and start the job here again.",
+            f"{message}: {newest.claimed_by} took over the job at {taken_at}",
+            hint="Let it run there, or stop it and start the job here again.",
         )
 
     def _generation_paths(self) -> tuple[str, ...]:
         return tuple(each.path for each in self.store.list(self.paths.generations))
 
     def identity(self) -> tuple[JobIdentity, int | None]:
-        """Whose checkpoints these are, and the newest rollback that its generations know of."""
+        """Return the job's identity, and the newest rollback that its generations know of."""
         epochs = self.epochs()
         found = find_identity(self.store, self.paths, self._generation_paths(), epochs)
         if found is None:
@@ -180,10 +181,10 @@ class StateBackend:
         parallelism: int,
         damaged: frozenset[str] = frozenset(),
     ) -> LoadPlan:
-        """Find the newest checkpoint that is whole, condemn the newer ones, and plan the load.
+        """Find the newest intact checkpoint, condemn the newer ones, and plan the load.
 
-        `damaged` are state files that a worker found unreadable: no checkpoint that names one is
-        whole.
+        `damaged` are state files that a worker could not read: no checkpoint that names one is
+        intact.
         """
         dead = dead_ranges(self.rollbacks(claim.rollback))
         seen = Observed(claim.generation, claim.generation, self.epochs(), dead)
@@ -193,7 +194,7 @@ class StateBackend:
             records, faults = self._examine(seen.epochs[outcome.epoch], claim.job, sizes, damaged)
             chosen = CheckpointRecords() if faults else records
             seen.faults[outcome.epoch] = faults
-        # Reading took a while: nothing is written or decided before another look at the fence.
+        # Reading takes time: the fence is checked again before anything is written or decided.
         seen.newest = highest_generation(self._generation_paths())
         while isinstance(outcome := next_step(seen), FallBack):
             self._condemn(claim, outcome)
@@ -221,11 +222,11 @@ class StateBackend:
         )
 
     def epochs(self) -> dict[Epoch, EpochObjects]:
-        """What lies in the folder of each epoch, oldest first."""
+        """Return the objects of each epoch, oldest first."""
         return epochs_seen(each.path for each in self.store.list(self.paths.epochs))
 
     def file_sizes(self) -> dict[str, int]:
-        """Every state file that is stored, with its size."""
+        """Return the size of every stored state file by path."""
         return {each.path: each.size for each in self.store.list(self.paths.tables)}
 
     def _condemn(self, claim: GenerationRecord, outcome: FallBack) -> None:
@@ -245,7 +246,9 @@ class StateBackend:
         sizes: Mapping[str, int],
         damaged: frozenset[str] = frozenset(),
     ) -> tuple[CheckpointRecords, tuple[str, ...]]:
-        """An epoch's checkpoint and why it cannot be restored: nothing, if it stands and is whole."""
+        """Return an epoch's checkpoint and the reasons why it cannot be restored; none if it is
+        standing and intact.
+        """
         if objects.standing is None:
             reasons = (condemned_reasons(self.store, each) for each in objects.condemned.values())
             return CheckpointRecords(), tuple(chain.from_iterable(reasons))
@@ -255,16 +258,16 @@ class StateBackend:
     # ---------------------------------------------------------------- rollback
 
     def rollbacks(self, newest: int | None = None) -> tuple[RollbackRecord, ...]:
-        """The rollbacks that count, in their order; `newest` is one that must be among them. One
-        that cannot be read is an error: without it, dead epochs would come back to life.
+        """Return the rollbacks in effect, in order; `newest` is one that must be among them. Raise
+        NoValidCheckpoint if one is unreadable: without it, dead epochs would be restored.
         """
         last = max(newest or 0, self._last_rollback())
         try:
             records = [self._rollback(number) for number in range(1, last + 1)]
         except (DamagedState, ObjectMissing) as error:
             raise NoValidCheckpoint(
-                f"it is not known which epochs were rolled back: {error.message}",
-                hint="bring the named object back from a copy and run again",
+                f"cannot determine which epochs were rolled back: {error.message}",
+                hint="Restore the named object from a backup, then run the job again.",
             ) from error
         return tuple(record for record in records if record is not None)
 
@@ -273,7 +276,7 @@ class StateBackend:
         return max((rollback_of(path) or 0 for path in paths), default=0)
 
     def _rollback(self, number: int) -> RollbackRecord | None:
-        """A rollback, if it counts: if its generation was claimed for it."""
+        """Return a rollback; None if its generation was not claimed for it, so it has no effect."""
         path = self.paths.rollback(number)
         record = decode(RollbackRecord, self.store.read(path), path)
         path = self.paths.generation(record.generation)
@@ -292,12 +295,12 @@ class StateBackend:
         now: datetime,
         held: Epoch = NO_EPOCH,
     ) -> RollbackRecord:
-        """Declare dead all that came after a checkpoint, or everything (epoch 0). `held` is the
-        newest epoch of the job's sinks: it is above all others if the state is an older copy.
+        """Declare all epochs after a checkpoint dead, or all epochs (epoch 0). `held` is the newest
+        epoch of the job's sinks, which is above all others if the state is an older backup.
 
-        Nothing may run under `claim`. It is spent: the rollback counts by claiming the generation
-        after it, so whoever goes on claims again. Raises Retired, with no effect, if someone else
-        was faster; UserError, if the job cannot go back there.
+        Nothing may run under `claim`, which is used up: the rollback takes effect by claiming the
+        generation after it, so the job must be claimed again to resume. Raise Retired, without
+        effect, if another process claimed it first; UserError, if there is no such checkpoint.
         """
         self.require_newest(claim.generation)
         rollbacks = self.rollbacks(claim.rollback)
@@ -308,12 +311,13 @@ class StateBackend:
             if objects.standing is not None and not self._examine(objects, claim.job, sizes)[1]
         ]
         if to_epoch not in (NO_EPOCH, *usable):
-            lacks = (
+            reason = (
                 "was itself rolled back" if is_dead(to_epoch, dead) else "has no usable checkpoint"
             )
+            choices = ", ".join(map(str, usable)) or "none"
             raise UserError(
-                f"cannot roll back to epoch {to_epoch}: it {lacks}",
-                hint=f"choose one of {', '.join(map(str, usable)) or 'none'}, or 0 for nothing",
+                f"cannot roll back to epoch {to_epoch}: it {reason}",
+                hint=f"Choose one of {choices}, or 0 for the beginning.",
             )
         written = (each for path in sizes if (each := state_file_epoch(path)) is not None)
         record = RollbackRecord(
@@ -338,9 +342,9 @@ class StateBackend:
             (self.paths.rollback(record.number), record.encode()),
             (self.paths.generation(claimed.generation), claimed.encode()),
         ):
-            # As with publish: what is there may be ours.
+            # As in publish: an existing object may be our own.
             if not self.store.create(path, data) and self.store.read(path) != data:
-                raise Retired(f"{path} was already written by someone else: nothing is rolled back")
+                raise Retired(f"cannot roll back: {path} was already written by another process")
         return record
 
     # ---------------------------------------------------------------- publish
@@ -348,30 +352,30 @@ class StateBackend:
     def write_metadata(
         self, metadata: Iterable[OperatorCheckpointMetadata]
     ) -> dict[OperatorId, ObjectDigest]:
-        """Write each operator's metadata, one request each; gives the digests for the manifest."""
+        """Write each operator's metadata, one request each. Return the digests for the manifest."""
         digests = {}
         for each in metadata:
             path = self.paths.operator(each.epoch, each.operator, each.generation)
             data = each.encode()
             if not self.store.create(path, data) and self.store.read(path) != data:
-                raise Retired(f"{path} was already written by someone else")
+                raise Retired(f"{path} was already written by another process")
             digests[each.operator] = object_digest(path, data)
         return digests
 
     def publish(self, manifest: Manifest) -> None:
-        """Seal the epoch: the one atomic step. Raises Retired if the job, or the epoch, belongs
-        to someone else; SealLost, if that was an older generation, which cannot go on itself.
+        """Seal the epoch: the only atomic step. Raise Retired if another generation owns the job;
+        SealLost, if an older generation, which is fenced out itself, has sealed the epoch.
         """
         self.require_newest(manifest.generation)
         path = self.paths.manifest(manifest.epoch, manifest.attempt)
         data = manifest.encode()
-        # A create whose answer was lost is sent again by the client; then what is there is ours.
+        # The client resends a create whose response was lost; then the existing object is our own.
         if not self.store.create(path, data) and self.store.read(path) != data:
             self.require_newest(manifest.generation)
-            raise SealLost(f"epoch {manifest.epoch} was already sealed by someone else")
+            raise SealLost(f"epoch {manifest.epoch} was already sealed by another generation")
 
     def record_committed(self, record: CommittedRecord) -> None:
-        """Say that the sinks are done. Whoever said so first, it is the same fact."""
+        """Record that the sinks have committed the epoch. Idempotent."""
         self.store.create(self.paths.committed(record.epoch), record.encode())
 
     def is_committed(self, epoch: Epoch) -> bool:
@@ -383,11 +387,11 @@ def _claimant() -> str:
 
 
 _NONE_VALID_HINT = (
-    "nothing was deleted: bring the named objects back from a copy and run again, "
-    "or choose another --state-dir or --name to begin from nothing"
+    "Nothing was deleted. Restore the named objects from a backup and run the job again, "
+    "or choose another --state-dir or --name to start without state."
 )
 
 
 def _none_valid(fallbacks: Iterable[Fallback]) -> str:
     lines = [f"  epoch {each.epoch}: {reason}" for each in fallbacks for reason in each.reasons]
-    return "there are checkpoints, but none can be used:\n" + "\n".join(lines)
+    return "none of the checkpoints is usable:\n" + "\n".join(lines)

@@ -1,6 +1,6 @@
-"""Whose checkpoints a state dir holds: a vote of the newest generations and manifests.
+"""The identity of the job in a state dir: a majority vote of the newest generations and manifests.
 
-One record of another job, put there by mistake, is outvoted by those around it.
+A single record of another job, copied there by mistake, is outvoted by the others.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from resurgence.state.protocol.decisions import EpochObjects, prevailing_identit
 from resurgence.state.records import UNUSABLE, GenerationRecord, Manifest, decode
 from resurgence.storage.object_store import ObjectStore
 
-_WITNESSES = 3
-"""So many generations and manifests are asked."""
+_VOTERS = 3
+"""Number of generations, and of manifests, that vote."""
 
 
 def find_identity(
@@ -25,8 +25,8 @@ def find_identity(
     generations: Iterable[str],
     epochs: Mapping[Epoch, EpochObjects],
 ) -> tuple[JobIdentity, int | None] | None:
-    """The job, and the newest rollback that its generations know of. None only if there is no
-    state at all.
+    """Return the job, and the newest rollback that its generations know of; None only if there is
+    no state at all.
     """
     records: list[GenerationRecord] = []
     newer: NewerFormat | None = None
@@ -39,11 +39,11 @@ def find_identity(
             if error.intact and not records:
                 raise
             newer = newer or error
-        if len(records) == _WITNESSES:
+        if len(records) == _VOTERS:
             break
     if records:
         sealed = _sealed_identities(store, epochs)
-        # A tie goes to the manifests: they are what a restore reads.
+        # The manifests win a tie, because a restore reads them.
         job = prevailing_identity([*sealed, *(each.job for each in records)])
         known = [each.rollback for each in records if each.job == job]
         return job, known[0] if known else None
@@ -55,22 +55,22 @@ def find_identity(
 
 
 def identity_missing(store: ObjectStore, paths: JobPaths) -> IdentityMissing:
-    """Nothing says whose the checkpoints are."""
+    """Return the error for checkpoints without a record of the job's identity."""
     return IdentityMissing(
-        f"{store.url}/{paths.job} has checkpoints, but no record of whose they are",
-        hint=f"bring back {paths.generations}/ from a copy; without it sinks could double their output",
+        f"{store.url}/{paths.job} has checkpoints, but no record of the job that they belong to",
+        hint=f"Restore {paths.generations}/ from a backup, or sinks could duplicate their output.",
     )
 
 
 def _sealed_identities(
     store: ObjectStore, epochs: Mapping[Epoch, EpochObjects]
 ) -> list[JobIdentity]:
-    """Whose the newest manifests are."""
+    """Return the job identities in the newest manifests."""
     found: list[JobIdentity] = []
     newest_first = (epochs[each] for each in sorted(epochs, reverse=True))
     manifests = (path for each in newest_first for path in each.manifests.values())
     for path in manifests:
-        if len(found) == _WITNESSES:
+        if len(found) == _VOTERS:
             break
         with contextlib.suppress(*UNUSABLE):
             found.append(decode(Manifest, store.read(path), path).job)

@@ -1,13 +1,13 @@
 """Key groups: keys are hashed into a fixed number of groups, and each subtask owns a set of them.
 
-The number is part of the checkpoint format: a row's group never changes, only who owns it. That is
-why another parallelism needs no rewriting: a file carries the set of groups that it holds, and each
-new subtask reads the files whose groups overlap its own.
+The number is part of the checkpoint format: a row's group never changes, only its owner. Therefore
+rescaling does not rewrite state: the metadata of a file has the set of its groups, and each new
+subtask reads the files whose groups overlap its own.
 
 A set and not a range, because Spark decides which rows a task gets: shuffle partition p of P has
-the rows whose hash is p modulo P, and for a P that divides KEY_GROUPS these are whole groups. With
-P equal to the parallelism, a power of two costs nothing; another parallelism shuffles into a few
-more partitions and coalesces neighbours.
+the rows whose hash is p modulo P, and for a P that divides KEY_GROUPS these are whole groups. If
+the parallelism is a power of two, P equals it at no extra cost; any other parallelism shuffles into
+a few more partitions and coalesces neighbours.
 """
 
 from __future__ import annotations
@@ -17,28 +17,26 @@ from collections.abc import Iterable
 from resurgence.state.records import Part, StateFile
 
 KEY_GROUPS = 64
-"""How many groups there are, and so the highest parallelism."""
+"""The number of groups, and therefore the maximum parallelism."""
 
 _PARTITIONS_PER_SUBTASK = 4
 
 
 class FileSlice(Part):
-    """A file as one subtask reads it; `partial`: rows of groups that others own must be left
-    out.
-    """
+    """A file as one subtask reads it; `partial`: rows of groups that others own must be skipped."""
 
     file: StateFile
     partial: bool
 
 
 def shuffle_partitions(parallelism: int) -> int:
-    """Into how many partitions a stateful operator shuffles: a divisor of KEY_GROUPS."""
+    """Return the number of shuffle partitions of a stateful operator, a divisor of KEY_GROUPS."""
     power = 1 << (parallelism - 1).bit_length()
     return power if power == parallelism else min(KEY_GROUPS, power * _PARTITIONS_PER_SUBTASK)
 
 
 def owned_groups(subtask: int, parallelism: int) -> int:
-    """The key groups of a subtask, as a set of bits. Spark's coalesce deals shuffle partitions
+    """Return the key groups of a subtask as a bit set. Spark's coalesce assigns shuffle partitions
     in the same way.
     """
     partitions = shuffle_partitions(parallelism)
@@ -47,7 +45,7 @@ def owned_groups(subtask: int, parallelism: int) -> int:
 
 
 def deal(files: Iterable[StateFile], parallelism: int) -> tuple[tuple[FileSlice, ...], ...]:
-    """For each subtask, the files that hold its keys."""
+    """Assign to each subtask the files that contain its keys."""
     listed = tuple(files)
     return tuple(
         tuple(

@@ -1,4 +1,4 @@
-"""The load plan: all that a new generation needs to go on from a checkpoint."""
+"""The load plan: everything that a new generation needs to resume from a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from resurgence.state.records import Manifest, OperatorCheckpointMetadata, Table
 
 
 class OperatorLoad(BaseModel):
-    """What one operator starts from: its metadata, and for each subtask the files that it loads."""
+    """The state that one operator loads: its metadata, and the files of each subtask."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -21,7 +21,7 @@ class OperatorLoad(BaseModel):
 
 
 class LoadPlan(BaseModel):
-    """Where to go on, and with what. `epoch` 0: there was no checkpoint, begin from nothing."""
+    """The epoch to resume from, and its state. `epoch` 0: there is no checkpoint, start empty."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -32,15 +32,13 @@ class LoadPlan(BaseModel):
     operators: dict[OperatorId, OperatorLoad] = {}
     manifest: Manifest | None = None
     commit_pending: bool = False
-    """The epoch is sealed, but nothing says that its sinks are done: commit them before going
-    on.
-    """
+    """The epoch is sealed, but not recorded as committed: commit its sinks before continuing."""
     recorded: dict[Epoch, RecordedEpoch] = {}
-    """Later epochs of which something is known: they are replayed over the same input."""
+    """Later epochs with recorded input: they are replayed over the same input."""
     fallbacks: tuple[Fallback, ...] = ()
-    """Newer checkpoints that could not be used, and why."""
+    """Newer checkpoints that are unusable, with the reasons."""
     dead: tuple[EpochRange, ...] = ()
-    """The epochs that were rolled back: what sinks committed for them is to be retracted."""
+    """The epochs that were rolled back: sinks must retract what they committed for them."""
 
     @property
     def next_epoch(self) -> Epoch:
@@ -48,17 +46,17 @@ class LoadPlan(BaseModel):
         return self.after(self.epoch)
 
     def after(self, epoch: Epoch) -> Epoch:
-        """The epoch that follows on another. Numbers that were rolled back are not used again."""
+        """Return the epoch that follows another. Numbers of dead epochs are not reused."""
         return epoch_after(epoch, self.dead)
 
     @property
     def finished(self) -> bool:
-        """The restored checkpoint is the end of bounded input."""
+        """Whether the restored checkpoint is the end of bounded input."""
         return self.manifest is not None and self.manifest.finished
 
 
 def operator_load(metadata: OperatorCheckpointMetadata, parallelism: int) -> OperatorLoad:
-    """Deal an operator's files to the subtasks of the new parallelism."""
+    """Assign an operator's files to the subtasks of the new parallelism."""
     return OperatorLoad(
         metadata=metadata,
         subtasks={

@@ -1,4 +1,4 @@
-"""Where everything of a job lies in the state store, and how a path is read back."""
+"""Object paths of a job in the state store, and their parsing."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from resurgence.ids import Epoch, Generation, JobName, OperatorId
 
 @dataclass(frozen=True)
 class JobPaths:
-    """The names under `{state-url}/{job}`. Names are unique per attempt; nothing but
-    a lease is overwritten.
+    """The paths under `{state-url}/{job}`. Names are unique per attempt; only a lease is
+    overwritten.
     """
 
     job: JobName
@@ -76,25 +76,25 @@ _STATE_FILE = re.compile(r"/tables/[^/]+/[^/]+/(\d+)-(\d+)-(\d+)-[0-9a-z]+\.parq
 
 
 def generation_of(path: str) -> Generation | None:
-    """The generation that a path under generations/ stands for."""
+    """Return the generation of a path under generations/."""
     match = _GENERATION.search(path)
     return Generation(int(match[1])) if match else None
 
 
 def lease_generation(path: str) -> Generation | None:
-    """The generation whose lease a path under leases/ is."""
+    """Return the generation of a path under leases/."""
     match = _LEASE.search(path)
     return Generation(int(match[1])) if match else None
 
 
 def rollback_of(path: str) -> int | None:
-    """The number of the rollback that a path under rollbacks/ stands for."""
+    """Return the rollback number of a path under rollbacks/."""
     match = _ROLLBACK.search(path)
     return int(match[1]) if match else None
 
 
 def epoch_object(path: str) -> tuple[Epoch, str, str] | None:
-    """(epoch, kind, rest) of a path under epochs/: kind is operator, manifest, condemned or
+    """Return (epoch, kind, rest) of a path under epochs/; kind is operator, manifest, condemned or
     committed.
     """
     match = _EPOCH_OBJECT.search(path)
@@ -102,6 +102,6 @@ def epoch_object(path: str) -> tuple[Epoch, str, str] | None:
 
 
 def state_file_epoch(path: str) -> Epoch | None:
-    """The epoch in which a state file was written."""
+    """Return the epoch in which a state file was written."""
     match = _STATE_FILE.search(path)
     return Epoch(int(match[1])) if match else None

@@ -1,8 +1,8 @@
-"""The records that checkpoints are made of, as they lie in object storage.
+"""The records of checkpoints in object storage.
 
-Every record says its format version and whose job it is, and ends with a checksum of itself: a
-flipped bit in an offset would otherwise read as another offset. A record of a newer version is
-refused, never guessed at. Instants of event time are microseconds since 1970, UTC.
+Every record contains its format version and its job, and ends with a checksum of itself: a flipped
+bit in an offset would otherwise read as another offset. A record of a newer version is rejected,
+never interpreted. Event times are microseconds since 1970, UTC.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 FORMAT_VERSION = 2
 
 UNUSABLE = (DamagedState, ObjectMissing, NewerFormat)
-"""What makes one record unusable. A job whose newest generation is of a newer format is refused
-as a whole.
+"""Errors that make one record unusable. A job whose newest generation has a newer format is
+rejected as a whole.
 """
 
 OFFSETS, STAGED = "offsets", "staged"
 """The global tables of sources and sinks."""
 
 Offset = dict[str, JsonValue]
-"""A source's position: plain JSON, which only the source understands. Others store it, return it and
+"""A source's position: plain JSON, which only the source interprets. Others store it, return it and
 compare it for equality.
 """
 
@@ -46,13 +46,11 @@ KeyGroups = Annotated[
     BeforeValidator(lambda value: int(value, 16) if isinstance(value, str) else value),
     PlainSerializer(lambda value: f"{value:016x}", return_type=str),
 ]
-"""A set of key groups: bit n stands for group n. Written in hexadecimal, for JSON readers with
-short integers.
-"""
+"""A bit set of key groups. Written in hexadecimal, for JSON readers with short integers."""
 
 
 class Record(BaseModel):
-    """Something written once and never changed."""
+    """An object that is written once and never changed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -60,8 +58,8 @@ class Record(BaseModel):
     job: JobIdentity
 
     def encode(self) -> bytes:
-        """The bytes that are stored, and digested: JSON, whose last member is the checksum of all
-        before it.
+        """Return the bytes that are stored and digested: JSON whose last member is the checksum of
+        the rest.
         """
         body = self.model_dump_json(exclude_none=True).encode()
         return body.removesuffix(b"}") + _seal(body)
@@ -74,21 +72,21 @@ class Part(BaseModel):
 
 
 class GenerationRecord(Record):
-    """A start of the job. The highest one is the fence."""
+    """The claim of a start of the job. The highest one is the fence."""
 
     generation: Generation
     claimed_at: datetime
     claimed_by: str
     rollback: int | None = None
-    """The newest rollback that counts: this claim was made for it, or a claim before."""
+    """The newest rollback in effect: this claim, or an earlier one, was made for it."""
     directory: str | None = None
-    """The working directory of the job: relative paths of its tables are relative to it. None if
-    the claim was not made to run it.
+    """The working directory of the job, which relative paths of its tables are relative to. None if
+    the claim was not made to run the job.
     """
 
 
 class OwnerKind(StrEnum):
-    """What kind of process runs a job."""
+    """The kind of process that runs a job."""
 
     RUN = "run"
     SERVICE = "service"
@@ -106,16 +104,16 @@ class Owner(Part):
     """A process that runs a job."""
 
     id: str
-    """The same for all processes that take over from each other without asking."""
+    """The same for all processes that may take over from each other unconditionally."""
     kind: OwnerKind
     host: str
     pid: int
     since: datetime
-    """When it took up the job."""
+    """When it started to run the job."""
     process_space: str
-    """Where `pid` means this process: a boot of a machine, and a container on it."""
+    """The scope of `pid`: a boot of a machine, and a container on it."""
     process_started: str
-    """Tells it from a later process of the same number."""
+    """Distinguishes the process from a later one with the same pid."""
 
     @property
     def description(self) -> str:
@@ -123,7 +121,7 @@ class Owner(Part):
 
 
 class LeaseRecord(Record):
-    """Who holds a generation. The one record that is written again: it is a hint to people, and no
+    """The owner of a generation. The only record that is overwritten: it informs people, and no
     decision about state depends on it.
     """
 
@@ -133,8 +131,8 @@ class LeaseRecord(Record):
 
 
 class InputRange(Part):
-    """What an epoch reads of one source: from `start` up to `end`. `final`: nothing ever comes
-    after it.
+    """The input of an epoch from one source: from `start` up to `end`. `final`: the source ends
+    there.
     """
 
     start: Offset
@@ -142,10 +140,10 @@ class InputRange(Part):
     rows: int
     final: bool = False
     idle: bool = False
-    """It had no rows for so long that it holds no watermark back."""
+    """The source has been idle for so long that it does not hold back the watermark."""
     planned_at: datetime | None = None
     """When the epoch was planned: its processing time, also when it is replayed. The engine sets it
-    on what a source plans; every record has it.
+    on the range that a source plans; every record has it.
     """
 
 
@@ -158,16 +156,16 @@ class StateFile(Part):
     rows: int
     bytes: int
     key_groups: KeyGroups
-    """Which key groups the rows may be of."""
+    """The key groups that the rows can belong to."""
     time_start: int
     time_end: int
-    """Event time of the rows, first and last bin, both included."""
+    """Event time of the rows: first and last bin, inclusive."""
     digest: str
-    """Of all its bytes: page checksums leave out the footer, and say nothing of whose file it is."""
+    """Of all its bytes: page checksums do not cover the footer, and do not identify the file."""
 
 
 class TableKind(StrEnum):
-    """How a table grows and shrinks."""
+    """The kind of a state table."""
 
     GLOBAL = "global"
     TIME = "time"
@@ -175,7 +173,7 @@ class TableKind(StrEnum):
 
 
 class TableCheckpoint(Part):
-    """A table of one operator at one epoch. Global tables are small and stand here; the others
+    """A table of one operator at one epoch. Global tables are small and stored inline; the others
     are files.
     """
 
@@ -187,8 +185,8 @@ class TableCheckpoint(Part):
 
 
 class OperatorCheckpointMetadata(Record):
-    """One operator's state after an epoch, complete: it names every live file, whichever epoch
-    wrote it.
+    """One operator's complete state after an epoch: it names every live file, regardless of the
+    epoch that wrote it.
     """
 
     operator: OperatorId
@@ -197,16 +195,16 @@ class OperatorCheckpointMetadata(Record):
     parallelism: int
     watermark: int | None = None
     timers: tuple[int, ...] = ()
-    """Event times at which the operator still has something to do."""
+    """Event times at which the operator has work to do."""
     tables: dict[str, TableCheckpoint] = {}
     input: InputRange | None = None
-    """For a source: what this epoch read."""
+    """For a source: the input of this epoch."""
     place: str | None = None
-    """Where a source or sink has its rows, if it has a place."""
+    """The location of a source's or sink's rows, if it has one."""
 
 
 class ObjectDigest(Part):
-    """An object and what its bytes must be."""
+    """An object and the digest of its bytes."""
 
     path: str
     bytes: int
@@ -214,27 +212,25 @@ class ObjectDigest(Part):
 
 
 class EpochCounts(Part):
-    """What went through an epoch, or through several."""
+    """Row counts of one epoch, or of several."""
 
     rows_in: dict[OperatorId, int] = {}
-    """Per source: rows read, bad ones among them."""
+    """Per source: rows read, including bad rows."""
     bad_rows: dict[OperatorId, int] = {}
-    """Per source: rows dropped because they could not be read as records."""
+    """Per source: rows dropped because they could not be parsed."""
     late_rows: dict[OperatorId, int] = {}
-    """Per window: rows left out because all windows they belong to had closed."""
+    """Per window: late rows, dropped because all their windows had closed."""
     partly_late_rows: dict[OperatorId, int] = {}
-    """Per window: rows kept for windows that are open, and left out of others that had closed."""
+    """Per window: rows added to open windows, but too late for others that had closed."""
     kept_rows: dict[OperatorId, int] = {}
-    """Per window: rows that went into state."""
+    """Per window: rows added to state."""
     rows_out: dict[OperatorId, int] = {}
     """Per sink: rows staged."""
 
     def plus(self, other: EpochCounts) -> EpochCounts:
-        """Both together."""
         return self._combined(other, 1)
 
     def minus(self, other: EpochCounts) -> EpochCounts:
-        """What is in this one and not in the other."""
         return self._combined(other, -1)
 
     def _combined(self, other: EpochCounts, sign: int) -> EpochCounts:
@@ -253,15 +249,15 @@ class EpochCounts(Part):
 
 
 class Totals(Part):
-    """Counts since an epoch: the first one, or the first one after a rollback to nothing."""
+    """Counts since an epoch: the first one, or the first one after a rollback to an empty state."""
 
     since: Epoch
     counts: EpochCounts
 
 
 class Manifest(Record):
-    """Seals an epoch's checkpoint: with it the epoch exists, without it the epoch was never
-    there.
+    """The record that seals an epoch's checkpoint: an epoch exists if and only if its manifest
+    does.
     """
 
     epoch: Epoch
@@ -272,16 +268,16 @@ class Manifest(Record):
     inputs: dict[OperatorId, InputRange]
     counts: EpochCounts = EpochCounts()
     totals: Totals
-    """All that went into this checkpoint, this epoch included."""
+    """Counts of all input of this checkpoint, including this epoch."""
     finished: bool = False
-    """There is no next epoch: all sources are read to their end, or no sink takes more rows."""
+    """There is no next epoch: all sources have ended, or no sink accepts more rows."""
     began_at: datetime
     sealed_at: datetime
 
 
 class CommittedRecord(Record):
-    """The sinks are done with an epoch. Repeats its input, so that it can be replayed should the
-    manifest be lost.
+    """The sinks have committed an epoch. Repeats its input, so that it can be replayed if the
+    manifest is lost.
     """
 
     epoch: Epoch
@@ -292,8 +288,8 @@ class CommittedRecord(Record):
 
 
 class ThinnedEpoch(Part):
-    """An epoch whose checkpoint retention has removed although older ones are kept. Its sinks are
-    done.
+    """An epoch whose checkpoint retention has removed although older ones are retained. It is
+    committed.
     """
 
     inputs: dict[OperatorId, InputRange]
@@ -302,13 +298,13 @@ class ThinnedEpoch(Part):
 
 
 class ThinnedEpochs(Record):
-    """What a run of thinned epochs read, so that they can be replayed from an older checkpoint."""
+    """The input of a run of thinned epochs, which a restore of an older checkpoint replays."""
 
     epochs: dict[Epoch, ThinnedEpoch]
 
 
 class CondemnedRecord(Record):
-    """A manifest that proved unusable, and why."""
+    """A manifest that proved unusable, and the reasons."""
 
     epoch: Epoch
     attempt: int
@@ -317,15 +313,15 @@ class CondemnedRecord(Record):
 
 
 class RollbackRecord(Record):
-    """Everything after `to_epoch`, up to `highest_epoch`, is dead. It counts if `generation` was
-    claimed for it.
+    """A rollback: the epochs after `to_epoch`, up to `highest_epoch`, are dead. It is in effect if
+    `generation` was claimed for it.
     """
 
     number: int
     to_epoch: Epoch
-    """0: back to nothing."""
+    """0: back to an empty state."""
     highest_epoch: Epoch
-    """The highest epoch of which anything was seen."""
+    """The highest epoch of which any object was seen."""
     generation: Generation
     recorded_at: datetime
 
@@ -334,7 +330,7 @@ AnyRecord = TypeVar("AnyRecord", bound=Record)
 
 
 def _seal(body: bytes) -> bytes:
-    """What ends a record: the checksum of its content."""
+    """Return the end of a record: the checksum of its content."""
     return b',"checksum":"%s"}' % hashlib.sha256(body).hexdigest()[:16].encode()
 
 
@@ -342,19 +338,19 @@ _SEAL_LENGTH = len(_seal(b""))
 
 
 def decode(kind: type[AnyRecord], data: bytes, path: str) -> AnyRecord:
-    """A record from its bytes; a newer format and damage are told apart."""
+    """Decode a record. Raise NewerFormat if a newer release wrote it, DamagedState if damaged."""
     try:
-        whole = json.loads(data)
+        content = json.loads(data)
     except ValueError as error:
         raise DamagedState(f"{path} is not JSON ({len(data)} bytes)", path=path) from error
-    # The version comes first: a newer format may have another kind of checksum.
-    version = whole.get("version") if isinstance(whole, dict) else None
+    # The version is checked first: a newer format may have another kind of checksum.
+    version = content.get("version") if isinstance(content, dict) else None
     body, seal = data[:-_SEAL_LENGTH] + b"}", data[-_SEAL_LENGTH:]
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise NewerFormat(
-            f"{path} has format version {version}, this release reads up to {FORMAT_VERSION}",
+            f"{path} has format version {version}, but this release reads up to {FORMAT_VERSION}",
             intact=seal == _seal(body),
-            hint="run it with the release that wrote it, or a newer one",
+            hint="Run the job with the release that wrote the record, or a newer one.",
         )
     if seal != _seal(body):
         raise DamagedState(f"{path} does not match its checksum", path=path)
@@ -369,5 +365,5 @@ def decode(kind: type[AnyRecord], data: bytes, path: str) -> AnyRecord:
 
 
 def object_digest(path: str, data: bytes) -> ObjectDigest:
-    """The digest of an object's bytes."""
+    """Compute the digest of an object's bytes."""
     return ObjectDigest(path=path, bytes=len(data), sha256=hashlib.sha256(data).hexdigest())

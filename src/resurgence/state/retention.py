@@ -1,22 +1,22 @@
-"""Retention: some checkpoints are kept, everything no one can need any more is deleted.
+"""Retention: which checkpoints are retained, and the deletion of everything else.
 
-Kept are the newest `keep` checkpoints that stand, and older ones by time: by each rule the first
-checkpoint of every interval, for so long. All records before the oldest kept checkpoint are deleted.
-Between kept checkpoints, epochs are thinned: their state goes, but what they read stays in the input
-history, because a restore of an older checkpoint replays them. The sinks' commit records must reach
-back as far.
+Retained are the newest `keep` standing checkpoints, and older ones by time: for each rule, the
+first checkpoint of every interval within its span. All records before the oldest retained
+checkpoint are deleted. Epochs between retained checkpoints are thinned: their state is deleted, but
+their input is moved to the input history, because a restore of an older checkpoint replays them.
+The sinks' commit records must reach back as far.
 
-First everything is classified, from durable manifests only. Then the input of thinned epochs is added
-to the history, then records are deleted, oldest first and each manifest before what it names, then
-files. A crash in between leaves an epoch both in the history and with records of its own, or debris
-without a manifest; the next round collects it. Epochs are thinned in batches: until a batch is full
-their checkpoints stay as they are, so that one object is written for many of them.
+First everything is classified, from durable manifests only. Then the input of thinned epochs is
+added to the history, then records are deleted, oldest first and each manifest before what it names,
+then files. A crash in between leaves an epoch both in the history and with records of its own, or
+debris without a manifest; the next round deletes it. Epochs are thinned in batches, so that one
+object is written for many of them; until a batch is full, their checkpoints are left unchanged.
 
-Every state file that a checkpoint names stays with it. Epochs that were rolled back are not needed.
-Files written for an epoch above the newest sealed one belong to an epoch in flight and are never
-touched; nor are those of a compaction that is still under way, which bear the number of the epoch that
-was next when it began. A kept checkpoint that cannot be read might name any file up to its epoch, so
-these stay until it is no longer kept; it is no reason to stop a job that does not need it.
+Every state file that a retained checkpoint names is retained. Epochs that were rolled back are
+deleted. Files written for an epoch above the newest sealed one belong to an epoch in flight and are
+never deleted; nor are those of a compaction in progress, which have the number of the epoch that
+was next when it began. A retained checkpoint that is unreadable might name any file up to its
+epoch, so these files are retained as long as it is; it must not stop a job that does not need it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Deletions:
-    """What can go, in the order in which it goes."""
+    """The objects to delete, in the order of deletion."""
 
     epochs: tuple[tuple[str, ...], ...]
     """The records of each epoch."""
     files: tuple[str, ...]
     oldest: Epoch = NO_EPOCH
-    """The oldest checkpoint that is kept: no epoch before it can be replayed or rolled back to."""
+    """The oldest retained checkpoint: no epoch before it can be replayed or rolled back to."""
 
     @property
     def records(self) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def kept_epochs(
     keep: int,
     by_time: Collection[Epoch] = (),
 ) -> tuple[Epoch, ...]:
-    """The newest checkpoints that stand and those that are kept by time, newest first."""
+    """Return the standing checkpoints to retain, by number and by time, newest first."""
     standing = sorted(
         (epoch for epoch, objects in epochs.items() if objects.standing is not None), reverse=True
     )
@@ -70,10 +70,10 @@ def kept_epochs(
 def kept_by_time(
     sealed_at: Mapping[Epoch, datetime], rules: Iterable[KeepRule], now: datetime
 ) -> frozenset[Epoch]:
-    """By each rule, the first checkpoint of every interval that reaches into its span.
+    """Return, for each rule, the first checkpoint of every interval that reaches into its span.
 
-    Intervals are counted from 1970, so that the first of one stays the first in every later round:
-    it is never thinned for a checkpoint that comes after it.
+    Intervals are aligned to 1970, so that the first checkpoint of one remains the first in every
+    later round: it is never thinned in favour of a later one.
     """
     kept: set[Epoch] = set()
     for rule in rules:
@@ -86,7 +86,7 @@ def kept_by_time(
 
 
 def thinnable(alive: Mapping[Epoch, EpochObjects], kept: tuple[Epoch, ...]) -> tuple[Epoch, ...]:
-    """The epochs between kept checkpoints whose own need not stay: their sinks are done."""
+    """Return the committed epochs between retained checkpoints, which can be thinned."""
     if not kept:
         return ()
     return tuple(
@@ -105,9 +105,11 @@ def classify(
     in_flight: Epoch | None = None,
     gone: Collection[Epoch] = (),
 ) -> Deletions:
-    """What can be deleted, given what is stored, which files the kept checkpoints name, the newest
-    kept checkpoint of which that is not known, the epoch from which on files may not be named yet,
-    and the epochs that were rolled back or are thinned.
+    """Return the objects that can be deleted.
+
+    `named` are the files that the retained checkpoints name, `unreadable` is the newest retained
+    checkpoint whose files are unknown, files of `in_flight` and later epochs may not be named yet,
+    and `gone` are the epochs that were rolled back or are thinned.
     """
     if not kept:
         return Deletions((), ())
@@ -126,17 +128,17 @@ def classify(
 
 @dataclass(frozen=True)
 class _Known:
-    """What a round must know of a checkpoint; it never changes."""
+    """The facts about a checkpoint that a round needs; they never change."""
 
     sealed_at: datetime
     files: frozenset[str]
 
 
 class Retention:
-    """Runs a round when asked; remembers the checkpoints that it has read."""
+    """Runs retention rounds, and caches the checkpoints that it has read."""
 
     batch = 20
-    """Epochs that are thinned at once, at least."""
+    """Minimum number of epochs that are thinned at once."""
 
     def __init__(
         self,
@@ -153,7 +155,7 @@ class Retention:
         self._clock = clock or SystemClock()
         self._known: dict[str, _Known] = {}
         self._has_history = True
-        """Unless it was looked for and is not there: then it is not listed again."""
+        """False once a listing found no history: it is not listed again."""
 
     def run(
         self,
@@ -161,9 +163,9 @@ class Retention:
         in_flight: Epoch | None = None,
         in_use: frozenset[str] = frozenset(),
     ) -> Deletions:
-        """One round. `half_way` is called between deleting records and deleting files, if there
-        is anything. Files of the epoch `in_flight` and later ones may not be named yet, and those
-        `in_use` are being read; both were asked for before.
+        """Run one round. `half_way` is called between deleting records and deleting files, if there
+        is anything to delete. Files of the epoch `in_flight` and later ones may not be named yet,
+        and files `in_use` are being read; the caller determined both before this call.
         """
         store = self._backend.store
         epochs = self._backend.epochs()
@@ -173,17 +175,17 @@ class Retention:
         kept = kept_epochs(alive, self._keep, by_time)
         waiting = thinnable(alive, kept)
         thinned = self._thin(alive, waiting) if len(waiting) >= self.batch else ()
-        staying = [each for each in (*kept, *waiting) if each not in thinned]
+        remaining = [each for each in (*kept, *waiting) if each not in thinned]
         known = {
             path: found
-            for epoch in staying
+            for epoch in remaining
             if (path := _manifest(alive[epoch])) and (found := self._read(path)) is not None
         }
         unreadable = max(
             (epoch for epoch in kept if _manifest(alive[epoch]) not in known), default=NO_EPOCH
         )
         self._known = known
-        # The files are listed after the manifests: one that appears in between belongs to an epoch
+        # Files are listed after the manifests: a file that appears in between belongs to an epoch
         # in flight.
         deletions = classify(
             epochs,
@@ -195,8 +197,8 @@ class Retention:
             {*(epochs.keys() - alive.keys()), *thinned},
         )
         for records in deletions.epochs:
-            # A newer generation may have fallen or rolled back meanwhile, and may need what looks
-            # dead from here. Looked at for each: deleting many can take long.
+            # A newer generation may have fallen back or rolled back meanwhile, and may need what
+            # seems dead here. Checked for each epoch, because deleting many can take long.
             self._backend.require_newest(self._generation)
             store.delete(records)
         self._backend.require_newest(self._generation)
@@ -210,8 +212,8 @@ class Retention:
     def _thin(
         self, alive: Mapping[Epoch, EpochObjects], epochs: Iterable[Epoch]
     ) -> tuple[Epoch, ...]:
-        """Add what epochs read to the history; those of which that is done. One whose input cannot
-        be read stays as it is.
+        """Add the input of epochs to the history, and return these epochs. An epoch whose recorded
+        input is unreadable is left unchanged.
         """
         job, _ = self._backend.identity()
         found: dict[Epoch, ThinnedEpoch] = {}
@@ -227,7 +229,7 @@ class Retention:
         return tuple(found)
 
     def _sealed_at(self, alive: Mapping[Epoch, EpochObjects]) -> dict[Epoch, datetime]:
-        """When each checkpoint that stands was sealed, as far as that can be read."""
+        """Return when each standing checkpoint was sealed, except for unreadable ones."""
         return {
             epoch: found.sealed_at
             for epoch, objects in alive.items()
@@ -245,5 +247,5 @@ class Retention:
 
 
 def _manifest(objects: EpochObjects) -> str | None:
-    """The manifest that stands."""
+    """Return the path of the standing manifest."""
     return None if objects.standing is None else objects.manifests[objects.standing]

@@ -1,6 +1,6 @@
-"""The schema of a state table, which stands in its metadata as Spark's JSON, as Arrow types.
+"""Conversion of a state table's schema from Spark's JSON, as in its metadata, to Arrow types.
 
-A type that is not known here is None: nothing is said about it.
+A type that is unknown here is None, and is not checked.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 
 
 def table_columns(schema_text: str) -> dict[str, pa.DataType | None]:
-    """The columns of a table in their order; empty if the metadata says nothing."""
+    """Return the columns of a table in order; empty if the metadata has no schema."""
     if not schema_text:
         return {}
     fields = json.loads(schema_text)["fields"]
@@ -60,41 +60,41 @@ def _arrow_type(spark: object) -> pa.DataType | None:
 
 
 def schema_faults(expected: Mapping[str, pa.DataType | None], stored: pa.Schema) -> list[str]:
-    """Where a file's columns are not those of its table."""
+    """Return the differences between a file's columns and those of its table."""
     if not expected:
         return []
     if list(expected) != stored.names:
         return [f"has the columns {', '.join(stored.names)} instead of {', '.join(expected)}"]
     return [
-        f"has {name} as {stored.field(name).type} instead of {wanted}"
-        for name, wanted in expected.items()
-        if wanted is not None and not _same_kind(wanted, stored.field(name).type)
+        f"has column {name} as {stored.field(name).type} instead of {kind}"
+        for name, kind in expected.items()
+        if kind is not None and not _same_kind(kind, stored.field(name).type)
     ]
 
 
-def _same_kind(wanted: pa.DataType, stored: pa.DataType) -> bool:
-    """Whether rows of one type can be read as the other: names of elements, what is said of nulls,
-    zones and the width of lengths do not count.
+def _same_kind(expected: pa.DataType, stored: pa.DataType) -> bool:
+    """Return whether rows of one type can be read as the other. Element names, nullability, time
+    zones and the width of lengths are ignored.
     """
     types = pa.types
-    if types.is_timestamp(wanted):
-        return bool(types.is_timestamp(stored) and wanted.unit == stored.unit)
-    if types.is_string(wanted) or types.is_binary(wanted):
-        large = pa.large_string() if types.is_string(wanted) else pa.large_binary()
-        return stored in (wanted, large)
-    if types.is_list(wanted):
+    if types.is_timestamp(expected):
+        return bool(types.is_timestamp(stored) and expected.unit == stored.unit)
+    if types.is_string(expected) or types.is_binary(expected):
+        large = pa.large_string() if types.is_string(expected) else pa.large_binary()
+        return stored in (expected, large)
+    if types.is_list(expected):
         is_list = types.is_list(stored) or types.is_large_list(stored)
-        return is_list and _same_kind(wanted.value_type, stored.value_type)
-    if types.is_map(wanted):
+        return is_list and _same_kind(expected.value_type, stored.value_type)
+    if types.is_map(expected):
         return (
             types.is_map(stored)
-            and _same_kind(wanted.key_type, stored.key_type)
-            and _same_kind(wanted.item_type, stored.item_type)
+            and _same_kind(expected.key_type, stored.key_type)
+            and _same_kind(expected.item_type, stored.item_type)
         )
-    if types.is_struct(wanted):
+    if types.is_struct(expected):
         return (
             types.is_struct(stored)
-            and [each.name for each in wanted] == [each.name for each in stored]
-            and all(_same_kind(a.type, b.type) for a, b in zip(wanted, stored, strict=True))
+            and [each.name for each in expected] == [each.name for each in stored]
+            and all(_same_kind(a.type, b.type) for a, b in zip(expected, stored, strict=True))
         )
-    return bool(wanted == stored)
+    return bool(expected == stored)

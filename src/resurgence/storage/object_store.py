@@ -1,8 +1,8 @@
-"""Object storage: the only door to durable state.
+"""Object storage: the only access to durable state.
 
-Owns the translation of obstore's calls and errors. Knows a few verbs and nothing about checkpoints.
-Conditional create is the only lock that every object store has. Only `replace` overwrites an object;
-nothing that a restore reads is written with it.
+Owns the translation of obstore's calls and errors. Offers a few operations and knows nothing about
+checkpoints. Conditional create is the only lock that every object store has. Only `replace`
+overwrites an object, and nothing that a restore reads is written with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from resurgence.storage.private_files import make_private_folder
 
 @dataclass(frozen=True, order=True)
 class StoredObject:
-    """An object as a listing shows it."""
+    """An entry of a listing."""
 
     path: str
     size: int
@@ -36,15 +36,15 @@ class ObjectStore:
     """A folder of an object store. Paths are relative to it and use '/'."""
 
     def __init__(self, url: str, *, private: bool = False) -> None:
-        """`private`: a local folder that is missing is created for its owner alone."""
+        """`private`: create a missing local folder with access for its owner only."""
         self.url = url
         scheme, path = split_url(url)
         try:
             if scheme == "file":
                 if private:
                     make_private_folder(Path(path))
-                # Objects are made readable for all by the umask; a folder left empty is removed
-                # with its last object.
+                # The umask decides who can read objects; deleting the last object of a folder
+                # removes the folder.
                 self._store: _AnyStore = LocalStore(prefix=path, automatic_cleanup=True, mkdir=True)
             else:
                 self._store = from_url(url)
@@ -55,7 +55,7 @@ class ObjectStore:
         return f"ObjectStore({self.url!r})"
 
     def create(self, path: str, data: bytes) -> bool:
-        """Create the object if it is absent. False: it was there, and was not touched."""
+        """Create the object if it is absent. Return False, without changing it, if it exists."""
         with _translated("write", self.url, path):
             try:
                 obstore.put(self._store, path, data, mode="create")
@@ -64,17 +64,17 @@ class ObjectStore:
             return True
 
     def replace(self, path: str, data: bytes) -> None:
-        """Write the object, whatever was there: readers see the old bytes or the new ones."""
+        """Write or overwrite the object. Readers see the old bytes or the new ones."""
         with _translated("write", self.url, path):
             obstore.put(self._store, path, data, mode="overwrite")
 
     def read(self, path: str) -> bytes:
-        """The whole object."""
+        """Return the whole object."""
         with _translated("read", self.url, path):
             return bytes(obstore.get(self._store, path).bytes())
 
     def read_range(self, path: str, start: int, end: int) -> bytes:
-        """The bytes from start up to, but not including, end."""
+        """Return the bytes from start up to, but not including, end."""
         with _translated("read", self.url, path):
             return (
                 bytes(obstore.get_range(self._store, path, start=start, end=end))
@@ -83,16 +83,16 @@ class ObjectStore:
             )
 
     def size(self, path: str) -> int | None:
-        """The object's size, or None where there is no such object."""
-        with _translated("look at", self.url, path):
+        """Return the object's size, or None if it does not exist."""
+        with _translated("get the size of", self.url, path):
             try:
                 return int(obstore.head(self._store, path)["size"])
             except (NotFoundError, FileNotFoundError):
                 return None
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        """All objects under a folder, at any depth, sorted by path. One request per thousand or
-        so.
+        """List all objects under a folder, at any depth, sorted by path. Takes one request per
+        thousand objects or so.
         """
         with _translated("list", self.url, prefix):
             found = [
@@ -103,7 +103,7 @@ class ObjectStore:
         return tuple(sorted(found))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects; those already gone are fine."""
+        """Delete objects, ignoring those that do not exist."""
         for path in paths:
             with _translated("delete", self.url, path):
                 try:
@@ -112,15 +112,13 @@ class ObjectStore:
                     continue
 
     def move(self, source: str, target: str) -> None:
-        """Move an object; a target of the same name is replaced. On a local disk this is one
-        rename.
-        """
+        """Move an object, replacing the target if it exists. On a local disk this is one rename."""
         with _translated("move", self.url, source):
             obstore.rename(self._store, source, target)
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """(scheme, path) of a storage URL; a plain path is a local folder."""
+    """Split a storage URL into (scheme, path). A plain path is a local folder."""
     parts = urlsplit(url)
     if len(parts.scheme) <= 1:
         return "file", str(Path(url).expanduser().absolute())
@@ -130,7 +128,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def storage_url(text: str) -> str:
-    """What a user wrote as a place for objects, as a URL that does not depend on the working
+    """Convert a storage location written by a user to a URL that does not depend on the working
     directory.
     """
     scheme, path = split_url(text)
@@ -138,19 +136,19 @@ def storage_url(text: str) -> str:
 
 
 def is_missing_folder(url: str) -> bool:
-    """Whether a URL is of a local folder that does not exist. Opening a store makes it."""
+    """Return whether a URL names a local folder that does not exist. Opening a store creates it."""
     scheme, path = split_url(url)
     return scheme == "file" and not Path(path).is_dir()
 
 
 @functools.cache
 def shared_store(url: str) -> ObjectStore:
-    """The process's one client for a URL: connection pools are kept between tasks."""
+    """Return the process's only client for a URL, so that tasks share its connection pool."""
     return ObjectStore(url)
 
 
 def require_writable(store: ObjectStore) -> None:
-    """Fail now, with a clear sentence, rather than at the first checkpoint."""
+    """Raise ConfigError now, and not at the first checkpoint, if a local store is not writable."""
     scheme, path = split_url(store.url)
     if scheme != "file":
         return
@@ -167,8 +165,8 @@ def require_writable(store: ObjectStore) -> None:
 
 
 def _is_read_only(path: str) -> bool:
-    # Root passes os.access on a folder whose mode forbids writing; its owner meant it, so it is
-    # honoured.
+    # os.access lets root write to a folder whose mode forbids it. The owner chose that mode, so
+    # it is respected.
     return not Path(path).stat().st_mode & 0o222 or bool(os.statvfs(path).f_flag & os.ST_RDONLY)
 
 

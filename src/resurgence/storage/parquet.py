@@ -1,7 +1,7 @@
 """Parquet objects written and read by Spark tasks: Arrow batches in, whole objects out.
 
-A file is made in memory and created in one request, so there is no listing, no rename and no
-half-written object. Every page carries a checksum, which is checked when it is read.
+A file is encoded in memory and created in one request, so there is no listing, no rename and no
+partially written object. Every page has a checksum, which is verified when the page is read.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from resurgence.errors import DamagedState, ObjectMissing, StorageError
 from resurgence.storage.object_store import ObjectStore
 
 ROW_GROUP_ROWS = 100_000
-"""So many rows, or a few more, are encoded together."""
+"""Minimum rows in a row group, except for the last one."""
 
 
 @dataclass(frozen=True)
 class EncodedFile:
-    """A finished file."""
+    """A complete Parquet file."""
 
     data: bytes
     rows: int
@@ -37,7 +37,7 @@ class ParquetEncoder:
     """Collects batches into one Parquet file."""
 
     def __init__(self, repeating: tuple[str, ...] = ()) -> None:
-        """`repeating` are columns of few values."""
+        """`repeating`: columns with few distinct values."""
         self._repeating = repeating
         self._buffer = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
@@ -47,18 +47,17 @@ class ParquetEncoder:
 
     @property
     def size(self) -> int:
-        """Bytes held up to now."""
+        """Bytes buffered so far."""
         return int(self._buffer.tell() + sum(each.nbytes for each in self._pending))
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Append a batch."""
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         if self._pending_rows >= ROW_GROUP_ROWS:
             self._write_row_group()
 
     def finish(self) -> EncodedFile | None:
-        """The file, or None if nothing was added."""
+        """Return the file, or None if no batch was added."""
         if self._pending:
             self._write_row_group()
         if self._writer is None:
@@ -69,7 +68,7 @@ class ParquetEncoder:
     def _write_row_group(self) -> None:
         rows = pa.Table.from_batches(self._pending)
         if self._writer is None:
-            # Fast to write and to read; dictionaries only where values are long and repeat.
+            # Fast to write and to read; dictionaries only for values that are long or repeat.
             text = [each.name for each in rows.schema if not pa.types.is_primitive(each.type)]
             self._writer = pq.ParquetWriter(
                 self._buffer,
@@ -84,13 +83,13 @@ class ParquetEncoder:
 
 
 def time_bounds(batch: pa.RecordBatch, column: str) -> tuple[int, int]:
-    """The least and the greatest value of a column of whole numbers."""
+    """Return the minimum and the maximum of an integer column."""
     bounds = pc.min_max(batch.column(column)).as_py()
     return int(bounds["min"]), int(bounds["max"])
 
 
 def digest_of(data: bytes) -> str:
-    """What the bytes of a file must come to."""
+    """Return the digest of a file's bytes."""
     return hashlib.sha256(data).hexdigest()[:32]
 
 
@@ -103,9 +102,9 @@ def read_bins(
     start: int,
     end: int,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file whose `column` is in [start, end). Row groups out of that range are not
-    decoded. Size and digest are checked before anything is: a file that was altered outside its
-    pages can make a reader do anything.
+    """Yield the rows of a file whose `column` is in [start, end). Row groups outside that range are
+    not decoded. Size and digest are verified before anything is decoded, because a file that was
+    altered outside its pages can crash the reader.
     """
     try:
         data = store.read(path)
@@ -124,14 +123,14 @@ def read_bins(
                 continue
             for batch in file.iter_batches(row_groups=[index]):
                 values = batch.column(column)
-                wanted = pc.and_(pc.greater_equal(values, start), pc.less(values, end))
-                yield batch.filter(wanted)
+                in_range = pc.and_(pc.greater_equal(values, start), pc.less(values, end))
+                yield batch.filter(in_range)
     except (pa.ArrowException, OSError) as error:
         reason = str(error).split("\n", 1)[0]
         raise DamagedState(f"state file {path} cannot be read: {reason}", path=path) from error
 
 
 def create_new(store: ObjectStore, path: str, data: bytes) -> None:
-    """Create an object whose name no one else can have."""
+    """Create an object whose name is unique."""
     if not store.create(path, data):
-        raise StorageError(f"{store.url}/{path} exists already")
+        raise StorageError(f"{store.url}/{path} already exists")

@@ -1,8 +1,8 @@
-"""Local folders and files that only their owner can read: state, logs and the metadata database may
-hold the data and the secrets of users.
+"""Local folders and files that only their owner can read, because state, logs and the metadata
+database may contain data and secrets of users.
 
-A folder that exists keeps its mode: whoever made it chose who may look inside. The output of sinks
-is not private; it is created with the umask of the user.
+The mode of an existing folder is left unchanged, because someone chose it. The output of sinks is
+not private; it is created with the umask of the user.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ FILE_MODE = 0o600
 
 
 def make_private_folder(path: Path) -> None:
-    """Create a folder and its missing parents with mode 0700. `Path.mkdir` would give the mode to
-    the last one only.
+    """Create a folder and its missing parents with mode 0700. `Path.mkdir` would apply the mode
+    only to the last one.
     """
     missing = [each for each in (path, *path.parents) if not each.exists()]
     for each in reversed(missing):
@@ -26,6 +26,6 @@ def make_private_folder(path: Path) -> None:
 
 
 def open_private_log(path: Path) -> BinaryIO:
-    """Open a log to append to it. A new one has mode 0600, and so a private folder."""
+    """Open a log for appending. A new log has mode 0600, in a private folder."""
     make_private_folder(path.parent)
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE), "ab")

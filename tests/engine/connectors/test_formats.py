@@ -168,7 +168,9 @@ def test_a_state_dir_of_a_newer_release_is_refused_and_left_as_it_is(
         open_sample(spark, folder)
     assert caught.value.message == (
         f"{JOB}/generations/0000000002.json has format version {FORMAT_VERSION + 1},"
-        f" this release reads up to {FORMAT_VERSION}"
+        f" but this release reads up to {FORMAT_VERSION}"
     )
-    assert caught.value.hint == "run it with the release that wrote it, or a newer one"
+    assert (
+        caught.value.hint == "Run the job with the release that wrote the record, or a newer one."
+    )
     assert content(folder) == before

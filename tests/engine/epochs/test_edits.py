@@ -96,7 +96,7 @@ def test_another_parallelism_and_an_edit_at_once(edited: Edited) -> None:
 
 def test_an_edited_window_is_refused_and_nothing_is_lost(edited: Edited) -> None:
     other = edited.job(query=WINDOW.replace("id % 3", "id % 4"))
-    with pytest.raises(IncompatibleState, match="would be forgotten"):
+    with pytest.raises(IncompatibleState, match="would be lost"):
         other.open()
     edited.job().run([Leg(50)])
     assert edited.sums() == edited.expected()

@@ -495,7 +495,7 @@ def test_a_folder_that_is_no_delta_table_is_a_mistake(ground: Ground) -> None:
 def test_a_column_that_a_delta_table_lacks_is_a_mistake(ground: Ground) -> None:
     write_deltalake(ground.customers, pa.table({"id": [0], "nam": ["a"]}))
     told = ground.failure(ground.job(options=delta_options(ground)))
-    assert (told.code, told.hint) == ("user", "did you mean 'nam'?")
+    assert (told.code, told.hint) == ("user", "Perhaps you meant 'nam'.")
     assert "has no column 'name'" in told.message
 
 

@@ -265,9 +265,9 @@ def test_a_newer_version_is_refused_and_never_guessed_at(kind: type[Record]) -> 
     with pytest.raises(NewerFormat) as caught:
         decode(kind, sample.model_copy(update={"version": newer}).encode(), "some/path")
     assert caught.value.message == (
-        f"some/path has format version {newer}, this release reads up to {FORMAT_VERSION}"
+        f"some/path has format version {newer}, but this release reads up to {FORMAT_VERSION}"
     )
-    assert "release that wrote it" in caught.value.hint
+    assert "release that wrote the record" in caught.value.hint
     assert caught.value.intact
 
 

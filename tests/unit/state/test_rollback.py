@@ -146,7 +146,7 @@ def test_a_rollback_to_what_is_not_there_is_refused(job: Job, to_epoch: int, sai
     before = job.stored()
     with pytest.raises(UserError, match=said) as caught:
         job.backend.record_rollback(job.claim, Epoch(to_epoch), NOW)
-    assert caught.value.hint == "choose one of 1, 2, or 0 for nothing"
+    assert caught.value.hint == "Choose one of 1, 2, or 0 for the beginning."
     assert job.stored() == before
 
 
@@ -155,7 +155,7 @@ def test_a_rollback_to_a_checkpoint_that_is_not_whole_is_refused(job: Job) -> No
     job.path(job.files[1].path).unlink()
     with pytest.raises(UserError, match="epoch 2: it has no usable checkpoint") as caught:
         roll_back(job, 2)
-    assert caught.value.hint == "choose one of 1, or 0 for nothing"
+    assert caught.value.hint == "Choose one of 1, or 0 for the beginning."
 
 
 # ---------------------------------------------------------------- who may roll back
@@ -166,7 +166,7 @@ def test_only_the_newest_generation_rolls_back(job: Job) -> None:
     stale = job.claim
     job.claim_again()
     before = job.stored()
-    with pytest.raises(Retired, match="overtaken"):
+    with pytest.raises(Retired, match="fenced out"):
         job.backend.record_rollback(stale, Epoch(1), NOW)
     assert job.stored() == before
 
@@ -230,7 +230,7 @@ def test_a_damaged_rollback_never_brings_dead_epochs_back_to_life(
     before = job.stored()
     with pytest.raises(NoValidCheckpoint, match=lost) as caught:
         job.backend.prepare_checkpoint_load(job.claim, 1)
-    assert "from a copy" in caught.value.hint
+    assert "from a backup" in caught.value.hint
     with pytest.raises(NoValidCheckpoint):
         job.backend.record_rollback(job.claim, Epoch(1), NOW)
     assert job.stored() == before

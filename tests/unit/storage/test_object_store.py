@@ -103,7 +103,7 @@ def test_a_move_takes_the_place_of_its_target(store: ObjectStore) -> None:
 
 def test_a_name_that_someone_else_has_is_an_error(store: ObjectStore) -> None:
     create_new(store, "a", b"1")
-    with pytest.raises(StorageError, match="exists already"):
+    with pytest.raises(StorageError, match="already exists"):
         create_new(store, "a", b"1")
 
 

@@ -1,1 +1,1 @@
-"""Checkpoints as people see them: what is kept, verified, counted, lost by an edit."""
+"""Inspection of checkpoints: views, deep check, ledger, SQL over state, effects of an edit."""

@@ -1,9 +1,9 @@
-"""Reading checkpoints for people: what is kept, what is in it, and what is wrong with it.
+"""Views of the retained checkpoints: their content and their faults.
 
-Only reads: no generation is claimed, so a running job is neither fenced nor disturbed. Its retention
-may delete what is being looked at. That is told apart from damage by the order in which things go: a
-manifest is deleted before what it names, so if something is missing and the manifest is still there
-afterwards, it is missing.
+Only reads: no generation is claimed, so a running job is neither fenced out nor disturbed. Its
+retention may delete a checkpoint while it is being read. The order of deletion distinguishes that
+from damage: a manifest is deleted before what it names, so a missing object is damage only if the
+manifest still exists afterwards.
 
 The files themselves are not opened here; `verification` does that.
 """
@@ -49,15 +49,15 @@ from resurgence.state.records import (
 from resurgence.storage.object_store import ObjectStore
 
 _THREADS = 8
-"""Records are small: reading them is waiting for answers."""
+"""Records are small, so reading them is mostly latency."""
 
 
 class CheckpointStatus(StrEnum):
-    """What a checkpoint is good for."""
+    """Whether a checkpoint is usable."""
 
     VALID = "valid"
     DAMAGED = "damaged"
-    """Something that it names is missing or is not what its digest says."""
+    """An object that it names is missing or does not match its digest."""
     CONDEMNED = "condemned"
     """Marked as unusable: it is never chosen again."""
     DEAD = "dead"
@@ -68,17 +68,17 @@ class CheckpointStatus(StrEnum):
 
 @dataclass(frozen=True)
 class CheckpointView:
-    """One sealed checkpoint, as far as its records can be read."""
+    """One sealed checkpoint with its readable records."""
 
     epoch: Epoch
     attempt: int | None
-    """None: the sinks are committed, so there was a manifest, but it is gone."""
+    """None: the sinks are committed, so there was a manifest, but it is missing."""
     status: CheckpointStatus
     reasons: tuple[str, ...] = ()
     records: CheckpointRecords = field(default_factory=CheckpointRecords)
     is_committed: bool = False
     committed: CommittedRecord | None = None
-    """None also if the record cannot be read; `committed_fault` says why."""
+    """None also if the record is unreadable; `committed_fault` is the reason."""
     committed_fault: str | None = None
 
     @property
@@ -91,13 +91,14 @@ class CheckpointView:
 
     @property
     def stands(self) -> bool:
-        """A restore may choose it, if it is whole."""
-        gone = self.attempt is None
-        return not gone and self.status not in (CheckpointStatus.CONDEMNED, CheckpointStatus.DEAD)
+        """A restore may choose it, if it is intact."""
+        missing = self.attempt is None
+        unusable = (CheckpointStatus.CONDEMNED, CheckpointStatus.DEAD)
+        return not missing and self.status not in unusable
 
     @property
     def files(self) -> tuple[StateFile, ...]:
-        """Every state file that it names."""
+        """All state files that it names."""
         return tuple(file for file, _ in self.records.state_files())
 
     @property
@@ -110,13 +111,13 @@ class CheckpointView:
 
     @property
     def duration(self) -> timedelta | None:
-        """From the beginning of the epoch to its seal; None if the manifest cannot be read."""
+        """Time from the start of the epoch to its seal; None if the manifest is unreadable."""
         if self.manifest is None:
             return None
         return self.manifest.sealed_at - self.manifest.began_at
 
     def summary(self) -> dict[str, Any]:
-        """It in one row: what `checkpoints list` shows, and the SQL table `checkpoints` has."""
+        """Return the row of `checkpoints list` and of the SQL table `checkpoints`."""
         manifest = self.manifest
         return {
             "epoch": self.epoch,
@@ -138,7 +139,7 @@ class CheckpointView:
 
 
 def job_names(store: ObjectStore) -> tuple[JobName, ...]:
-    """The jobs that have a folder in a state dir."""
+    """Return the jobs that have a folder in a state dir."""
     found = {
         each.path.split("/", 1)[0]
         for each in store.list("")
@@ -148,8 +149,8 @@ def job_names(store: ObjectStore) -> tuple[JobName, ...]:
 
 
 def kept_checkpoints(backend: StateBackend) -> tuple[CheckpointView, ...]:
-    """Every checkpoint that is kept, oldest first, condemned ones among them. State files are
-    held against one listing; they are not opened.
+    """Return all retained checkpoints, including condemned ones, oldest first. State files are
+    compared with one listing; they are not opened.
     """
     epochs = backend.epochs()
     if not epochs:
@@ -158,7 +159,7 @@ def kept_checkpoints(backend: StateBackend) -> tuple[CheckpointView, ...]:
     dead = dead_ranges(backend.rollbacks(rollback))
     with ThreadPoolExecutor(_THREADS) as pool:
         read = list(pool.map(lambda each: _views(backend, each, job), epochs.values()))
-    # After the manifests: the files of one that was just sealed are there.
+    # Listed after the manifests, so that the files of a checkpoint sealed meanwhile are included.
     sizes = backend.file_sizes()
     judged = (
         replace(view, status=CheckpointStatus.DEAD, reasons=())
@@ -167,12 +168,12 @@ def kept_checkpoints(backend: StateBackend) -> tuple[CheckpointView, ...]:
         for epoch in read
         for view in epoch
     )
-    return tuple(view for view in judged if not _went_meanwhile(backend, view))
+    return tuple(view for view in judged if not _deleted_meanwhile(backend, view))
 
 
 def newest_checkpoint(backend: StateBackend) -> CheckpointView | None:
-    """The checkpoint that a restore would choose; None if the job has sealed none. Older ones are
-    read only where newer ones are unusable.
+    """Return the checkpoint that a restore would choose; None if the job has sealed none. Older
+    ones are read only if newer ones are unusable.
     """
     while True:
         epochs = backend.epochs()
@@ -188,8 +189,8 @@ def newest_checkpoint(backend: StateBackend) -> CheckpointView | None:
                 if judged.status is CheckpointStatus.VALID:
                     return judged
                 unusable.append(judged)
-        # Retention may have deleted what was listed: then there are newer ones.
-        if not any(_went_meanwhile(backend, each) for each in unusable):
+        # Retention may have deleted what was listed; then there are newer checkpoints.
+        if not any(_deleted_meanwhile(backend, each) for each in unusable):
             break
     if unusable:
         raise _none_valid()
@@ -197,7 +198,7 @@ def newest_checkpoint(backend: StateBackend) -> CheckpointView | None:
 
 
 def _views(backend: StateBackend, objects: EpochObjects, job: JobIdentity) -> list[CheckpointView]:
-    """The checkpoints in one epoch's folder: one per manifest."""
+    """Return the checkpoints in one epoch's folder, one per manifest."""
     committed, committed_fault = _committed(backend, objects, job)
     lost = lost_seal(objects)
     blank = CheckpointView(
@@ -233,8 +234,8 @@ def _judged(view: CheckpointView, job: JobIdentity, sizes: Mapping[str, int]) ->
     return replace(view, status=CheckpointStatus.VALID)
 
 
-def _went_meanwhile(backend: StateBackend, view: CheckpointView) -> bool:
-    """Whether what is wrong is only that retention has deleted it."""
+def _deleted_meanwhile(backend: StateBackend, view: CheckpointView) -> bool:
+    """Return whether a checkpoint only seems damaged because retention has deleted it."""
     if view.status is not CheckpointStatus.DAMAGED or view.attempt is None:
         return False
     return backend.store.size(backend.paths.manifest(view.epoch, view.attempt)) is None
@@ -250,12 +251,12 @@ def _committed(
     except UNUSABLE as error:
         return None, error.message
     if (record.job, record.epoch) != (job, objects.epoch):
-        return None, f"{objects.committed} is of job {record.job}, epoch {record.epoch}"
+        return None, f"{objects.committed} belongs to job {record.job}, epoch {record.epoch}"
     return record, None
 
 
 def of_each_epoch(views: Iterable[CheckpointView]) -> dict[Epoch, CheckpointView]:
-    """The checkpoint that counts in each epoch: the one that is not condemned, or else the last."""
+    """Return one checkpoint for each epoch: the one that is not condemned, or else the last."""
     chosen: dict[Epoch, CheckpointView] = {}
     for view in views:
         before = chosen.get(view.epoch)
@@ -269,17 +270,17 @@ def of_each_epoch(views: Iterable[CheckpointView]) -> dict[Epoch, CheckpointView
 
 
 def checkpoint_of(views: Sequence[CheckpointView], epoch: int | None) -> CheckpointView:
-    """The checkpoint of an epoch; by default the newest one that is valid."""
+    """Return the checkpoint of an epoch; by default the newest valid one."""
     if not views:
-        raise ConfigError("there are no checkpoints yet", hint="run the job first")
+        raise ConfigError("there are no checkpoints yet", hint="Run the job first.")
     chosen = of_each_epoch(views)
     if epoch is not None:
         try:
             return chosen[Epoch(epoch)]
         except KeyError:
-            kept = ", ".join(str(each) for each in chosen)
+            retained = ", ".join(str(each) for each in chosen)
             raise ConfigError(
-                f"there is no checkpoint of epoch {epoch}", hint=f"kept: {kept}"
+                f"there is no checkpoint of epoch {epoch}", hint=f"Choose one of: {retained}."
             ) from None
     for view in reversed(chosen.values()):
         if view.status is CheckpointStatus.VALID:
@@ -289,6 +290,6 @@ def checkpoint_of(views: Sequence[CheckpointView], epoch: int | None) -> Checkpo
 
 def _none_valid() -> NoValidCheckpoint:
     return NoValidCheckpoint(
-        "there are checkpoints, but none is valid",
-        hint="'resurgence checkpoints list' says why; --epoch takes one all the same",
+        "none of the checkpoints is valid",
+        hint="Run `resurgence checkpoints list` for the reasons. Use --epoch to choose one anyway.",
     )

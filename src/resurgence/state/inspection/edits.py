@@ -1,8 +1,9 @@
-"""What becomes of each operator's state when the pipeline was edited. Pure.
+"""The effect of an edited pipeline on each operator's state. Pure.
 
-An operator is the same if its id is: a source or sink has the id of its table, and the same
-connector, any other a digest of all that it reads, groups and computes. So whatever an edit does not touch is kept, and state is
-never read by an operator that would understand it differently.
+Operators are matched by id. The id of a source or sink is that of its table, and its connector must
+be the same; the id of any other operator is a digest of everything that it reads, groups and
+computes. So state that an edit does not affect is retained, and an operator never reads state that
+it would interpret differently.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ACCEPT_FLAG = "--accept-state-loss"
 
 
 class Fate(StrEnum):
-    """What a restore does with an operator."""
+    """What a restore does with an operator's state."""
 
     KEEP = "keep"
     MIGRATE = "migrate"
@@ -34,8 +35,8 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class OperatorFate:
-    """One operator, what becomes of it and why. `loses`: something is gone that cannot be had
-    again.
+    """What happens to the state of one operator, and why. `loses`: something that cannot be
+    recreated is lost.
     """
 
     operator: OperatorId
@@ -52,15 +53,15 @@ def fates(
     commit_pending: bool,
     schemas: Mapping[OperatorId, str] | None = None,
 ) -> tuple[OperatorFate, ...]:
-    """The fate of every operator of a pipeline and of a checkpoint. `schemas`: the state columns of
-    windows, where they are known already.
+    """Return the fate of every operator of a pipeline and of a checkpoint. `schemas`: the state
+    columns of windows, if they are already known.
     """
-    wanted = graph.durable()
+    durable = graph.durable()
     found = []
-    for operator in wanted:
+    for operator in durable:
         metadata = stored.get(operator.id)
         if metadata is None:
-            found.append(OperatorFate(operator.id, Fate.REBUILD, _begins(operator)))
+            found.append(OperatorFate(operator.id, Fate.REBUILD, _start_text(operator)))
         elif schemas and any(
             table.schema_text != schemas.get(operator.id, table.schema_text)
             for table in metadata.tables.values()
@@ -70,17 +71,20 @@ def fates(
         elif moved := _moved(operator, metadata, commit_pending=commit_pending):
             found.append(moved)
         elif metadata.parallelism != parallelism and _rows(metadata):
-            reason = f"{_held(metadata)}, dealt to {parallelism} subtasks instead of {metadata.parallelism}"
+            reason = (
+                f"{_state_text(metadata)}, redistributed to {parallelism} subtasks "
+                f"instead of {metadata.parallelism}"
+            )
             found.append(OperatorFate(operator.id, Fate.MIGRATE, reason))
         else:
-            found.append(OperatorFate(operator.id, Fate.KEEP, _held(metadata)))
-    kept = {each.id for each in wanted}
+            found.append(OperatorFate(operator.id, Fate.KEEP, _state_text(metadata)))
+    remaining = {each.id for each in durable}
     return (
         *found,
         *(
             _dropped(metadata, commit_pending=commit_pending)
             for operator_id, metadata in stored.items()
-            if operator_id not in kept
+            if operator_id not in remaining
         ),
     )
 
@@ -88,7 +92,7 @@ def fates(
 def restore_fates(
     graph: Graph, plan: LoadPlan, schemas: Mapping[OperatorId, str] | None = None
 ) -> tuple[OperatorFate, ...]:
-    """The fate of every operator if a pipeline goes on by a load plan."""
+    """Return the fate of every operator if a pipeline resumes with a load plan."""
     return fates(
         graph,
         {operator_id: load.metadata for operator_id, load in plan.operators.items()},
@@ -104,43 +108,43 @@ def fates_while_running(
     stored: Mapping[OperatorId, OperatorCheckpointMetadata],
     parallelism: int,
 ) -> tuple[OperatorFate, ...]:
-    """The fate of every operator if a running job is edited.
+    """Return the fate of every operator if a running job is edited.
 
-    The job takes another checkpoint, and commits it, before the edit takes effect. So every source
-    and stateful operator of the running pipeline counts as holding something, whatever the newest
-    checkpoint has of it: the answer must still be right for the checkpoint to come.
+    The job takes and commits another checkpoint before the edit takes effect. Therefore every
+    source and stateful operator of the running pipeline counts as having state, whatever the newest
+    checkpoint contains: the result must hold for the checkpoint to come.
     """
     judged = {
         each.operator: each for each in fates(edited, stored, parallelism, commit_pending=False)
     }
-    wanted = {each.id: each for each in edited.durable()}
+    durable = {each.id: each for each in edited.durable()}
     for before in running.durable():
-        known, after = judged.get(before.id), wanted.get(before.id)
+        known, after = judged.get(before.id), durable.get(before.id)
         if isinstance(before, SinkSpec) or (known is not None and known.loses):
             continue
         if after is None:
-            reason = "not in the pipeline: what it holds when the edit takes effect would be lost"
+            reason = "not in the pipeline: its state when the edit takes effect would be lost"
             judged[before.id] = OperatorFate(before.id, Fate.DROP, reason, loses=True)
         elif (
             isinstance(before, SourceSpec)
             and isinstance(after, SourceSpec)
             and before.connector != after.connector
         ):
-            reason = f"reads {after.place}, but its position is one in {before.place}"
+            reason = f"reads {after.place}, but its offset is in {before.place}"
             judged[before.id] = OperatorFate(before.id, Fate.REBUILD, reason, loses=True)
     return tuple(judged.values())
 
 
 _RUN_HINT = (
-    "undo the edit, choose another --name to begin from nothing, or accept the loss with "
-    f"{ACCEPT_FLAG}"
+    "Undo the edit, choose another --name to start without state, or accept the loss with "
+    f"{ACCEPT_FLAG}."
 )
 
 
 def require_kept(
     judged: Iterable[OperatorFate], epoch: Epoch, *, accept_loss: bool, hint: str = _RUN_HINT
 ) -> None:
-    """Refuse an edit that would lose something, unless the loss is accepted."""
+    """Raise IncompatibleState if an edit would lose state, unless the loss is accepted."""
     listed = tuple(judged)
     if accept_loss or not any(each.loses for each in listed):
         return
@@ -151,7 +155,7 @@ def require_kept(
 
 
 def fate_table(judged: Iterable[OperatorFate]) -> str:
-    """One line per operator, for people."""
+    """Format one line per operator."""
     listed = tuple(judged)
     width = max((len(each.operator) for each in listed), default=0)
     return "\n".join(
@@ -160,12 +164,12 @@ def fate_table(judged: Iterable[OperatorFate]) -> str:
     )
 
 
-def _begins(operator: OperatorSpec) -> str:
+def _start_text(operator: OperatorSpec) -> str:
     if isinstance(operator, SourceSpec):
         return "new: is read from its beginning"
     if isinstance(operator, SinkSpec):
-        return "new: gets the output from the next epoch on"
-    return "new or edited: begins empty, with the rows of the next epoch"
+        return "new: receives output from the next epoch on"
+    return "new or edited: starts empty with the next epoch"
 
 
 def _moved(
@@ -174,8 +178,8 @@ def _moved(
     *,
     commit_pending: bool,
 ) -> OperatorFate | None:
-    """The fate of a source or sink that has its rows elsewhere than before. A file may have been
-    moved along; another connector makes nothing of an offset, or of what is staged.
+    """Return the fate of a source or sink whose location has changed. A file may have been moved
+    there; another connector cannot use an offset or staged output.
     """
     before = metadata.place
     if not isinstance(operator, SourceSpec | SinkSpec) or before in (None, operator.place):
@@ -184,24 +188,27 @@ def _moved(
     converted = before.split(" ")[0] != operator.connector
     if isinstance(operator, SourceSpec):
         if converted:
-            reason = f"reads {operator.place}, but its position is one in {before}"
+            reason = f"reads {operator.place}, but its offset is in {before}"
             return OperatorFate(operator.id, Fate.REBUILD, reason, loses=True)
-        reason = f"goes on in {operator.place}, which must hold what {before} held"
+        reason = f"resumes in {operator.place}, which must have the content of {before}"
         return OperatorFate(operator.id, Fate.KEEP, reason)
     waiting = commit_pending and bool(metadata.tables[STAGED].values.get("files"))
     if waiting and converted:
-        reason = f"writes {operator.place}; its output of epoch {metadata.epoch} waits in {before}"
+        reason = (
+            f"writes {operator.place}, "
+            f"but its output of epoch {metadata.epoch} is staged in {before}"
+        )
         return OperatorFate(operator.id, Fate.REBUILD, reason, loses=True)
     reason = f"writes {operator.place}" + (
-        f", with what waits in {before} moved along" if waiting else ""
+        f", where the output staged in {before} must have been moved" if waiting else ""
     )
     return OperatorFate(operator.id, Fate.KEEP, reason)
 
 
 def _dropped(metadata: OperatorCheckpointMetadata, *, commit_pending: bool) -> OperatorFate:
-    reason, loses = "held nothing", False
+    reason, loses = "has no state", False
     if metadata.input is not None:
-        reason, loses = "not in the pipeline: its position would be forgotten", True
+        reason, loses = "not in the pipeline: its offset would be lost", True
     elif STAGED in metadata.tables:
         loses = commit_pending and bool(metadata.tables[STAGED].values.get("files"))
         reason = (
@@ -210,7 +217,7 @@ def _dropped(metadata: OperatorCheckpointMetadata, *, commit_pending: bool) -> O
             else "not in the pipeline: all its output is committed"
         )
     elif _rows(metadata):
-        reason, loses = f"not in the pipeline: {_held(metadata)} would be forgotten", True
+        reason, loses = f"not in the pipeline: {_state_text(metadata)} would be lost", True
     return OperatorFate(metadata.operator, Fate.DROP, reason, loses)
 
 
@@ -218,10 +225,10 @@ def _rows(metadata: OperatorCheckpointMetadata) -> int:
     return sum(file.rows for table in metadata.tables.values() for file in table.files)
 
 
-def _held(metadata: OperatorCheckpointMetadata) -> str:
+def _state_text(metadata: OperatorCheckpointMetadata) -> str:
     if metadata.input is not None:
-        return f"goes on after the {metadata.input.rows:,} rows of epoch {metadata.epoch}"
+        return f"resumes after the {metadata.input.rows:,} rows of epoch {metadata.epoch}"
     if STAGED in metadata.tables:
-        return "goes on"
+        return "resumes"
     files = sum(len(table.files) for table in metadata.tables.values())
     return f"{_rows(metadata):,} rows of state in {files} files"

@@ -1,12 +1,13 @@
-"""The ledger: what went into each epoch and what came out of it, and whether that adds up. Pure.
+"""The ledger: row counts in and out of each epoch, and whether they are consistent. Pure.
 
-Five checks, each from records that were written at different times:
+Five checks, each over records that were written at different times:
 
-* The totals of a checkpoint are those of its parent and its own counts.
-* `committed.json` says the same counts as the manifest.
-* An epoch reads on where its parent stopped.
+* The totals of a checkpoint are the sum of its parent's totals and its own counts.
+* `committed.json` has the same counts as the manifest.
+* An epoch's input begins where its parent's input ended.
 * No source has more bad rows than rows.
-* What a window kept and what came late is no more than its source gave; the rest was filtered out.
+* The rows that a window added to state, and the late rows, are no more than the good rows of its
+  source; the rest was filtered out.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ from resurgence.state.records import EpochCounts, Manifest, Totals
 
 
 class Verdict(StrEnum):
-    """How a check ended."""
+    """The result of a check."""
 
     OK = "ok"
     MISMATCH = "mismatch"
     UNKNOWN = "n/a"
-    """What it needs is not on record, or no longer kept."""
+    """The records that it needs do not exist, or are no longer retained."""
 
 
 class CheckKind(StrEnum):
     """What is checked."""
 
-    TOTALS = "totals are the parent's and the epoch's own"
+    TOTALS = "totals are the parent's totals plus the epoch's counts"
     COMMITTED = "committed.json has the counts of the manifest"
-    INPUT = "input goes on where the parent stopped"
-    BAD = "bad rows are among the rows read"
-    WINDOWS = "rows kept and late are among the good rows"
+    INPUT = "input begins where the parent's input ended"
+    BAD = "bad rows do not exceed the rows read"
+    WINDOWS = "kept and late rows do not exceed the good rows"
 
 
 @dataclass(frozen=True)
@@ -47,29 +48,29 @@ class Check:
     epoch: Epoch
     verdict: Verdict
     detail: str
-    """The numbers, or why there are none."""
+    """The numbers, or the reason why there are none."""
 
 
 @dataclass(frozen=True)
 class LedgerLine:
-    """One epoch."""
+    """The ledger line of one epoch."""
 
     epoch: Epoch
     status: str
     counts: EpochCounts
     filtered: Mapping[OperatorId, int]
-    """Per window: good rows that are neither kept nor late. Empty where it cannot be derived."""
+    """Per window: good rows that are neither in state nor late. Empty if it cannot be derived."""
     state_rows: int
     state_bytes: int
 
 
 @dataclass(frozen=True)
 class Ledger:
-    """The epochs that are kept, oldest first; what went through all of them; what was checked."""
+    """The retained epochs, oldest first; their totals; the checks."""
 
     lines: tuple[LedgerLine, ...]
     totals: Totals | None
-    """None: no manifest can be read."""
+    """None: no manifest is readable."""
     checks: tuple[Check, ...]
 
     @property
@@ -78,8 +79,8 @@ class Ledger:
 
 
 def ledger_of(views: Iterable[CheckpointView], last: int | None = None) -> Ledger:
-    """The ledger of all epochs that are kept, or of the last so many. The epochs before those
-    still count as parents.
+    """Build the ledger of all retained epochs, or of the last `last`. The epochs before those still
+    count as parents.
     """
     chosen = of_each_epoch(views)
     shown = list(chosen.values())[-last:] if last else list(chosen.values())
@@ -96,8 +97,8 @@ def ledger_of(views: Iterable[CheckpointView], last: int | None = None) -> Ledge
 
 
 def filtered_rows(counts: EpochCounts) -> dict[OperatorId, int]:
-    """Per window, good rows that a filter before it took out. Only with a single source is it
-    known which one feeds the window.
+    """Return, per window, the good rows that a filter before it removed. Empty unless there is a
+    single source, because otherwise it is unknown which one feeds the window.
     """
     if len(counts.rows_in) != 1:
         return {}
@@ -123,7 +124,7 @@ def _line(view: CheckpointView, manifest: Manifest) -> LedgerLine:
 def _checks(view: CheckpointView, chosen: Mapping[Epoch, CheckpointView]) -> Iterator[Check]:
     manifest = view.manifest
     if manifest is None:
-        reason = "; ".join(view.reasons) or "its manifest cannot be read"
+        reason = "; ".join(view.reasons) or "its manifest is unreadable"
         for kind in CheckKind:
             yield Check(kind, view.epoch, Verdict.UNKNOWN, reason)
         return
@@ -140,7 +141,7 @@ def _totals_check(manifest: Manifest, parent: Manifest | None) -> Check:
     if manifest.parent == NO_EPOCH:
         before = Totals(since=epoch, counts=EpochCounts())
     elif parent is None:
-        return Check(kind, epoch, Verdict.UNKNOWN, f"epoch {manifest.parent} is not kept")
+        return Check(kind, epoch, Verdict.UNKNOWN, f"epoch {manifest.parent} is not retained")
     else:
         before = parent.totals
     expected = Totals(since=before.since, counts=before.counts.plus(manifest.counts))
@@ -158,20 +159,20 @@ def _committed_check(view: CheckpointView, manifest: Manifest) -> Check:
     if view.committed is None:
         reason = view.committed_fault or "not committed yet"
         return Check(kind, epoch, Verdict.UNKNOWN, reason)
-    said, sealed = view.committed.counts, manifest.counts
-    differences = _differences(said, sealed)
+    committed, sealed = view.committed.counts, manifest.counts
+    differences = _differences(committed, sealed)
     if differences:
         return Check(kind, epoch, Verdict.MISMATCH, "; ".join(differences))
-    out = sum(said.rows_out.values())
-    return Check(kind, epoch, Verdict.OK, f"{sum(said.rows_in.values()):,} in, {out:,} out")
+    out = sum(committed.rows_out.values())
+    return Check(kind, epoch, Verdict.OK, f"{sum(committed.rows_in.values()):,} in, {out:,} out")
 
 
 def _input_check(manifest: Manifest, parent: Manifest | None) -> Check:
     kind, epoch = CheckKind.INPUT, manifest.epoch
     if manifest.parent == NO_EPOCH:
-        return Check(kind, epoch, Verdict.OK, "the beginning")
+        return Check(kind, epoch, Verdict.OK, "first epoch")
     if parent is None:
-        return Check(kind, epoch, Verdict.UNKNOWN, f"epoch {manifest.parent} is not kept")
+        return Check(kind, epoch, Verdict.UNKNOWN, f"epoch {manifest.parent} is not retained")
     wrong = [
         f"{source} begins at {each.start}, but epoch {parent.epoch} ended at {before.end}"
         for source, each in manifest.inputs.items()
@@ -200,16 +201,17 @@ def _window_checks(manifest: Manifest) -> Iterator[Check]:
             yield Check(kind, epoch, Verdict.UNKNOWN, f"{window}: there are several sources")
             continue
         rest = filtered[window]
-        said = f"{window}: {kept:,} kept + {late:,} late of {kept + late + rest:,} good rows"
+        detail = f"{window}: {kept:,} kept + {late:,} late of {kept + late + rest:,} good rows"
         if rest < 0:
             # UNNEST, a join, GROUPING SETS.
-            yield Check(kind, epoch, Verdict.UNKNOWN, f"{said}: does its query make more of them?")
+            detail += "; its query may multiply rows"
+            yield Check(kind, epoch, Verdict.UNKNOWN, detail)
         else:
-            yield Check(kind, epoch, Verdict.OK, said)
+            yield Check(kind, epoch, Verdict.OK, detail)
 
 
 def _differences(found: EpochCounts, expected: EpochCounts) -> list[str]:
-    """Where two counts differ, a count that is not there being none."""
+    """Return the differences between two counts; a missing count is zero."""
     theirs = expected.model_dump()
     return [
         f"{name} of {operator} is {mine.get(operator, 0):,} instead of {theirs[name].get(operator, 0):,}"

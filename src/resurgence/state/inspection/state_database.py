@@ -1,9 +1,9 @@
-"""A checkpoint's state as SQL tables, in a DuckDB that can do nothing else.
+"""A checkpoint's state as SQL tables, in a locked-down DuckDB.
 
-Files on a local disk are read in place; objects elsewhere are fetched first. When the tables stand,
-the database is closed off: it may read those files and no others, write nothing, load nothing, and
-change no setting. On top of that only a single query is let in: `COPY` may otherwise write where it
-may read.
+Files on a local disk are read in place; objects in other stores are fetched first. Once the tables
+exist, the database is locked: it can read those files and no others, write nothing, load no
+extension, and change no setting. In addition, only a single SELECT is accepted, because `COPY`
+could otherwise write to the files that it can read.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ BIN, WINDOW_START = "bin", "window_start"
 CHECKPOINTS = "checkpoints"
 _FETCH_ROWS = 1000
 _NO_COLUMNS = "empty"
-"""The one column of a table that has none: SQL has no such tables."""
+"""The column of a table without columns, which SQL does not allow."""
 _NO_SUCH_TABLE = re.compile(r"Table with name (\S+) does not exist")
 
 
 @dataclass(frozen=True)
 class StateTable:
-    """A state table under the name that it has in SQL."""
+    """A state table and its name in SQL."""
 
     name: str
     operator: OperatorId
@@ -46,35 +46,35 @@ class StateTable:
 
     @property
     def rows(self) -> int:
-        """A global table is one row."""
+        """Number of rows; a global table has one."""
         if self.checkpoint.kind is TableKind.GLOBAL:
             return 1
         return sum(each.rows for each in self.checkpoint.files)
 
 
 def state_tables(view: CheckpointView) -> tuple[StateTable, ...]:
-    """The tables of a checkpoint, by names that are easy to type."""
+    """Return the tables of a checkpoint, with names that are easy to type."""
     taken = {CHECKPOINTS}
     found = []
     for operator, metadata in view.operators.items():
         for table, checkpoint in metadata.tables.items():
-            wanted = name = re.sub(r"\W", "_", f"{operator}_{table}").lower()
+            base = name = re.sub(r"\W", "_", f"{operator}_{table}").lower()
             number = 1
             while name in taken:
                 number += 1
-                name = f"{wanted}_{number}"
+                name = f"{base}_{number}"
             taken.add(name)
             found.append(StateTable(name, operator, table, checkpoint))
     return tuple(found)
 
 
 class StateDatabase:
-    """The tables of one checkpoint, and `checkpoints`, to be queried."""
+    """A database with the tables of one checkpoint, and the table `checkpoints`."""
 
     def __init__(
         self, backend: StateBackend, view: CheckpointView, kept: Sequence[CheckpointView]
     ) -> None:
-        """`view` is the one whose state is asked for, `kept` are all that there are."""
+        """`view` is the checkpoint to query, `kept` are all retained checkpoints."""
         self._backend = backend
         self.tables = state_tables(view)
         self._connection = duckdb.connect(
@@ -116,39 +116,39 @@ class StateDatabase:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Every table that can be asked for."""
+        """The names of all tables."""
         return (*(each.name for each in self.tables), CHECKPOINTS)
 
     def columns(self, table: str) -> list[tuple[str, str]]:
-        """(name, type) of a table's columns."""
+        """Return (name, type) of a table's columns."""
         if table not in self.names:
             raise UserError(f"there is no table '{table}'", hint=did_you_mean(table, self.names))
         described = self._connection.execute(f"DESCRIBE {_quoted(table)}").fetchall()
         return [(str(row[0]), str(row[1])) for row in described]
 
     def query(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
-        """The names of the columns, and the rows as they are asked for."""
+        """Return the names of the columns, and an iterator that fetches the rows on demand."""
         try:
             statements = self._connection.extract_statements(sql)
             if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
                 raise UserError(
-                    "only a single query is answered",
-                    hint="write one SELECT; state cannot be changed",
+                    "the statement is not a single SELECT",
+                    hint="Write one SELECT. State cannot be changed.",
                 )
-            answer = self._connection.execute(statements[0])
+            result = self._connection.execute(statements[0])
         except duckdb.Error as error:
-            raise self._refused(error) from error
-        names = [str(column[0]) for column in answer.description or ()]
-        return names, self._fetched(answer)
+            raise self._translated(error) from error
+        names = [str(column[0]) for column in result.description or ()]
+        return names, self._fetched(result)
 
-    def _fetched(self, answer: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
+    def _fetched(self, result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         try:
-            while rows := answer.fetchmany(_FETCH_ROWS):
+            while rows := result.fetchmany(_FETCH_ROWS):
                 yield from rows
         except duckdb.Error as error:
-            raise self._refused(error) from error
+            raise self._translated(error) from error
 
-    def _refused(self, error: duckdb.Error) -> UserError | StorageError:
+    def _translated(self, error: duckdb.Error) -> UserError | StorageError:
         if isinstance(error, duckdb.IOException):
             return _unreadable(error)
         message, _, rest = str(error).partition("\n")
@@ -159,7 +159,7 @@ class StateDatabase:
         return UserError(message, hint=candidates if "LINE" not in candidates else "")
 
     def _define(self, table: StateTable) -> tuple[str, ...]:
-        """Make a table; gives the local files that it reads in place."""
+        """Create a table. Return the local files that it reads in place."""
         checkpoint = table.checkpoint
         if checkpoint.kind is TableKind.GLOBAL:
             self._register(table.name, _rows_as_table([checkpoint.values]))
@@ -182,8 +182,8 @@ class StateDatabase:
         return local
 
     def _local_paths(self, files: Sequence[StateFile]) -> tuple[str, ...]:
-        """The files on a local disk; empty if they are elsewhere, or if DuckDB would take their
-        names for patterns.
+        """Return the paths of files on a local disk; empty if they are in another store, or if
+        DuckDB would interpret their names as patterns.
         """
         scheme, folder = split_url(self._backend.store.url)
         if scheme != "file":
@@ -196,7 +196,7 @@ class StateDatabase:
 
 
 def _rows_as_table(rows: Sequence[dict[str, Any]]) -> pa.Table:
-    """Rows of JSON values; a column whose values do not agree is text."""
+    """Convert rows of JSON values to a table; a column of mixed types becomes text."""
     names = list(dict.fromkeys(name for row in rows for name in row)) or [_NO_COLUMNS]
     columns = {}
     for name in names:
@@ -226,7 +226,7 @@ def _checkpoints_table(kept: Sequence[CheckpointView]) -> pa.Table:
 
 
 def _fetched_rows(backend: StateBackend, table: TableCheckpoint) -> pa.Table:
-    """A table's rows, through the object store; without files an empty table with its columns."""
+    """Fetch a table's rows from the object store; without files, return an empty table."""
     parts = []
     for file in table.files:
         try:
@@ -245,7 +245,8 @@ def _fetched_rows(backend: StateBackend, table: TableCheckpoint) -> pa.Table:
 
 def _unreadable(error: duckdb.Error) -> StorageError:
     return StorageError(
-        str(error).split("\n", 1)[0], hint="'resurgence checkpoints verify' says what is damaged"
+        str(error).split("\n", 1)[0],
+        hint="Run `resurgence checkpoints verify` to find the damaged files.",
     )
 
 

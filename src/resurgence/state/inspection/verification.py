@@ -1,12 +1,13 @@
-"""The deep check of a checkpoint: every byte that it rests on is read.
+"""The deep check of a checkpoint: reads every byte that it depends on.
 
-A restore checks digests, completeness and sizes, which takes one listing. This reads every state
-file as well: its digest, its rows and columns against the metadata, its bins against the time range.
+A restore checks digests, completeness and sizes, which takes one listing. The deep check also reads
+every state file: its digest, its rows and columns against the metadata, its bins against the time
+range.
 
-Only a proven fault condemns. What is wrong must be wrong twice, each time read anew; something that
-is missing counts only while the manifest that names it is there, for retention deletes a manifest
-first. A store that fails or refuses proves nothing, nor does a source that lost its input: it can be
-brought back.
+Only a proven fault condemns a checkpoint. A fault must appear in two separate reads. A missing
+object is a fault only while the manifest that names it exists, because retention deletes a manifest
+first. A store that fails or refuses a request proves nothing, nor does a source that lost its
+input, because the input can be restored.
 """
 
 from __future__ import annotations
@@ -44,54 +45,54 @@ from resurgence.storage.parquet import digest_of
 
 THREADS = 4
 MOST_BYTES = 256 * 1024 * 1024
-"""Files held in memory at one time, in all threads; a file above it is read alone."""
+"""Maximum bytes of files in memory at one time, in all threads; a larger file is read alone."""
 
 BIN = "bin"
-"""The column of a time table that its time range is about."""
+"""The column of a time table to which its time range applies."""
 
 
 @dataclass(frozen=True)
 class SourceFindings:
-    """What the sources say about a checkpoint."""
+    """Whether the sources can be read from a checkpoint on."""
 
     gone: tuple[str, ...] = ()
-    """Sources that no longer hold what comes next."""
+    """Sources that no longer have the input after the checkpoint."""
     unchecked: tuple[str, ...] = ()
-    """Sources that could not be asked."""
+    """Sources that could not be checked."""
 
 
 SourceCheck = Callable[[Manifest], SourceFindings]
-"""Asks the sources of the pipeline whether they can still be read from a checkpoint on."""
+"""Checks whether the sources of the pipeline can still be read from a checkpoint on."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """What the deep check of one checkpoint found."""
+    """The result of the deep check of one checkpoint."""
 
     epoch: Epoch
     attempt: int
     generation: Generation
-    """Who sealed it; the newest generation if the manifest does not say."""
+    """The generation that sealed it; the newest generation if the manifest is unreadable."""
     faults: tuple[str, ...]
-    """Proven: the checkpoint is not what was sealed."""
+    """Proven differences from what was sealed."""
     sources_gone: tuple[str, ...]
-    """It is whole, but its sources no longer hold what comes next."""
+    """Sources that no longer have the input after the checkpoint."""
     unchecked: tuple[str, ...]
     """What could not be checked, and why."""
     went: bool
-    """Retention deleted it meanwhile: there is nothing to say about it."""
+    """Retention deleted the checkpoint meanwhile, so there is no result."""
     files: int
     bytes: int
     seconds: float
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """All that speaks against it."""
+        """All findings."""
         return (*self.faults, *self.sources_gone, *self.unchecked)
 
 
 class Verifier:
-    """Checks a job's checkpoints. Files never change, so one that several checkpoints name is read
+    """Runs the deep check. Files never change, so a file that several checkpoints name is read
     once.
     """
 
@@ -110,7 +111,7 @@ class Verifier:
         self._checked: dict[tuple[StateFile, TableKind, str], tuple[str, ...]] = {}
 
     def verify(self, manifest_path: str) -> Verification:
-        """The deep check of the checkpoint that a manifest seals."""
+        """Run the deep check of the checkpoint that a manifest seals."""
         began = time.monotonic()
         store = self._backend.store
         parsed = epoch_object(manifest_path)
@@ -126,9 +127,9 @@ class Verifier:
             judgement = judge_checkpoint(records, job, epoch, sizes)
             faults = [each for each in judgement.faults if each in faults]
         unchecked = list(judgement.newer)
-        for found, troubles in self._deep(records, sizes):
+        for found, unread in self._deep(records, sizes):
             faults.extend(found)
-            unchecked.extend(troubles)
+            unchecked.extend(unread)
         sources = SourceFindings()
         if self._check_sources is not None and records.manifest is not None:
             sources = self._check_sources(records.manifest)
@@ -150,13 +151,13 @@ class Verifier:
         )
 
     def _read(self, manifest_path: str) -> tuple[CheckpointRecords, dict[str, int]]:
-        """What a restore looks at: the records, and the sizes of all state files that are there."""
+        """Read what a restore reads: the records, and the sizes of all stored state files."""
         return read_checkpoint(self._backend.store, manifest_path), self._backend.file_sizes()
 
     def _deep(
         self, records: CheckpointRecords, sizes: Mapping[str, int]
     ) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-        """(faults, troubles) of each state file that is there with its size."""
+        """Yield (faults, unchecked) of each state file that is stored with the right size."""
         named = [each for each in records.state_files() if sizes.get(each[0].path) == each[0].bytes]
         with ThreadPoolExecutor(self._threads) as pool:
             yield from pool.map(lambda each: self._file(*each), named)
@@ -181,16 +182,17 @@ class Verifier:
 def condemnable(
     found: Iterable[Verification], usable: Collection[Epoch]
 ) -> tuple[Verification, ...]:
-    """Which checkpoints to condemn: those with a proven fault, as long as another one could be used
-    instead. With all of them condemned, bringing the damaged objects back would not help any more.
+    """Return the checkpoints to condemn: those with a proven fault, provided that another
+    checkpoint is usable. If all were condemned, restoring the damaged objects from a backup would
+    not help.
     """
     bad = tuple(each for each in found if each.faults)
     return bad if set(usable) - {each.epoch for each in bad} else ()
 
 
 def condemn(backend: StateBackend, verification: Verification) -> bool:
-    """Mark a checkpoint as unusable, so that it is never chosen again. False: it was marked
-    already.
+    """Mark a checkpoint as unusable, so that it is never chosen again. Return False if it already
+    was.
     """
     record = CondemnedRecord(
         job=backend.identity()[0],
@@ -206,7 +208,7 @@ def condemn(backend: StateBackend, verification: Verification) -> bool:
 def _file_faults(
     store: ObjectStore, file: StateFile, kind: TableKind, schema_text: str
 ) -> list[str]:
-    """What is wrong with one state file."""
+    """Return the faults of one state file."""
     where = f"state file {file.path}"
     try:
         data = store.read(file.path)
@@ -215,7 +217,7 @@ def _file_faults(
     if len(data) != file.bytes:
         return [f"{where} has {len(data)} bytes instead of {file.bytes}"]
     if digest_of(data) != file.digest:
-        # Its content is not looked at: Arrow may end the process on an altered footer.
+        # Its content is not decoded: Arrow may crash the process on an altered footer.
         return [f"{where} does not match its digest"]
     try:
         return [f"{where} {fault}" for fault in _content_faults(data, file, kind, schema_text)]
@@ -235,7 +237,7 @@ def _content_faults(
     is_timed = kind is TableKind.TIME
     position = parquet.schema_arrow.get_field_index(BIN) if is_timed else -1
     if is_timed and position < 0:
-        yield f"has no column {BIN}"
+        yield f"has no column '{BIN}'"
     read = 0
     for group in range(parquet.num_row_groups):
         bins: list[int] = []
@@ -250,10 +252,10 @@ def _content_faults(
         if first < file.time_start or last > file.time_end:
             yield (
                 f"has bins from {first} to {last}, "
-                f"which is not within {file.time_start} to {file.time_end}"
+                f"outside the range from {file.time_start} to {file.time_end}"
             )
     if read != parquet.metadata.num_rows:
-        yield f"holds {read} rows, but says {parquet.metadata.num_rows}"
+        yield f"contains {read} rows, but its footer states {parquet.metadata.num_rows}"
 
 
 def _brief(error: BaseException) -> str:
@@ -262,7 +264,7 @@ def _brief(error: BaseException) -> str:
 
 
 class _Budget:
-    """Bounds the bytes that threads hold at one time. More than the bound is let through alone."""
+    """Limits the bytes that threads hold at one time. A larger amount is admitted alone."""
 
     def __init__(self, most: int) -> None:
         self._most = most

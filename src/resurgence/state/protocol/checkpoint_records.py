@@ -1,9 +1,10 @@
 """The records of one checkpoint: its manifest and the metadata of every operator.
 
-Restore, retention, the commands that show checkpoints and the deep check all read a checkpoint here
-and judge it here, so that they never differ on whether it is whole. Reading keeps what could not be
-read beside what could; `judge_checkpoint` is pure. State files are held against a listing of them.
-Whoever opens them (the engine, `inspection.verification`) checks their content.
+Restore, retention, the commands that show checkpoints and the deep check all read and judge a
+checkpoint here, so that they never differ on whether it is intact. Reading returns the errors of
+unreadable records beside the readable ones; `judge_checkpoint` is pure. State files are compared
+with a listing. The code that opens them (the engine, `inspection.verification`) verifies their
+content.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from resurgence.storage.object_store import ObjectStore
 
 @dataclass(frozen=True)
 class CheckpointRecords:
-    """What was read of a checkpoint, and what could not be."""
+    """The readable records of a checkpoint, and the errors of the others."""
 
     manifest: Manifest | None = None
     operators: Mapping[OperatorId, OperatorCheckpointMetadata] = field(default_factory=dict)
     unusable: tuple[ResurgenceError, ...] = ()
 
     def state_files(self) -> Iterator[tuple[StateFile, TableCheckpoint]]:
-        """Every state file that the checkpoint names, with its table."""
+        """Yield every state file that the checkpoint names, with its table."""
         for metadata in self.operators.values():
             for table in metadata.tables.values():
                 for file in table.files:
@@ -48,18 +49,18 @@ class Judgement:
     """Whether a checkpoint can be restored."""
 
     faults: tuple[str, ...] = ()
-    """It is not what was sealed."""
+    """Differences from what was sealed."""
     newer: tuple[str, ...] = ()
     """Intact records of a newer format, which this release cannot judge."""
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it cannot be restored; empty if it is whole."""
+        """Why it cannot be restored; empty if it is intact."""
         return (*self.faults, *self.newer)
 
 
 def read_checkpoint(store: ObjectStore, manifest_path: str) -> CheckpointRecords:
-    """A manifest and all metadata that it names."""
+    """Read a manifest and all metadata that it names."""
     try:
         manifest = decode(Manifest, store.read(manifest_path), manifest_path)
     except UNUSABLE as error:
@@ -80,10 +81,10 @@ def _metadata(
     try:
         data = store.read(expected.path)
     except ObjectMissing as error:
-        raise ObjectMissing(f"the metadata of {operator} is missing ({expected.path})") from error
+        raise ObjectMissing(f"metadata of {operator} is missing ({expected.path})") from error
     if object_digest(expected.path, data) != expected:
         raise DamagedState(
-            f"the metadata of {operator} does not match its digest ({expected.path})",
+            f"metadata of {operator} does not match its digest ({expected.path})",
             path=expected.path,
         )
     return decode(OperatorCheckpointMetadata, data, expected.path)
@@ -96,16 +97,16 @@ def judge_checkpoint(
     stored_sizes: Mapping[str, int],
     damaged: frozenset[str] = frozenset(),
 ) -> Judgement:
-    """Whether records are a whole checkpoint of this epoch of the job, given a listing of the state
-    files. `damaged` are state files that a worker found unreadable.
+    """Decide whether records form an intact checkpoint of this epoch of the job, given a listing of
+    the state files. `damaged` are state files that a worker could not read.
     """
     newer = [each for each in records.unusable if isinstance(each, NewerFormat) and each.intact]
     faults = [each.message for each in records.unusable if each not in newer]
     if (manifest := records.manifest) is not None:
         if manifest.job != job:
-            faults.append(f"the manifest belongs to another job ({manifest.job})")
+            faults.append(f"manifest belongs to another job ({manifest.job})")
         if manifest.epoch != epoch:
-            faults.append(f"the manifest is of epoch {manifest.epoch}")
+            faults.append(f"manifest belongs to epoch {manifest.epoch}")
         for metadata in records.operators.values():
             faults.extend(_metadata_faults(metadata, manifest, stored_sizes, damaged))
     return Judgement(tuple(faults), tuple(each.message for each in newer))
@@ -117,11 +118,10 @@ def _metadata_faults(
     stored_sizes: Mapping[str, int],
     damaged: frozenset[str],
 ) -> Iterator[str]:
-    """What is wrong with an operator's metadata and the files that it names."""
+    """Yield the faults of an operator's metadata and of the files that it names."""
     if (metadata.job, metadata.epoch) != (manifest.job, manifest.epoch):
-        yield (
-            f"the metadata of {metadata.operator} is of job {metadata.job}, epoch {metadata.epoch}"
-        )
+        owner = f"job {metadata.job}, epoch {metadata.epoch}"
+        yield f"metadata of {metadata.operator} belongs to {owner}"
     for name, table in metadata.tables.items():
         for file in table.files:
             size = stored_sizes.get(file.path)
@@ -135,7 +135,7 @@ def _metadata_faults(
 
 
 def condemned_reasons(store: ObjectStore, path: str) -> tuple[str, ...]:
-    """Why a manifest was condemned."""
+    """Return the reasons why a manifest was condemned."""
     try:
         return decode(CondemnedRecord, store.read(path), path).reasons
     except UNUSABLE as error:

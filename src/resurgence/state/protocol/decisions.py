@@ -1,39 +1,41 @@
-"""The checkpoint protocol: which objects were seen → what must be done. Pure; the backend does the
-I/O.
+"""The checkpoint protocol: maps the objects that were seen to the next action. Pure; the backend
+does the I/O.
 
 Theory. An epoch exists from the moment its manifest is created, and conditional create lets that
-happen once. All that a manifest names is written before it, under names no one else uses, so a
-sealed epoch is complete by construction; whatever is there without a manifest is debris of a crash.
-Four things can happen afterwards:
+happen once. Everything that a manifest names is written before it, under unique names, so a sealed
+epoch is complete by construction; objects without a manifest are debris of a crash. Four things can
+happen afterwards:
 
-* The process dies between the seal and the commit of the sinks. The epoch is sealed,
-  `committed.json` is missing: whoever restores it commits it again. Sinks commit by (job, epoch),
-  so again is the same as once.
+* The process dies between the seal and the commit of the sinks. The epoch is sealed, but
+  `committed.json` is missing: the generation that restores it commits it again. Sinks commit by
+  (job, epoch), so the commit is idempotent.
 * A process is slow, not dead, and a new generation has started. Generations are claimed by
-  conditional create, too. A process publishes only after it has looked and found no generation
-  above its own; should it be overtaken between the look and the create, then the manifest is still
-  created only once, and the loser retires.
-* Something stored is damaged. A manifest whose objects do not match it is condemned, by a record
-  beside it, and the next older one is taken. The epochs after that one are replayed under their own
-  numbers. They were sealed, so their output may be visible: the replay must read the same input.
-  Their input stands in three places (the source's metadata, the manifest, `committed.json`) and any
-  one of them will do.
-* Someone rolls the job back to epoch N. Let M be the highest epoch of which anything is seen: the
+  conditional create as well. A process publishes only after it has checked that no generation is
+  above its own. If it is overtaken between the check and the create, the manifest is still created
+  only once, and the loser retires.
+* A stored object is damaged. A manifest whose objects do not match it is condemned by a record
+  beside it, and the next older one is chosen. The epochs after that one are replayed under their
+  own numbers. They were sealed, so their output may be visible: the replay must read the same
+  input. Their input is recorded in three places (the source's metadata, the manifest,
+  `committed.json`), and each of them is sufficient.
+* Someone rolls the job back to epoch N. Let M be the highest epoch of which any object is seen: the
   epochs N+1..M are dead from then on. They are never chosen, replayed or committed again, and the
-  job goes on at M+1 with N as parent. A rollback counts from the moment the next generation is
-  claimed for it, by conditional create like any other claim. If someone else claims that generation
-  first, the record of the rollback is there but never counts: whoever claimed did not know of it.
+  job resumes at M+1 with N as parent. A rollback takes effect when the next generation is claimed
+  for it, by conditional create like any other claim. If another process claims that generation
+  first, the record of the rollback exists but never takes effect, because the claimant did not know
+  of it.
 
-Why no living epoch can have a dead parent. Whoever seals epoch X writes its metadata, then looks at
-the fence, then creates the manifest. If he was overtaken after that look by the generation that
-rolls back, then his metadata was there before it listed the epochs, so X is at most M, and dead.
-Every later generation is claimed after the rollback counts, and knows of it.
+Why no live epoch can have a dead parent. The generation that seals epoch X writes its metadata,
+then checks the fence, then creates the manifest. If it was overtaken after that check by the
+generation that rolls back, then its metadata existed before the latter listed the epochs, so X is
+at most M, and dead. Every later generation is claimed after the rollback takes effect, and knows of
+it.
 
-An epoch that was never sealed was never committed and may read anything; for simplicity it reads
-what it recorded, if it recorded anything.
+An epoch that was never sealed was never committed and may read any input; for simplicity it reads
+the input that it recorded, if any.
 
-`next_step` is all of this as one function. Whoever asks puts in what was seen so far; if that is
-not enough, the answer is what to look at next (`Examine`), newest first.
+`next_step` implements all of this in one function. The caller passes what it has seen so far; if
+that is not enough, the outcome names the epoch to examine next (`Examine`), newest first.
 """
 
 from __future__ import annotations
@@ -47,20 +49,18 @@ from resurgence.state.paths import epoch_object, generation_of
 from resurgence.state.records import InputRange, Part, RollbackRecord
 
 EpochRange = tuple[Epoch, Epoch]
-"""First and last, both included."""
+"""First and last, inclusive."""
 
 
 class Fallback(Part):
-    """A checkpoint that could not be used, and why."""
+    """A checkpoint that is unusable, and the reasons."""
 
     epoch: Epoch
     reasons: tuple[str, ...]
 
 
 class RecordedEpoch(Part):
-    """What is known of an epoch after the restored one: its input and whether its sinks are
-    done.
-    """
+    """The record of an epoch after the restored one: its input, and whether it is committed."""
 
     inputs: dict[OperatorId, InputRange]
     sealed: bool
@@ -71,7 +71,7 @@ class RecordedEpoch(Part):
 
 
 def highest_generation(generation_paths: Iterable[str]) -> Generation:
-    """The fence: the highest generation there is, or 0."""
+    """Return the fence: the highest generation, or 0 if there is none."""
     found = [
         generation for path in generation_paths if (generation := generation_of(path)) is not None
     ]
@@ -80,7 +80,7 @@ def highest_generation(generation_paths: Iterable[str]) -> Generation:
 
 @dataclass
 class EpochObjects:
-    """What lies in one epoch's folder."""
+    """The objects in one epoch's folder."""
 
     epoch: Epoch
     operators: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ class EpochObjects:
 
     @property
     def standing(self) -> int | None:
-        """The attempt whose manifest stands: the newest, if it is not condemned."""
+        """The attempt whose manifest is valid: the newest that is not condemned."""
         alive = [attempt for attempt in self.manifests if attempt not in self.condemned]
         return max(alive, default=None)
 
@@ -100,7 +100,7 @@ class EpochObjects:
         return max((attempt + 1 for attempt in (*self.condemned, *self.manifests)), default=0)
 
     def paths(self) -> tuple[str, ...]:
-        """Everything in the folder, manifests first: without them the rest is debris."""
+        """Return all objects in the folder, manifests first: without them the rest is debris."""
         committed = (self.committed,) if self.committed else ()
         return (
             *self.manifests.values(),
@@ -111,7 +111,7 @@ class EpochObjects:
 
 
 def epochs_seen(paths: Iterable[str]) -> dict[Epoch, EpochObjects]:
-    """A listing of epochs/, sorted into epochs, oldest first. Foreign names are passed over."""
+    """Group a listing of epochs/ by epoch, oldest first. Foreign names are ignored."""
     seen: dict[Epoch, EpochObjects] = {}
     for path in paths:
         parsed = epoch_object(path)
@@ -131,7 +131,7 @@ def epochs_seen(paths: Iterable[str]) -> dict[Epoch, EpochObjects]:
 
 
 def lost_seal(objects: EpochObjects) -> str | None:
-    """Why an epoch without a standing manifest must once have had one, if it must."""
+    """Return why an epoch without a standing manifest must once have had one; None otherwise."""
     if objects.standing is None and not objects.condemned and objects.committed is not None:
         return "its sinks are committed, but its manifest is missing"
     return None
@@ -141,7 +141,7 @@ def lost_seal(objects: EpochObjects) -> str | None:
 
 
 def dead_ranges(rollbacks: Iterable[RollbackRecord]) -> tuple[EpochRange, ...]:
-    """The epochs that were rolled back, by all rollbacks together, oldest first."""
+    """Return the union of the epochs that rollbacks declared dead, oldest first."""
     united: list[EpochRange] = []
     for first, last in sorted((each.to_epoch + 1, each.highest_epoch) for each in rollbacks):
         if united and first <= united[-1][1] + 1:
@@ -158,13 +158,13 @@ def is_dead(epoch: Epoch, dead: Iterable[EpochRange]) -> bool:
 def living(
     epochs: Mapping[Epoch, EpochObjects], dead: Iterable[EpochRange]
 ) -> dict[Epoch, EpochObjects]:
-    """The epochs that were not rolled back."""
+    """Return the epochs that were not rolled back."""
     ranges = tuple(dead)
     return {epoch: objects for epoch, objects in epochs.items() if not is_dead(epoch, ranges)}
 
 
 def epoch_after(epoch: Epoch, dead: Iterable[EpochRange]) -> Epoch:
-    """The number of the epoch that follows on another: the next one that is not dead."""
+    """Return the epoch that follows another: the next one that is not dead."""
     following = epoch + 1
     for first, last in sorted(dead):
         if first <= following <= last:
@@ -177,7 +177,7 @@ def epoch_after(epoch: Epoch, dead: Iterable[EpochRange]) -> Epoch:
 
 @dataclass
 class Observed:
-    """What a generation has seen of its job so far."""
+    """The objects of a job that a generation has seen so far."""
 
     mine: Generation | None
     """None: not claimed yet."""
@@ -186,33 +186,33 @@ class Observed:
     epochs: Mapping[Epoch, EpochObjects] = field(default_factory=dict)
     dead: tuple[EpochRange, ...] = ()
     faults: dict[Epoch, tuple[str, ...]] = field(default_factory=dict)
-    """Of the epochs examined so far: why their checkpoint cannot be used; empty if it is whole."""
+    """Why the checkpoint of an examined epoch is unusable; empty if it is intact."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """Create the record of this generation; if someone else did, look again."""
+    """Create the record of this generation; if another process did, observe again."""
 
     generation: Generation
 
 
 @dataclass(frozen=True)
 class Retire:
-    """A newer generation owns the job: touch nothing and stop."""
+    """A newer generation owns the job: stop without writing anything."""
 
     by: Generation
 
 
 @dataclass(frozen=True)
 class Examine:
-    """Find out whether the newest checkpoint of this epoch is whole, and ask again."""
+    """Check whether the newest checkpoint of this epoch is intact, and call again."""
 
     epoch: Epoch
 
 
 @dataclass(frozen=True)
 class FallBack:
-    """An older checkpoint is whole: condemn this one, and ask again."""
+    """An older checkpoint is intact: condemn this one, and call again."""
 
     epoch: Epoch
     attempt: int
@@ -221,7 +221,7 @@ class FallBack:
 
 @dataclass(frozen=True)
 class Ready:
-    """Go on from this checkpoint, whose sinks are done. Epoch 0: there was never anything."""
+    """Resume from this checkpoint, which is committed. Epoch 0: the job has no state."""
 
     epoch: Epoch
     fallbacks: tuple[Fallback, ...] = ()
@@ -229,7 +229,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class ReplayCommit:
-    """Go on from this checkpoint, but commit its sinks first: nothing says that they are done."""
+    """Resume from this checkpoint, but commit its sinks first: no record states that they did."""
 
     epoch: Epoch
     fallbacks: tuple[Fallback, ...] = ()
@@ -237,14 +237,14 @@ class ReplayCommit:
 
 @dataclass(frozen=True)
 class Orphaned:
-    """All there is was begun and never sealed: begin from nothing, and read what they recorded."""
+    """All epochs were begun and none was sealed: start empty, and replay their recorded input."""
 
     epochs: tuple[Epoch, ...]
 
 
 @dataclass(frozen=True)
 class Impossible:
-    """There are, or must have been, checkpoints, and none can be used: touch nothing and fail."""
+    """Checkpoints exist, or must have existed, and none is usable: fail without writing."""
 
     fallbacks: tuple[Fallback, ...]
 
@@ -252,17 +252,15 @@ class Impossible:
 Outcome = Claim | Retire | Examine | FallBack | Ready | ReplayCommit | Orphaned | Impossible
 
 
-def prevailing_identity(said: Sequence[JobIdentity]) -> JobIdentity:
-    """Whose job it is: what most of its newest generations and manifests say; the first, if they
-    are even.
-    """
-    votes = Counter(said)
-    return max(said, key=lambda each: votes[each])
+def prevailing_identity(votes: Sequence[JobIdentity]) -> JobIdentity:
+    """Return the identity with the most votes; the first one on a tie."""
+    counts = Counter(votes)
+    return max(votes, key=lambda each: counts[each])
 
 
-def _at_work(epochs: Mapping[Epoch, EpochObjects]) -> Generation:
-    """The highest generation that has left operator metadata: should its record be lost, its number
-    is still taken.
+def _highest_writer(epochs: Mapping[Epoch, EpochObjects]) -> Generation:
+    """Return the highest generation that has written operator metadata: if its record is lost, its
+    number is still in use.
     """
     names = (path.removesuffix(".json") for each in epochs.values() for path in each.operators)
     numbers = (name.rpartition("-")[2] for name in names)
@@ -272,9 +270,9 @@ def _at_work(epochs: Mapping[Epoch, EpochObjects]) -> Generation:
 
 
 def next_step(seen: Observed) -> Outcome:
-    """What a generation must do, given what it has seen."""
+    """Return what a generation must do, given what it has seen."""
     if seen.mine is None:
-        return Claim(Generation(max(seen.newest, _at_work(seen.epochs)) + 1))
+        return Claim(Generation(max(seen.newest, _highest_writer(seen.epochs)) + 1))
     if seen.newest > seen.mine:
         return Retire(seen.newest)
     alive = living(seen.epochs, seen.dead)
@@ -307,8 +305,8 @@ def next_step(seen: Observed) -> Outcome:
 def _missing_before(
     alive: Mapping[Epoch, EpochObjects], dead: tuple[EpochRange, ...]
 ) -> Fallback | None:
-    """The checkpoint that must have been there: an epoch is only begun when the one that it
-    follows on is sealed.
+    """Return the checkpoint that must have existed: an epoch begins only after its parent was
+    sealed.
     """
     begun = max(alive, default=NO_EPOCH)
     if begun <= epoch_after(NO_EPOCH, dead):
@@ -317,5 +315,5 @@ def _missing_before(
     for first, last in reversed(dead):
         if first <= before <= last:
             before = first - 1
-    reason = f"epoch {begun} was begun, but the manifests before it are missing"
+    reason = f"epoch {begun} was started, but the manifests before it are missing"
     return Fallback(epoch=Epoch(before), reasons=(reason,))

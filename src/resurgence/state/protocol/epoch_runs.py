@@ -1,8 +1,8 @@
-"""Small values by epoch, many in one object: what would else be an object per epoch.
+"""Small values by epoch, many in one object instead of one object per epoch.
 
-Nothing is overwritten. A run of epochs grows by an object that holds all of the one before, which is
-then deleted; whoever reads takes all that are there together. A value of an epoch never changes its
-meaning, so they never contradict each other.
+Nothing is overwritten. A run of epochs grows by writing an object that contains all of the previous
+one, which is then deleted. A reader merges all existing objects. The value of an epoch never
+changes its meaning, so the objects never contradict each other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from resurgence.storage.object_store import ObjectStore
 T = TypeVar("T")
 
 RUN = 1000
-"""Epochs in one object, at most: those with the same quotient."""
+"""Maximum epochs in one object: those with the same quotient."""
 _NAME = re.compile(r"/(\d{10})-(\d{10})-[0-9a-f]{12}\.json$")
 
 
@@ -34,14 +34,14 @@ class EpochRuns(Generic[T]):
         encode: Callable[[dict[Epoch, T]], bytes],
         decode: Callable[[str, bytes], dict[Epoch, T]],
     ) -> None:
-        """`decode` is given path and content; it may return nothing for what cannot be read."""
+        """`decode` receives path and content; an unreadable object may decode to nothing."""
         self._store = store
         self._folder = folder
         self._encode = encode
         self._decode = decode
 
     def between(self, after: Epoch, up_to: Epoch | None = None) -> dict[Epoch, T]:
-        """The values of the epochs after one, up to another."""
+        """Return the values of the epochs after one, up to and including another."""
         while True:
             found: dict[Epoch, T] = {}
             try:
@@ -49,7 +49,7 @@ class EpochRuns(Generic[T]):
                     if after < last and (up_to is None or first <= up_to):
                         found |= self._decode(path, self._store.read(path))
             except ObjectMissing:
-                # It was merged into another one meanwhile.
+                # It was merged into another object meanwhile.
                 continue
             break
         return {
@@ -59,7 +59,7 @@ class EpochRuns(Generic[T]):
         }
 
     def add(self, values: Mapping[Epoch, T]) -> None:
-        """Keep values; when it returns, they are durable."""
+        """Store values durably."""
         listed = self._listed()
         runs: dict[int, dict[Epoch, T]] = defaultdict(dict)
         for epoch, value in values.items():
@@ -77,15 +77,15 @@ class EpochRuns(Generic[T]):
             digest = hashlib.sha256(data).hexdigest()[:12]
             path = f"{self._folder}/{min(merged):010}-{max(merged):010}-{digest}.json"
             self._store.create(path, data)
-            # One that cannot be read may hold more than is known here: it stays.
+            # An unreadable object may contain other values, so it is not deleted.
             self._store.delete(each for each, held in before.items() if held and each != path)
 
     def newest(self) -> Epoch:
-        """The highest epoch that has a value here; 0 if none has."""
+        """Return the highest epoch that has a value; 0 if none has."""
         return max((last for _, last in self._listed().values()), default=NO_EPOCH)
 
     def prune(self, up_to: Epoch) -> bool:
-        """Delete the objects that hold no epoch after one; whether any is left."""
+        """Delete the objects that contain no epoch after one. Return whether any object is left."""
         listed = self._listed()
         gone = [path for path, (_, last) in listed.items() if last <= up_to]
         self._store.delete(gone)
@@ -100,7 +100,7 @@ class EpochRuns(Generic[T]):
         }
 
     def _read(self, path: str) -> dict[Epoch, T]:
-        """The values of an object that is merged here; nothing if someone else has merged it."""
+        """Return the values of an object to merge; empty if another process has merged it."""
         try:
             return self._decode(path, self._store.read(path))
         except ObjectMissing:

@@ -1,9 +1,9 @@
-"""The input of epochs whose checkpoints were thinned out.
+"""The input of thinned epochs.
 
-Retention by time removes checkpoints between older ones that stay. To restore one of the older ones,
-the epochs after it must be replayed over the input that they read. So before their records are
-deleted, that input is merged into objects of many epochs each: a day of one epoch a second is 87
-objects, and one listing request.
+Retention by time removes checkpoints between older ones that it retains. To restore one of the
+older ones, the epochs after it must be replayed over the input that they read. Therefore, before
+their records are deleted, that input is merged into objects of many epochs each: a day of one epoch
+per second is 87 objects, and one listing request.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ class InputHistory:
         self._paths = paths
 
     def after(self, epoch: Epoch, job: JobIdentity) -> dict[Epoch, ThinnedEpoch]:
-        """The thinned epochs after one. What cannot be read is missing: whoever needs it sees the
+        """Return the thinned epochs after one. Unreadable ones are omitted; the caller detects the
         gap.
         """
         return self._runs(job).between(epoch)
 
     def add(self, job: JobIdentity, epochs: Mapping[Epoch, ThinnedEpoch]) -> None:
-        """Keep the input of epochs, so that their own records can go."""
+        """Store the input of epochs, so that their own records can be deleted."""
         self._runs(job).add(epochs)
 
     def prune(self, oldest: Epoch) -> bool:
-        """Delete what only epochs up to the oldest kept checkpoint are in; whether any is left."""
+        """Delete objects that contain only epochs up to the oldest retained checkpoint. Return
+        whether any object is left.
+        """
         return self._runs(JobIdentity("")).prune(oldest)
 
     def _runs(self, job: JobIdentity) -> EpochRuns[ThinnedEpoch]:

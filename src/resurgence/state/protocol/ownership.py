@@ -1,17 +1,18 @@
 """Which process runs a job: the lease beside its newest generation.
 
-The fence keeps a job's state right whoever writes. The lease is for people: it names the live owner,
-so that nobody fences out a running job without meaning to. Whoever claims a generation writes the
-lease of that generation, the controller renews it while it supervises the job, and deletes it when the
-job ends. So a generation without a lease is free. A lease whose owner died stays behind:
+The fence protects a job's state from concurrent writers. The lease is for people: it names the live
+owner, so that nobody fences out a running job by accident. The process that claims a generation
+writes its lease; the controller renews the lease while it supervises the job, and deletes it when
+the job ends. So a generation without a lease is free. The lease of an owner that died remains:
 
-* on this host (same boot, same process namespace) the owner's process is looked up, by number and start
-  time. A process that is gone frees the job at once;
-* elsewhere only the renewals can be seen. A lease that is not renewed for `LEASE` is free. One that looks
-  fresh is watched until it is renewed, which proves that its owner lives, or until `LEASE` has passed.
+* On this host (same boot, same process namespace) the owner's process is looked up by pid and start
+  time. If the process has ended, the job is free at once.
+* On another host only the renewals are visible. A lease that is not renewed for `LEASE` is free.
+  One that looks fresh is watched until it is renewed, which proves that its owner is alive, or
+  until `LEASE` has passed.
 
-The owner of a service's jobs is the service's database, not the process: only one service at a time can
-hold that, so the next service goes on with the jobs of the one before without waiting.
+The owner of a service's jobs is the service's database, not the process: only one service at a time
+can hold the database, so the next service resumes the jobs of the previous one without waiting.
 
 `judge` decides and is pure; `Leases` reads and writes.
 """
@@ -35,15 +36,15 @@ from resurgence.state.records import UNUSABLE, LeaseRecord, Owner, OwnerKind, de
 from resurgence.storage.object_store import ObjectStore
 
 LEASE = timedelta(seconds=30)
-"""An owner elsewhere that has not renewed its lease for so long is dead."""
+"""An owner on another host that has not renewed its lease for this long is dead."""
 RENEW_EVERY = timedelta(seconds=10)
 
 _HINTS: Mapping[OwnerKind, str] = {
-    OwnerKind.RUN: "Stop it there, or pass --take-over to fence it out and go on here.",
+    OwnerKind.RUN: "Stop it there, or pass --take-over to fence it out and run the job here.",
     OwnerKind.SERVICE: "Stop it there, then start this job again.",
-    OwnerKind.ROLLBACK: "Stop it there, then roll back; or let its service do it: rollback NAME.",
+    OwnerKind.ROLLBACK: "Stop it there, then roll back; or run `rollback NAME` on its service.",
 }
-"""What to do, by who asks."""
+"""Hints by the kind of the requesting process."""
 
 
 # ---------------------------------------------------------------- the decision
@@ -51,7 +52,7 @@ _HINTS: Mapping[OwnerKind, str] = {
 
 @dataclass(frozen=True)
 class Sighting:
-    """A lease that was seen before, and when."""
+    """An earlier observation of a lease."""
 
     renewed_at: datetime
     seen_at: datetime
@@ -59,13 +60,13 @@ class Sighting:
 
 @dataclass(frozen=True)
 class Free:
-    """Nobody runs the job."""
+    """No process runs the job."""
 
 
 @dataclass(frozen=True)
 class HeldBy:
-    """Another process runs the job; `proven` if it is known to live, and not only not known to be
-    dead.
+    """Another process runs the job. `proven`: it is known to be alive; otherwise it is only not
+    known to be dead.
     """
 
     lease: LeaseRecord
@@ -80,10 +81,10 @@ def judge(
     process_runs: bool | None,
     before: Sighting | None = None,
 ) -> Free | HeldBy:
-    """Whether a job may be claimed by the owner with the id `asking`.
+    """Decide whether the owner with the id `asking` may claim a job.
 
-    `process_runs` is None for an owner whose process cannot be seen from here; then `before` is what
-    the lease was when it was looked at first.
+    `process_runs` is None for an owner whose process is not visible from here; then `before` is the
+    first observation of the lease.
     """
     if lease is None or lease.owner.id == asking:
         return Free()
@@ -95,7 +96,7 @@ def judge(
         return HeldBy(lease, proven=False)
     if before.renewed_at != lease.renewed_at:
         return HeldBy(lease, proven=True)
-    # The clocks of two hosts may differ: the watch is timed by this one's alone.
+    # The clocks of two hosts may differ, so only the clock of this host times the watch.
     return Free() if now - before.seen_at >= LEASE else HeldBy(lease, proven=False)
 
 
@@ -110,12 +111,12 @@ class Leases:
         self._paths = paths
 
     def renew(self, job: JobIdentity, generation: Generation, owner: Owner, now: datetime) -> None:
-        """Say that the owner lives and holds the generation."""
+        """Record that the owner is alive and holds the generation."""
         record = LeaseRecord(job=job, generation=generation, owner=owner, renewed_at=now)
         self._store.replace(self._paths.lease(generation), record.encode())
 
     def release(self, generation: Generation) -> None:
-        """Say that nobody holds the generation any more."""
+        """Record that no process holds the generation."""
         self._store.delete([self._paths.lease(generation)])
 
     def drop_older(self, generation: Generation) -> None:
@@ -138,7 +139,7 @@ class Leases:
         if isinstance(found, HeldBy):
             owner = found.lease.owner
             raise JobHeld(
-                f"job '{self._paths.job}' is run by {owner.description} "
+                f"job '{self._paths.job}' has been run by {owner.description} "
                 f"since {instant_text(owner.since)}",
                 hint=_HINTS[asking.kind],
                 renewed_at=found.lease.renewed_at,
@@ -159,7 +160,7 @@ class Leases:
 
 
 def owner_here(kind: OwnerKind, identity: str, since: datetime) -> Owner:
-    """This process as an owner."""
+    """Describe this process as an owner."""
     pid = os.getpid()
     return Owner(
         id=identity,
@@ -173,7 +174,7 @@ def owner_here(kind: OwnerKind, identity: str, since: datetime) -> Owner:
 
 
 def is_running(owner: Owner) -> bool | None:
-    """Whether the owner's process runs; None if it cannot be seen from here."""
+    """Return whether the owner's process runs; None if it is not visible from here."""
     if owner.process_space != _process_space():
         return None
     try:
@@ -188,7 +189,7 @@ def is_running(owner: Owner) -> bool | None:
 
 @functools.cache
 def _process_space() -> str:
-    """Where numbers of processes mean the same processes: this boot, and this container."""
+    """Return the scope in which a pid is unique: this boot, and this container."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
@@ -197,8 +198,8 @@ def _process_space() -> str:
 
 
 def _process_started(pid: int) -> str | None:
-    """When a process was started, in the system's own terms; None if that cannot be known, and ""
-    for a process that is dead and not yet reaped.
+    """Return the start time of a process in a system-specific form; None if it is unknown, "" for a
+    dead process that is not yet reaped.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -207,7 +208,7 @@ def _process_started(pid: int) -> str | None:
         pass
     command = ["ps", "-o", "lstart=", "-p", str(pid)]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=5)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return told.stdout.strip() or None
+    return done.stdout.strip() or None

@@ -1,8 +1,8 @@
-"""What epochs after a checkpoint read: they are replayed over the same input.
+"""The recorded input of epochs after a checkpoint, over which they are replayed.
 
-An epoch that was sealed may be visible, so its input must be found. It stands in its source metadata,
-its manifest and `committed.json`, and any one of them will do; of a thinned epoch, in the input
-history.
+The output of a sealed epoch may be visible, so its input must be found. It is recorded in the
+metadata of its sources, in its manifest and in `committed.json`, and each of them is sufficient;
+for a thinned epoch, it is in the input history.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from resurgence.storage.object_store import ObjectStore
 
 
 class RecordedEpochs:
-    """Finds what epochs read."""
+    """Finds the recorded input of epochs."""
 
     def __init__(self, store: ObjectStore, paths: JobPaths) -> None:
         self._store = store
@@ -46,8 +46,8 @@ class RecordedEpochs:
         dead: tuple[EpochRange, ...],
         job: JobIdentity,
     ) -> dict[Epoch, RecordedEpoch]:
-        """What is known of the epochs after one. Raises NoValidCheckpoint if an epoch was sealed
-        and its input is not known.
+        """Return the recorded epochs after one. Raise NoValidCheckpoint if an epoch was sealed and
+        its input is unknown.
         """
         later = {each: objects for each, objects in alive.items() if each > epoch}
         thinned = {
@@ -60,7 +60,7 @@ class RecordedEpochs:
             for each, known in self.history.after(epoch, job).items()
             if not is_dead(each, dead)
         }
-        # A replay that was cut off may have left metadata of its own: the history goes before it.
+        # An interrupted replay may have left metadata of its own: the history takes precedence.
         own = {
             each: found
             for each, objects in later.items()
@@ -77,9 +77,9 @@ class RecordedEpochs:
         return recorded
 
     def of(self, objects: EpochObjects, job: JobIdentity) -> RecordedEpoch | None:
-        """What an epoch read, from whichever of its own records still says so."""
+        """Return the input of an epoch, from any readable record of its own."""
         inputs: dict[OperatorId, InputRange] = {}
-        whole = False
+        is_complete = False
         for path in (
             *([objects.committed] if objects.committed else []),
             *objects.manifests.values(),
@@ -92,9 +92,9 @@ class RecordedEpochs:
             except UNUSABLE:
                 continue
             if (record.job, record.epoch) == (job, objects.epoch):
-                inputs, whole = dict(record.inputs), True
+                inputs, is_complete = dict(record.inputs), True
                 break
-        if not whole:
+        if not is_complete:
             inputs = self._inputs_of_sources(objects, job)
         was_sealed = bool(objects.manifests or objects.condemned or objects.committed)
         if not inputs and was_sealed:
@@ -110,15 +110,15 @@ class RecordedEpochs:
 
     def _not_known(self, epoch: Epoch) -> NoValidCheckpoint:
         return NoValidCheckpoint(
-            f"epoch {epoch} must be replayed, but no record of its input can be read",
+            f"epoch {epoch} must be replayed, but no record of its input is readable",
             hint=f"Restore {self._paths.epoch(epoch)}/ or {self._paths.inputs}/ from a backup.",
         )
 
     def _inputs_of_sources(
         self, objects: EpochObjects, job: JobIdentity
     ) -> dict[OperatorId, InputRange]:
-        """What the sources' own metadata says. Older generations may have begun the epoch over
-        other input without sealing it, so the newest one counts.
+        """Return the input in the sources' own metadata. Older generations may have started the
+        epoch over other input without sealing it, so the newest one is used.
         """
         newest: dict[OperatorId, OperatorCheckpointMetadata] = {}
         for path in objects.operators:

@@ -111,7 +111,7 @@ def test_show_of_an_epoch_that_is_not_kept_is_bad_usage(cli: Cli, real: RealJob)
     assert done.status == 2
     assert done.err.splitlines() == [
         "error: there is no checkpoint of epoch 9",
-        "hint: kept: 1, 2, 3",
+        "hint: Choose one of: 1, 2, 3.",
     ]
 
 
@@ -222,8 +222,8 @@ def test_the_job_need_not_be_named_if_there_is_one(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--name", "ride"], "did you mean 'rides'?"),
-        (["--name", "../x"], "cannot be a job name"),
+        (["--name", "ride"], "Perhaps you meant 'rides'."),
+        (["--name", "../x"], "invalid job name"),
     ],
 )
 def test_a_job_that_is_not_there_is_bad_usage(

@@ -86,6 +86,6 @@ def test_a_live_owner_is_named_and_only_a_dry_run_goes_on(
     real.backend.claim_generation(NOW, owner=owner)
     done = cli("rollback", "--to-epoch", "1", "--sql", pipeline)
     assert done.status != 0
-    assert f"is run by {owner.description}" in done.err
+    assert f"has been run by {owner.description}" in done.err
     assert not real.backend.rollbacks()
     assert cli("rollback", "--to-epoch", "1", "--sql", pipeline, "--dry-run").status == 0

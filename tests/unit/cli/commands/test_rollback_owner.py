@@ -18,5 +18,5 @@ def test_a_rollback_is_refused_while_a_live_process_runs_the_job(real: RealJob, 
     before = real.backend.store.list("")
     refused = cli("rollback", "--to-epoch", "1")
     assert refused.status == 1
-    assert "job 'rides' is run by a service on" in refused.err
+    assert "job 'rides' has been run by a service on" in refused.err
     assert real.backend.store.list("") == before

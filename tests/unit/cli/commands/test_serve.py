@@ -49,7 +49,7 @@ def test_keys_are_removed_by_name(cli: Cli) -> None:
     assert cli("keys", "create", "No Name").status == 2
     wrong = cli("keys", "remove", "cii")
     assert wrong.status == 2
-    assert "did you mean 'ci'?" in wrong.err
+    assert "Perhaps you meant 'ci'." in wrong.err
     assert cli("keys", "remove", "ci").status == 0
     assert cli("keys", "list").out == "there are no keys\n"
 

@@ -42,7 +42,7 @@ def test_schema_of_one_table_or_all(cli: Cli, real: RealJob) -> None:
     assert len({line.split()[0] for line in every[1:]}) == 4
     wrong = cli("state", "schema", "window_7f_partial")
     assert wrong.status == 2
-    assert "did you mean 'window_7f_partials'?" in wrong.err
+    assert "Perhaps you meant 'window_7f_partials'." in wrong.err
 
 
 def test_a_query_is_answered_as_a_table_json_and_csv(cli: Cli, real: RealJob) -> None:
@@ -114,8 +114,8 @@ def test_a_long_answer_is_cut_on_the_screen_only(cli: Cli, real: RealJob) -> Non
     ("sql", "message"),
     [
         ("SELEC", "error: Parser Error: syntax error"),
-        ("FROM checkpoint", "did you mean 'checkpoints'?"),
-        ("COPY (SELECT 1) TO '{folder}/x'", "only a single query is answered"),
+        ("FROM checkpoint", "Perhaps you meant 'checkpoints'."),
+        ("COPY (SELECT 1) TO '{folder}/x'", "the statement is not a single SELECT"),
         ("FROM read_text('{folder}/secret')", "error: Permission Error"),
     ],
 )

@@ -48,7 +48,7 @@ def graph(folder: Path, options: str) -> Graph:
         ("connector = 'postgres', table = 'p', url = 'host=db password=x'", "is no URL of a Postg"),
         (
             "connector = 'postgres', table = 'p', url = 'postgresql://u:${env:NOT_SET}@h/db'",
-            "there is no environment variable 'NOT_SET'",
+            "environment variable 'NOT_SET' is not set",
         ),
     ],
 )

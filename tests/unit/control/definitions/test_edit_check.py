@@ -63,7 +63,7 @@ async def test_an_edit_that_loses_state_is_refused_and_the_job_runs_on(service: 
     seal(state(service), compiled(SQL), 1)
     error = await refused(service, WIDER)
     assert "would lose state of epoch 1" in error.message
-    assert "5 rows of state in 1 files would be forgotten (LOST)" in error.message
+    assert "5 rows of state in 1 files would be lost (LOST)" in error.message
     assert "source-ticks" in error.message
     assert "--accept-state-loss" in error.hint
     await service.run()
@@ -88,7 +88,7 @@ async def test_a_running_job_counts_as_holding_state_whatever_its_newest_checkpo
     if sealed:
         seal(state(service), compiled(SQL), 1, rows=0)
     error = await refused(service, WIDER)
-    assert "what it holds when the edit takes effect would be lost (LOST)" in error.message
+    assert "its state when the edit takes effect would be lost (LOST)" in error.message
 
 
 @played
@@ -122,7 +122,7 @@ async def test_a_source_that_changes_its_connector_is_refused_before_its_first_c
         "CREATE TABLE ticks WITH (connector = 'nexmark', event_rate = '10');",
     )
     error = await refused(service, nexmark)
-    assert "reads nexmark, but its position is one in impulse (LOST)" in error.message
+    assert "reads nexmark, but its offset is in impulse (LOST)" in error.message
 
 
 @played

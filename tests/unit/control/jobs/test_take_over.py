@@ -63,7 +63,7 @@ def test_a_job_of_a_live_process_is_refused_and_not_fenced(job: Supervised) -> N
     claim_for(job, owner_here(OwnerKind.SERVICE, "a service", SystemClock().now()))
     run = job.run(finishes)
     assert isinstance(run.state, Failed)
-    assert "is run by a service on" in run.state.reason
+    assert "has been run by a service on" in run.state.reason
     assert run.state.failure.domain == "user"
     assert StateBackend(job.store, RIDES).newest_generation() == 1
     assert not run.workers
@@ -90,7 +90,7 @@ def test_a_recovery_does_not_take_back_a_job_that_was_taken_over(job: Supervised
     job.on_entering[StateName.RECOVERING] = lose
     run = job.run(dies_at_once)
     assert isinstance(run.state, Failed)
-    assert "is run by `resurgence run` on" in run.state.reason
+    assert "has been run by `resurgence run` on" in run.state.reason
     assert len(run.workers) == 1
 
 
@@ -185,7 +185,7 @@ async def test_a_service_fails_a_job_that_another_process_runs(service: Service)
     await service.create()
     await service.end(StateName.FAILED)
     status = await service.status()
-    assert "is run by `resurgence run` on" in status.cause
+    assert "has been run by `resurgence run` on" in status.cause
     assert status.failure is not None
     assert status.failure["what_to_do"] == "Stop it there, then start this job again."
     assert backend.newest_generation() == 1

@@ -417,15 +417,20 @@ def test_a_primary_key_is_of_a_column_or_of_the_table() -> None:
             "has type BIGINT, not INT",
             "BIGINT",
         ),
-        (f"{file_table('a INT, WATERMARK FOR b')}", 38, "no column 'b'", "known: a"),
+        (f"{file_table('a INT, WATERMARK FOR b')}", 38, "no column 'b'", "Use one of: a."),
         (f"{file_table('a INT, WATERMARK FOR a')}", 38, "must be a TIMESTAMP", "TIMESTAMP"),
-        (f"{file_table('a TIMESTAMP, WATERMARK FOR a AS b')}", 49, "no column 'b'", "known: a"),
+        (
+            f"{file_table('a TIMESTAMP, WATERMARK FOR a AS b')}",
+            49,
+            "no column 'b'",
+            "Use one of: a.",
+        ),
         (f"{file_table('a TIME')}", 19, "there is no type", "TIMESTAMP"),
         (
             file_table("a INT, b TEXT METADATA FROM 'offset'"),
             31,
             "connector 'single_file' as a source has no metadata 'offset'",
-            "known: line, path",
+            "Use one of: line, path.",
         ),
         (
             file_table("a INT, b INT METADATA FROM 'line'"),
@@ -452,7 +457,7 @@ def test_a_primary_key_is_of_a_column_or_of_the_table() -> None:
             "Remove the column",
         ),
         (file_table("a INT PRIMARY KEY, b INT PRIMARY KEY"), 36, "only one PRIMARY KEY", "(a, b)"),
-        (file_table("a INT, PRIMARY KEY (a, c)"), 40, "there is no column 'c'", "known: a"),
+        (file_table("a INT, PRIMARY KEY (a, c)"), 40, "there is no column 'c'", "Use one of: a."),
         (
             changes_table("a INT, b INT AS (a + 1), PRIMARY KEY (b)"),
             121,

@@ -164,7 +164,7 @@ def test_columns_that_nobody_reads_are_not_kept(
 
 def test_a_column_that_nobody_reads_is_still_suggested(refusal: Refusal) -> None:
     query = f"{TABLES} SELECT {{}} FROM orders o JOIN payments p ON o.id = p.id"
-    assert "did you mean 'delivered'" in refusal(query.format("o.deliverd")).hint
+    assert "Perhaps you meant 'delivered'" in refusal(query.format("o.deliverd")).hint
     assert "delivered" not in refusal(query.format("p.deliverd")).hint
 
 

@@ -31,7 +31,7 @@ HOURLY = "FROM rides GROUP BY tumble(INTERVAL '1 hour')"
             "'rides' is neither a table of this query nor a column",
             "",
         ),
-        ("SELECT kind FROM rides WHERE nope = 1", 30, "there is no column 'nope'", "known:"),
+        ("SELECT kind FROM rides WHERE nope = 1", 30, "there is no column 'nope'", "Use one of:"),
         ("SELECT car.seat FROM rides", 8, "'car' has no field 'seat'", "'seats'"),
         ("SELECT kind.x FROM rides", 8, "'kind' has no field 'x'", ""),
         ("SELECT x.* FROM rides", 8, "there is no table 'x' in this query", "rides"),

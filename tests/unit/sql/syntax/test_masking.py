@@ -63,7 +63,7 @@ def test_references_stay_in_the_graph_and_the_message(monkeypatch: pytest.Monkey
     ("options", "column", "message"),
     [
         ("url = '${foo:x}'", 60, "unknown kind 'foo'"),
-        ("url = 'x', password = '${env:X'", 71, "cannot be read"),
+        ("url = 'x', password = '${env:X'", 71, "invalid reference"),
     ],
 )
 def test_wrong_references_are_refused_at_their_place(

@@ -138,7 +138,7 @@ def test_an_edited_window_would_lose_its_rows() -> None:
     with pytest.raises(IncompatibleState) as raised:
         require_kept(found.values(), Epoch(3), accept_loss=False)
     assert fate_table(found.values()) in raised.value.message
-    assert "5 rows of state in 1 files would be forgotten (LOST)" in raised.value.message
+    assert "5 rows of state in 1 files would be lost (LOST)" in raised.value.message
     assert "--accept-state-loss" in raised.value.hint
     require_kept(found.values(), Epoch(3), accept_loss=True)
 
@@ -173,7 +173,7 @@ def test_a_source_of_another_connector_would_lose_its_position() -> None:
     )
     assert found["source-ticks"].loses
     assert found["source-ticks"].reason == (
-        "reads impulse, but its position is one in single_file a.json"
+        "reads impulse, but its offset is in single_file a.json"
     )
 
 
@@ -181,7 +181,7 @@ def test_a_source_may_have_been_moved() -> None:
     text = f"{LINES}{SINK}INSERT INTO out SELECT at FROM lines;"
     found = judged(text.replace("a.json", "b.json"), text)["source-lines"]
     assert (found.fate, found.loses) == (Fate.KEEP, False)
-    assert "must hold what single_file a.json held" in found.reason
+    assert "must have the content of single_file a.json" in found.reason
 
 
 def test_a_sink_may_have_been_moved_and_what_it_staged_with_it() -> None:

@@ -105,8 +105,8 @@ def manifest(real: RealJob) -> Path:
     [
         (state_file, None, ["state file", "is missing"]),
         (state_file, b"short", ["has 5 bytes instead of"]),
-        (metadata, None, ["the metadata of window-7f is missing"]),
-        (metadata, b"{}", ["the metadata of window-7f does not match its digest"]),
+        (metadata, None, ["metadata of window-7f is missing"]),
+        (metadata, b"{}", ["metadata of window-7f does not match its digest"]),
         (manifest, b"{}", ["does not match its checksum"]),
     ],
     ids=["file gone", "file cut", "metadata gone", "metadata changed", "manifest changed"],

@@ -100,8 +100,8 @@ DAMAGE: list[tuple[Callable[[RealJob, StateFile], None], str]] = [
     (truncated, "bytes instead of"),
     (blanked_end, "does not match its digest"),
     (gone, "is missing"),
-    (metadata_gone, "the metadata of window-7f is missing"),
-    (metadata_changed, "the metadata of window-7f does not match its digest"),
+    (metadata_gone, "metadata of window-7f is missing"),
+    (metadata_changed, "metadata of window-7f does not match its digest"),
     (manifest_changed, "does not match its checksum"),
 ]
 
@@ -139,15 +139,18 @@ def test_damage_is_found_and_the_condemned_checkpoint_is_not_chosen_again(
         ({"file_changes": {"rows": 99}}, "has 100 rows instead of 99"),
         (
             {"file_changes": {"time_start": 3 * MINUTE + 1}},
-            f"has bins from {3 * MINUTE} to {4 * MINUTE}, which is not within",
+            f"has bins from {3 * MINUTE} to {4 * MINUTE}, outside the range",
         ),
-        ({"file_changes": {"time_end": 4 * MINUTE - 1}}, "which is not within"),
-        ({"schema": schema_text({**SCHEMA, "a0": "string"})}, "has a0 as int64 instead of string"),
+        ({"file_changes": {"time_end": 4 * MINUTE - 1}}, "outside the range"),
+        (
+            {"schema": schema_text({**SCHEMA, "a0": "string"})},
+            "has column a0 as int64 instead of string",
+        ),
         (
             {"schema": schema_text({"bin": "long", "k0": "string"})},
             "has the columns bin, k0, a0, a1_sum instead of bin, k0",
         ),
-        ({"identity": "another"}, "the manifest belongs to another job (another)"),
+        ({"identity": "another"}, "manifest belongs to another job (another)"),
     ],
     ids=["rows", "first bin", "last bin", "type", "columns", "foreign job"],
 )

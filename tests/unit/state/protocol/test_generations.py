@@ -52,7 +52,7 @@ def test_a_missing_identity_is_an_error_and_never_a_new_identity(job: Job) -> No
     job.run(1)
     job.path("rides/generations/0000000001.json").unlink()
     before = job.stored()
-    with pytest.raises(IdentityMissing, match="no record of whose they are"):
+    with pytest.raises(IdentityMissing, match="no record of the job that they belong to"):
         job.backend.claim_generation(NOW)
     assert job.stored() == before
 
@@ -102,5 +102,5 @@ def test_only_the_newest_generation_passes(job: Job) -> None:
     job.backend.require_newest(job.claim.generation)
     newer = job.backend.claim_generation(NOW)
     job.backend.require_newest(newer.generation)
-    with pytest.raises(Retired, match="generation 1 was overtaken by generation 2"):
+    with pytest.raises(Retired, match="generation 1 was fenced out by generation 2"):
         job.backend.require_newest(job.claim.generation)

@@ -142,7 +142,9 @@ def test_a_claim_names_the_live_owner_and_writes_nothing(tmp_path: Path) -> None
             owner=second,
             permit=lambda newest: job.leases.require_free(newest, second, NOW),
         )
-    assert f"job 'rides' is run by {run_here().description} since 2030-01-01" in str(refused.value)
+    assert f"job 'rides' has been run by {run_here().description} since 2030-01-01" in str(
+        refused.value
+    )
     assert "--take-over" in refused.value.hint
     assert job.store.list("") == before
 

@@ -341,7 +341,7 @@ def test_epochs_that_were_begun_and_never_sealed_are_orphaned() -> None:
 
 
 def test_an_epoch_that_follows_on_nothing_has_lost_what_was_before_it() -> None:
-    reason = "epoch 3 was begun, but the manifests before it are missing"
+    reason = "epoch 3 was started, but the manifests before it are missing"
     assert decided({1: "o", 3: "o"}) == Impossible(passed(2, reason=reason))
 
 
@@ -354,12 +354,12 @@ def test_dead_epochs_are_neither_chosen_nor_missed() -> None:
 
 def test_after_a_rollback_to_nothing_the_first_epoch_has_a_higher_number() -> None:
     assert decided({1: "omc", 2: "omc", 3: "o"}, None, (1, 2)) == Orphaned((Epoch(3),))
-    reason = "epoch 4 was begun, but the manifests before it are missing"
+    reason = "epoch 4 was started, but the manifests before it are missing"
     assert decided({4: "o"}, None, (1, 2)) == Impossible(passed(3, reason=reason))
 
 
 def test_the_epoch_before_a_gap_is_the_one_that_is_missed() -> None:
-    reason = "epoch 5 was begun, but the manifests before it are missing"
+    reason = "epoch 5 was started, but the manifests before it are missing"
     assert decided({5: "o"}, None, (3, 4)) == Impossible(passed(2, reason=reason))
 
 

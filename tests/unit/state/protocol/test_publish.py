@@ -39,7 +39,7 @@ def test_publish_stops_when_generation_is_stale(job: Job) -> None:
         began_at=NOW,
         sealed_at=NOW,
     )
-    with pytest.raises(Retired, match="overtaken"):
+    with pytest.raises(Retired, match="fenced out"):
         job.backend.publish(manifest)
     assert not job.path("rides/epochs/0000000002/manifest-0.json").exists()
 
@@ -47,7 +47,7 @@ def test_publish_stops_when_generation_is_stale(job: Job) -> None:
 def test_a_manifest_is_created_only_once(job: Job) -> None:
     sealed = job.seal(1)
     other = sealed.model_copy(update={"sealed_at": NOW + timedelta(seconds=1)})
-    with pytest.raises(Retired, match="epoch 1 was already sealed by someone else"):
+    with pytest.raises(Retired, match="epoch 1 was already sealed by another generation"):
         job.backend.publish(other)
     records = read_checkpoint(job.backend.store, "rides/epochs/0000000001/manifest-0.json")
     assert records.manifest == sealed
@@ -96,7 +96,7 @@ def test_metadata_is_never_overwritten(job: Job) -> None:
     first = job.backend.write_metadata(metadata)
     assert job.backend.write_metadata(metadata) == first
     changed = [each.model_copy(update={"parallelism": 7}) for each in metadata]
-    with pytest.raises(Retired, match="was already written by someone else"):
+    with pytest.raises(Retired, match="was already written by another process"):
         job.backend.write_metadata(changed)
 
 

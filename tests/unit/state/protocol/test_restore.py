@@ -146,11 +146,11 @@ DAMAGE: dict[str, tuple[Damage, str]] = {
     ),
     "manifest of another job": (
         lambda job: rewrite_manifest(job, job=JobIdentity("stranger")),
-        "the manifest belongs to another job (stranger)",
+        "manifest belongs to another job (stranger)",
     ),
     "manifest of another epoch": (
         lambda job: rewrite_manifest(job, epoch=Epoch(8)),
-        "the manifest is of epoch 8",
+        "manifest belongs to epoch 8",
     ),
     "manifest that is another record": (
         lambda job: manifest_path(job, 3).write_bytes(
@@ -160,19 +160,19 @@ DAMAGE: dict[str, tuple[Damage, str]] = {
     ),
     "operator metadata missing": (
         lambda job: epoch_object(job, 3, "operator-window-1-1").unlink(),
-        "the metadata of window-1 is missing",
+        "metadata of window-1 is missing",
     ),
     "operator metadata empty": (
         lambda job: epoch_object(job, 3, "operator-window-1-1").write_bytes(b""),
-        "the metadata of window-1 does not match its digest",
+        "metadata of window-1 does not match its digest",
     ),
     "operator metadata with a flipped bit": (
         lambda job: flip(epoch_object(job, 3, "operator-source-1-1"), 40),
-        "the metadata of source-1 does not match its digest",
+        "metadata of source-1 does not match its digest",
     ),
     "operator metadata of another epoch": (
         swap_metadata_epoch,
-        "the metadata of source-1 is of job",
+        "metadata of source-1 belongs to job",
     ),
     "state file missing": (lambda job: newest_state_file(job).unlink(), "is missing"),
     "state file truncated": (
@@ -332,7 +332,7 @@ def test_an_epoch_whose_input_is_lost_in_all_places_is_not_replayed_over_other_i
     job.run(1, 2)
     for place in PLACES:
         epoch_object(job, 2, place).write_bytes(b"")
-    with pytest.raises(NoValidCheckpoint, match="no record of its input can be read"):
+    with pytest.raises(NoValidCheckpoint, match="no record of its input is readable"):
         job.plan()
 
 
@@ -368,7 +368,7 @@ def test_when_no_checkpoint_is_valid_all_reasons_are_given_and_nothing_is_touche
     with pytest.raises(NoValidCheckpoint) as caught:
         job.backend.prepare_checkpoint_load(job.claim, 1)
     lines = caught.value.message.splitlines()
-    assert lines[0] == "there are checkpoints, but none can be used:"
+    assert lines[0] == "none of the checkpoints is usable:"
     assert [line.split(":")[0].strip() for line in lines[1:]] == ["epoch 3", "epoch 2", "epoch 1"]
     assert "manifest is missing" in lines[1]
     assert "is not JSON" in lines[2]
