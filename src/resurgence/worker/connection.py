@@ -54,7 +54,7 @@ class ControlConnection:
         self._pause = threading.Event()
         self.patience = timedelta(0)
         self.greeting: Callable[[], tuple[Message, Sequence[Message]]]
-        """Messages to send after a reconnect: first the identification; after the buffer, the status."""
+        """What a reconnect sends: the identification, and the status that follows the buffer."""
 
     def send(self, message: Message) -> None:
         """Send a message, or buffer it until the connection is up. Heartbeats are not buffered."""
