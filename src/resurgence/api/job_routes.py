@@ -73,7 +73,7 @@ def _add_changes(routes: APIRouter, controller: Controller) -> None:
     async def create(new: JobRequest) -> JobDetail:
         """Create a job. It starts at once unless `start` is false."""
         await _require_storable(new.sql, new.settings, new.state_url)
-        made = NewJob(
+        job = NewJob(
             name=JobName(new.name),
             sql=new.sql,
             functions=new.functions,
@@ -81,7 +81,7 @@ def _add_changes(routes: APIRouter, controller: Controller) -> None:
             state_url=new.state_url,
             start=new.start,
         )
-        return await _detail(await controller.create(made))
+        return await _detail(await controller.create(job))
 
     @routes.put("/{name}/pipeline", status_code=202)
     async def edit(name: Name, pipeline: PipelineRequest) -> JobDetail:

@@ -66,8 +66,8 @@ class Gate:
             if failure.status == 500:
                 _LOG.exception("request failed: %s %s", scope["method"], scope["path"])
             if not has_started:
-                answer = _lingering(send_safely, receive) if failure.status == 413 else send_safely
-                await failure.response()(scope, receive, answer)
+                sender = _lingering(send_safely, receive) if failure.status == 413 else send_safely
+                await failure.response()(scope, receive, sender)
 
 
 async def _read_body(scope: Scope, receive: Receive) -> Receive:

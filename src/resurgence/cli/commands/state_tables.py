@@ -129,8 +129,8 @@ def list_tables(state_dir: str, name: str | None, epoch: int | None, as_json: bo
 def show_schema(state_dir: str, name: str | None, epoch: int | None, table: str | None) -> int:
     """Print the columns of one table, or of all."""
     with _open(state_dir, name, epoch) as database:
-        wanted = (table,) if table is not None else database.names
-        rows = [(each, *column) for each in wanted for column in database.columns(each)]
+        tables = (table,) if table is not None else database.names
+        rows = [(each, *column) for each in tables for column in database.columns(each)]
     for line in table_lines(("table", "column", "type"), rows):
         print(line)
     return 0
