@@ -212,7 +212,7 @@ def test_a_job_is_rolled_back_looked_at_edited_and_run_on(project: Project) -> N
     assert project.run("--epoch-rows", "100", *settings(*QUICK)).returncode == 0
     back = command(project, "rollback", "--to-epoch", "2")
     assert back.returncode == 0, back.stderr
-    assert "the next run goes on with epoch 6" in back.stdout
+    assert "the next run continues with epoch 6" in back.stdout
     assert "dead" in command(project, "checkpoints", "list").stdout
 
     edited = project.folder / "edited.sql"

@@ -1,7 +1,7 @@
-"""The REST API: a thin shell around a controller. No rules about jobs here.
+"""The REST API: a thin layer over a controller, without rules about jobs.
 
-Requests change what is wanted and are answered at once; the job converges. The description of the
-API is at /openapi.json, and for people at /docs.
+Requests change the desired state and are answered at once; the job converges. The OpenAPI
+description is at /openapi.json, and as a page at /docs.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from resurgence.api.readiness import Readiness
 from resurgence.api.service_routes import open_routes, service_routes
 from resurgence.control.controller import Controller
 
-_DESCRIPTION = "Jobs of a Resurgence service: create, watch, change, stop and delete them."
+_DESCRIPTION = "Create, monitor, change, stop and delete the jobs of a Resurgence service."
 
 
 def make_app(
     controller: Controller, guard: Guard, ring: KeyRing, polls: LongPolls | None = None
 ) -> FastAPI:
-    """The application. `polls.close()` ends requests that wait, when the service is to close."""
+    """Return the application. At shutdown, `polls.close()` ends the requests that wait."""
     app = FastAPI(
         title="Resurgence",
         version=__version__,
@@ -37,16 +37,16 @@ def make_app(
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
     )
-    takes_key = [Security(HTTPBearer(auto_error=False, description="An API key."))]
-    app.include_router(job_routes(controller, polls or LongPolls()), dependencies=takes_key)
-    app.include_router(service_routes(controller), dependencies=takes_key)
+    requires_key = [Security(HTTPBearer(auto_error=False, description="An API key."))]
+    app.include_router(job_routes(controller, polls or LongPolls()), dependencies=requires_key)
+    app.include_router(service_routes(controller), dependencies=requires_key)
     app.include_router(open_routes(Readiness(controller.require_writable)))
-    # These two have answers of their own in FastAPI; all other errors end at the gate.
-    app.add_exception_handler(HTTPException, _answer)
-    app.add_exception_handler(RequestValidationError, _answer)
+    # FastAPI handles these two by default; the gate answers all other errors.
+    app.add_exception_handler(HTTPException, _respond)
+    app.add_exception_handler(RequestValidationError, _respond)
     app.add_middleware(Gate, guard=guard, ring=ring)
     return app
 
 
-async def _answer(_request: Request, error: Exception) -> JSONResponse:
+async def _respond(_request: Request, error: Exception) -> JSONResponse:
     return failure_of(error).response()

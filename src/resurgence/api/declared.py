@@ -1,4 +1,4 @@
-"""Which errors a path may answer with, for the description of the API."""
+"""The error responses of each path, for the OpenAPI description."""
 
 from __future__ import annotations
 
@@ -16,26 +16,28 @@ def _declared(texts: dict[int, str]) -> Declared:
 
 OPEN_ERRORS = _declared(
     {
-        403: "Another host or origin than the service's own.",
-        500: "An error of the service.",
+        403: "The Host or Origin header is not the service's own.",
+        500: "Internal error of the service.",
     }
 )
-READY_ERRORS = OPEN_ERRORS | _declared({503: "Writes to the database fail: the message says why."})
+READY_ERRORS = OPEN_ERRORS | _declared(
+    {503: "Writes to the database fail. The message gives the reason."}
+)
 READ_ERRORS = OPEN_ERRORS | _declared(
     {
-        401: "An API key is needed.",
-        403: "The key may not do this, or another host or origin than the service's own.",
-        404: "There is no such job.",
-        422: "The request is not valid.",
-        429: "Too many requests without a valid key, or too many that wait for events.",
+        401: "An API key is required.",
+        403: "The key may only read, or the Host or Origin header is not the service's own.",
+        404: "The job does not exist.",
+        422: "The request is invalid.",
+        429: "Too many requests without a valid key, or too many waiting for events.",
         503: "The database or the object store fails.",
     }
 )
 CHANGE_ERRORS = READ_ERRORS | _declared(
     {
-        400: "The body cannot be read.",
-        409: "It cannot be done to the job as it is: the message says why.",
+        400: "The body cannot be parsed.",
+        409: "The request conflicts with the state of a job. The message gives the reason.",
         413: "The body is too large.",
-        422: "The request is not valid, or its SQL is wrong.",
+        422: "The request or its SQL is invalid.",
     }
 )

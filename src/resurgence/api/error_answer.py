@@ -1,6 +1,6 @@
-"""Every error answer has one shape: `{"error": {"code", "message", "hint", "domain", ...}}`.
+"""Error responses, all of one shape: `{"error": {"code", "message", "hint", "domain", ...}}`.
 
-Errors of ours become answers by one table; nobody ever sees a stack trace.
+One table maps our errors to statuses. No response contains a stack trace.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ STATUS_OF_CODE = {
     "rollback.refused": 409,
     "sink.path_taken": 409,
 }
-"""Errors of users that are not simply 422."""
+"""Codes of user errors whose status is not 422."""
 
 RETRY_AFTER_SECONDS = 2
-"""For what may be over soon: the database or the object store fails."""
+"""For failures of the database or the object store, which may be temporary."""
 
 _HTTP_CODES = {404: "http.not_found", 405: "http.method"}
 
 
 class Refusal(Exception):
-    """A request that is answered without being looked into any further."""
+    """A refused request, with the status and the error of its response."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Refusal(Exception):
 
 @dataclass(frozen=True)
 class HttpFailure:
-    """An error answer that has not been sent yet."""
+    """An error response before it is sent."""
 
     status: int
     detail: ErrorDetail
@@ -63,7 +63,7 @@ class HttpFailure:
 
 
 def failure_of(error: Exception) -> HttpFailure:
-    """What a client is told about an error. What we did not foresee is told without its text."""
+    """Return the response to an error. The text of an unforeseen error is not included."""
     match error:
         case Refusal():
             return HttpFailure(error.status, error.detail, error.headers)
@@ -82,8 +82,8 @@ def failure_of(error: Exception) -> HttpFailure:
         500,
         ErrorDetail(
             code="internal",
-            message="the service met an error of its own",
-            hint="its log has the details",
+            message="internal error of the service",
+            hint="See the log of the service.",
             domain=ErrorDomain.INTERNAL,
         ),
     )
@@ -107,7 +107,7 @@ def _own(error: ResurgenceError) -> HttpFailure:
 
 
 def _invalid(error: RequestValidationError) -> ErrorDetail:
-    """The first thing that is wrong with a request. Its value is not repeated: it may be secret."""
+    """Return the first validation error, without the value, because it may be secret."""
     first = error.errors()[0]
     place, *rest = first["loc"] or ("request",)
     where = ".".join(str(part) for part in rest if not isinstance(part, int)) or str(place)
@@ -116,6 +116,6 @@ def _invalid(error: RequestValidationError) -> ErrorDetail:
         message=f"{place}: {where}: {first['msg']}"
         if where != place
         else f"{place}: {first['msg']}",
-        hint="/docs shows what this request takes",
+        hint="See /docs for the fields of this request.",
         domain=ErrorDomain.USER,
     )

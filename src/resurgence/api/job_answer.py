@@ -1,4 +1,4 @@
-"""From what the controller knows to what an answer shows. Secrets are masked here."""
+"""Conversion of controller views to response models. Secrets are masked here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from resurgence.sql.syntax.masking import masked_sql
 
 
 def job_answer(view: JobView) -> Job:
-    """A job without its pipeline."""
+    """Return a job without its pipeline."""
     record = view.record
     status, desired = record.status, record.desired
     return Job(
@@ -50,7 +50,7 @@ def job_answer(view: JobView) -> Job:
 
 
 def job_detail_answer(view: JobView) -> JobDetail:
-    """A job with its pipeline. Reading a long text takes a while: not on the event loop."""
+    """Return a job with its pipeline. Masking a long text is slow: keep it off the event loop."""
     pipeline = view.record.pipeline
     shown = PipelineDetail(
         sql=masked_sql(pipeline.sql),
@@ -79,7 +79,7 @@ def worker_answer(view: WorkerView) -> WorkerDetail:
 
 
 def rollback_answer(preview: RollbackPreview) -> Rollback:
-    """What a rollback would do."""
+    """Return the effects of a rollback."""
     first, last = preview.undone or (None, None)
     return Rollback(
         to_epoch=preview.to_epoch,

@@ -1,4 +1,4 @@
-"""The paths under /v1/jobs: a request is checked, handed to the controller, and answered at once."""
+"""The routes under /v1/jobs: check a request, pass it to the controller, respond at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from resurgence.api.job_answer import (
     rollback_answer,
 )
 from resurgence.api.log_tail import last_lines, lines_after
-from resurgence.api.long_polls import LONGEST_WAIT, LongPolls
+from resurgence.api.long_polls import MAX_WAIT_SECONDS, LongPolls
 from resurgence.api.models import (
     JOB_NAME,
     Incidents,
@@ -41,21 +41,22 @@ from resurgence.control.controller import Controller, JobView, NewJob
 from resurgence.ids import Epoch, JobName
 
 Name = Annotated[
-    str, Path(pattern=JOB_NAME, max_length=100, description="The job.", examples=["rides"])
+    str,
+    Path(pattern=JOB_NAME, max_length=100, description="The name of the job.", examples=["rides"]),
 ]
-Limit = Annotated[int, Query(ge=1, le=1000, description="Most entries of the answer.")]
-_LARGEST_NUMBER = 2**63 - 1
-Offset = Annotated[int | None, Query(ge=0, le=_LARGEST_NUMBER, description="A byte offset.")]
+Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries.")]
+_MAX_INTEGER = 2**63 - 1
+Offset = Annotated[int | None, Query(ge=0, le=_MAX_INTEGER, description="A byte offset.")]
 _STOP, _RESTART = StopRequest(), RestartRequest()
 LOG_HEADERS = {
-    "X-Log-Offset": "Where the log goes on: give it as `after`.",
-    "X-Log-Worker": "Whose log this is: give it as `worker`.",
+    "X-Log-Offset": "The offset after this text. Pass it as `after`.",
+    "X-Log-Worker": "The worker whose log this is. Pass it as `worker`.",
     "X-Log-Newest": "The worker that was started last.",
 }
 
 
 def job_routes(controller: Controller, polls: LongPolls) -> APIRouter:
-    """All that can be asked about a job, and of it."""
+    """Return the routes that read and change jobs."""
     reading = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=READ_ERRORS)
     changing = APIRouter(prefix="/v1/jobs", tags=["jobs"], responses=CHANGE_ERRORS)
     _add_changes(changing, controller)
@@ -70,9 +71,9 @@ def job_routes(controller: Controller, polls: LongPolls) -> APIRouter:
 def _add_changes(routes: APIRouter, controller: Controller) -> None:
     @routes.post("", status_code=201)
     async def create(new: JobRequest) -> JobDetail:
-        """Create a job. It runs at once unless `start` is false."""
+        """Create a job. It starts at once unless `start` is false."""
         await _require_storable(new.sql, new.settings, new.state_url)
-        made = NewJob(
+        job = NewJob(
             name=JobName(new.name),
             sql=new.sql,
             functions=new.functions,
@@ -80,12 +81,12 @@ def _add_changes(routes: APIRouter, controller: Controller) -> None:
             state_url=new.state_url,
             start=new.start,
         )
-        return await _detail(await controller.create(made))
+        return await _detail(await controller.create(job))
 
     @routes.put("/{name}/pipeline", status_code=202)
     async def edit(name: Name, pipeline: PipelineRequest) -> JobDetail:
-        """Replace the pipeline, with its functions and settings. What the edit does not touch
-        keeps its state.
+        """Replace the pipeline, its functions and its settings. Operators that the edit does not
+        touch keep their state.
         """
         await _require_storable(pipeline.sql, pipeline.settings, None)
         return await _detail(
@@ -96,17 +97,17 @@ def _add_changes(routes: APIRouter, controller: Controller) -> None:
 
     @routes.post("/{name}/stop", status_code=202)
     async def stop(name: Name, how: Annotated[StopRequest, Body()] = _STOP) -> JobDetail:
-        """Stop the job. A harder mode than before wins, a softer one does not."""
+        """Stop the job. `force` overrides an earlier `checkpoint`, but not the reverse."""
         return await _detail(await controller.stop(JobName(name), how.mode))
 
     @routes.post("/{name}/start", status_code=202)
     async def start(name: Name) -> JobDetail:
-        """Let the job run; nothing changes if it does."""
+        """Start the job. This has no effect if it is running."""
         return await _detail(await controller.start(JobName(name)))
 
     @routes.post("/{name}/restart", status_code=202)
     async def restart(name: Name, how: Annotated[RestartRequest, Body()] = _RESTART) -> JobDetail:
-        """Begin a new run, from whatever state the job is in."""
+        """Start a new run, whatever state the job is in."""
         return await _detail(
             await controller.restart(
                 JobName(name), force=how.force, without_state=how.without_state
@@ -115,13 +116,13 @@ def _add_changes(routes: APIRouter, controller: Controller) -> None:
 
     @routes.post("/{name}/rescale", status_code=202)
     async def rescale(name: Name, to: RescaleRequest) -> JobDetail:
-        """Go on with another number of subtasks."""
+        """Change the parallelism of the job."""
         return await _detail(await controller.rescale(JobName(name), to.parallelism))
 
     @routes.post("/{name}/rollback", status_code=202)
     async def rollback(name: Name, to: RollbackRequest) -> JobDetail:
-        """Go back to an earlier checkpoint: sinks take back what was committed after it. A job that
-        runs goes on from there, one that is stopped stays so.
+        """Roll back to an earlier checkpoint. Sinks retract the output committed after it. A
+        running job resumes from the checkpoint, a stopped job stays stopped.
         """
         return await _detail(
             await controller.rollback(
@@ -132,32 +133,32 @@ def _add_changes(routes: APIRouter, controller: Controller) -> None:
     @routes.delete("/{name}", status_code=202)
     async def delete(
         name: Name,
-        with_state: Annotated[bool, Query(description="Its checkpoints go, too.")] = False,
+        with_state: Annotated[bool, Query(description="Delete its checkpoints, too.")] = False,
     ) -> JobDetail:
-        """Stop the job at once and forget it."""
+        """Stop the job at once and delete it."""
         return await _detail(await controller.delete(JobName(name), with_state=with_state))
 
 
 def _add_views(routes: APIRouter, controller: Controller) -> None:
     @routes.get("")
     async def jobs() -> Jobs:
-        """All jobs, by name."""
+        """List all jobs, by name."""
         views = sorted(await controller.jobs(), key=lambda view: view.record.name)
         return Jobs(jobs=[job_answer(view) for view in views])
 
     @routes.get("/{name}")
     async def job(name: Name) -> JobDetail:
-        """A job with its pipeline."""
+        """Return a job with its pipeline."""
         return await _detail(await controller.job(JobName(name)))
 
     @routes.get("/{name}/rollback", responses=CHANGE_ERRORS)
     async def rollback(
         name: Name,
         to_epoch: Annotated[
-            int, Query(ge=0, le=_LARGEST_NUMBER, description="The checkpoint; 0: the beginning.")
+            int, Query(ge=0, le=_MAX_INTEGER, description="The epoch to roll back to, or 0.")
         ],
     ) -> Rollback:
-        """What a rollback would do; nothing is changed."""
+        """Preview a rollback. Nothing is changed."""
         return rollback_answer(await controller.preview_rollback(JobName(name), Epoch(to_epoch)))
 
 
@@ -167,20 +168,20 @@ def _add_history(routes: APIRouter, controller: Controller, polls: LongPolls) ->
         request: Request,
         name: Name,
         after: Annotated[
-            int, Query(ge=0, le=_LARGEST_NUMBER, description="The id of the last event seen.")
+            int, Query(ge=0, le=_MAX_INTEGER, description="The id of the last event seen.")
         ] = 0,
         limit: Limit = 100,
         wait: Annotated[
             float,
             Query(
                 ge=0,
-                le=LONGEST_WAIT,
+                le=MAX_WAIT_SECONDS,
                 allow_inf_nan=False,
                 description="Seconds to wait for an event if there is none.",
             ),
         ] = 0,
     ) -> JobEvents:
-        """What happened after an event, oldest first."""
+        """Return the events after an event, oldest first."""
         found = await polls.wait_for(
             lambda: controller.events(JobName(name), after, limit), wait, request.is_disconnected
         )
@@ -188,7 +189,7 @@ def _add_history(routes: APIRouter, controller: Controller, polls: LongPolls) ->
 
     @routes.get("/{name}/incidents")
     async def incidents(name: Name, limit: Limit = 100) -> Incidents:
-        """The job's newest incidents, oldest first."""
+        """Return the newest incidents of the job, oldest first."""
         return Incidents(incidents=await controller.incidents(JobName(name), limit))
 
     @routes.get(
@@ -196,7 +197,7 @@ def _add_history(routes: APIRouter, controller: Controller, polls: LongPolls) ->
         response_class=Response,
         responses={
             200: {
-                "description": "Text of the log.",
+                "description": "The text of the log.",
                 "content": PLAIN_TEXT,
                 "headers": {
                     key: {"description": text, "schema": {"type": "string"}}
@@ -207,23 +208,24 @@ def _add_history(routes: APIRouter, controller: Controller, polls: LongPolls) ->
     )
     async def logs(
         name: Name,
-        lines: Annotated[int, Query(ge=1, le=10_000, description="Most lines.")] = 200,
+        lines: Annotated[int, Query(ge=1, le=10_000, description="Maximum number of lines.")] = 200,
         worker: Annotated[
             str | None,
             Query(
-                pattern=r"^[A-Za-z0-9_.-]{1,200}$", description="By default the one started last."
+                pattern=r"^[A-Za-z0-9_.-]{1,200}$",
+                description="By default the worker started last.",
             ),
         ] = None,
         after: Offset = None,
     ) -> PlainTextResponse:
-        """The end of a worker's log, or what stands after an offset; one megabyte at most."""
+        """Return the end of a worker's log, or the text after an offset; at most one megabyte."""
         files = {file.stem: file for file in await controller.log_files(JobName(name))}
         if not files and worker is None:
             return PlainTextResponse("")
         newest = next(reversed(files), "")
         file = files.get(worker or newest)
         if file is None:
-            raise Refusal(404, "worker.unknown", f"the job has no log of a worker '{worker}'")
+            raise Refusal(404, "worker.unknown", f"the job has no log of worker '{worker}'")
         if after is None:
             part = await in_thread(last_lines, file, lines)
         else:
@@ -237,7 +239,7 @@ async def _detail(view: JobView) -> JobDetail:
 
 
 async def _require_storable(sql: str, settings: dict[str, str], state_url: str | None) -> None:
-    """Nothing secret is ever stored."""
+    """Raise if the request contains a literal secret."""
     require_no_literal_secrets_in(settings)
     if state_url is not None:
         require_no_literal_secret_in_url(state_url)

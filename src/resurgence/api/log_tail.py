@@ -1,6 +1,6 @@
-"""The end of a worker's log, or what was added to it since an offset.
+"""Reads of a worker's log: its last lines, or the text after an offset.
 
-An answer is bounded, whatever the size of the file. Offsets count bytes.
+Reads are bounded, whatever the size of the file. Offsets count bytes.
 """
 
 from __future__ import annotations
@@ -8,40 +8,40 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-LARGEST_ANSWER = 1_000_000
+MAX_PART_BYTES = 1_000_000
 
 
 @dataclass(frozen=True)
 class LogPart:
-    """Text, and the offset at which it goes on."""
+    """A part of a log, and the offset after it."""
 
     text: str
     next_offset: int
 
 
 def last_lines(file: Path, lines: int) -> LogPart:
-    """The last lines, as far as they fit into an answer. A log that is not there is empty."""
+    """Return the last lines that fit into one part. A missing log is empty."""
     size = _size(file)
-    start = max(0, size - LARGEST_ANSWER)
+    start = max(0, size - MAX_PART_BYTES)
     data = _read(file, start, size - start)
     end = start + len(data)
     if start:
         data = data[data.find(b"\n") + 1 :]
-    kept = b"".join(data.splitlines(keepends=True)[-lines:])
-    return LogPart(kept.decode(errors="replace"), end)
+    text = b"".join(data.splitlines(keepends=True)[-lines:])
+    return LogPart(text.decode(errors="replace"), end)
 
 
 def lines_after(file: Path, offset: int) -> LogPart:
-    """What stands after an offset; a log that has become shorter is read from its beginning.
+    """Return the text after an offset; read a log that has become shorter from its start.
 
-    It ends with a whole line if there is one, so that no character is cut in two; what is left
-    comes with the next call.
+    The text ends with a whole line if it has one, so that no character is split; the next call
+    returns the rest.
     """
     start = offset if offset <= _size(file) else 0
-    data = _read(file, start, LARGEST_ANSWER)
+    data = _read(file, start, MAX_PART_BYTES)
     whole = data.rfind(b"\n") + 1
-    kept = data[:whole] if whole else data
-    return LogPart(kept.decode(errors="replace"), start + len(kept))
+    text = data[:whole] if whole else data
+    return LogPart(text.decode(errors="replace"), start + len(text))
 
 
 def _size(file: Path) -> int:

@@ -1,7 +1,7 @@
-"""Requests that wait for an event: how many at once, and when they end.
+"""Long polls: requests that wait for an event.
 
-A request that waits holds a connection, so there is a bound. When the service closes, none of them
-holds it up.
+A waiting request holds a connection, so their number is limited. They end when the service shuts
+down, so that they do not delay it.
 """
 
 from __future__ import annotations
@@ -15,39 +15,39 @@ from typing import TypeVar
 
 from resurgence.api.error_answer import Refusal
 
-LONGEST_WAIT = 30
+MAX_WAIT_SECONDS = 30
 T = TypeVar("T")
 
 
 class LongPolls:
-    """Lets so many requests wait at the same time."""
+    """A limited number of waiting requests."""
 
-    def __init__(self, most: int = 64, interval: timedelta = timedelta(milliseconds=250)) -> None:
-        self._most = most
+    def __init__(self, limit: int = 64, interval: timedelta = timedelta(milliseconds=250)) -> None:
+        self._limit = limit
         self._interval = interval.total_seconds()
         self._waiting = 0
         self._closing = asyncio.Event()
 
     def close(self) -> None:
-        """Answer whoever waits, and let no one wait from now on."""
+        """End all waits, and allow no more."""
         self._closing.set()
 
     async def wait_for(
         self,
-        look: Callable[[], Awaitable[Sequence[T]]],
+        poll: Callable[[], Awaitable[Sequence[T]]],
         wait: float,
         is_gone: Callable[[], Awaitable[bool]],
     ) -> Sequence[T]:
-        """What `look` finds, as soon as it finds something; nothing after `wait` seconds."""
-        found = await look()
+        """Return what `poll` finds, once it finds something, or nothing after `wait` seconds."""
+        found = await poll()
         if found or wait <= 0:
             return found
-        if self._waiting >= self._most:
+        if self._waiting >= self._limit:
             raise Refusal(
                 429,
                 "limit.polls",
                 "too many requests are waiting for events",
-                hint="ask without `wait`, or later",
+                hint="Retry later, or without `wait`.",
                 headers={"Retry-After": "5"},
             )
         deadline = time.monotonic() + wait
@@ -59,7 +59,7 @@ class LongPolls:
                     break
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._closing.wait(), min(left, self._interval))
-                found = await look()
+                found = await poll()
         finally:
             self._waiting -= 1
         return found

@@ -1,7 +1,7 @@
-"""What requests may say and what answers look like.
+"""Request and response models.
 
-Requests are bounded in every direction and refuse what they do not know. Answers may gain fields in
-a later release: whoever reads them ignores what is new.
+Every field of a request is bounded, and unknown fields are rejected. Responses may gain fields in a
+later release: clients must ignore unknown ones.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from resurgence.control.jobs.transitions import StateName
 from resurgence.errors import ErrorDomain
 
 JOB_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
-"""As `ids.job_name` has it."""
-LONGEST_TEXT = 1_000_000
-MOST_SETTINGS = 200
+"""The rule of `ids.job_name`."""
+MAX_TEXT_LENGTH = 1_000_000
+MAX_SETTINGS = 200
 _NO_NUL = r"^[^\x00]*$"
-"""No database keeps a NUL."""
+"""Databases cannot store NUL."""
 
 _EXAMPLE = """\
 CREATE TABLE ticks WITH (connector = 'impulse', event_rate = '10');
@@ -29,9 +29,10 @@ INSERT INTO nowhere SELECT counter FROM ticks;
 """
 
 JobNameText = Annotated[
-    str, Field(pattern=JOB_NAME, max_length=100, description="A job's name.", examples=["rides"])
+    str,
+    Field(pattern=JOB_NAME, max_length=100, description="The name of the job.", examples=["rides"]),
 ]
-LongText = Annotated[str, Field(max_length=LONGEST_TEXT, pattern=_NO_NUL)]
+LongText = Annotated[str, Field(max_length=MAX_TEXT_LENGTH, pattern=_NO_NUL)]
 Sql = Annotated[
     LongText,
     Field(
@@ -48,15 +49,15 @@ SettingValue = Annotated[str, Field(max_length=10_000, pattern=_NO_NUL)]
 JobSettings = Annotated[
     dict[SettingKey, SettingValue],
     Field(
-        max_length=MOST_SETTINGS,
-        description="Settings by their dotted keys.",
+        max_length=MAX_SETTINGS,
+        description="Settings by dotted key.",
         examples=[{"pipeline.parallelism": "4"}],
     ),
 ]
 
 
 class Request(BaseModel):
-    """What a client sends."""
+    """A request body."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -70,13 +71,13 @@ class JobRequest(Request):
     settings: JobSettings = Field(default_factory=dict)
     state_url: Annotated[str, Field(max_length=2000, pattern=_NO_NUL)] | None = Field(
         default=None,
-        description="Where its state is kept; by default with the service's other jobs.",
+        description="Where its state is stored; by default with the service's other jobs.",
     )
-    start: bool = Field(default=True, description="Whether it is to run at once.")
+    start: bool = Field(default=True, description="Start the job at once.")
 
 
 class PipelineRequest(Request):
-    """An edited pipeline: it replaces the whole of the one before, settings included."""
+    """An edited pipeline. It replaces the previous one, functions and settings included."""
 
     sql: Sql
     functions: Functions = None
@@ -93,43 +94,43 @@ class RestartRequest(Request):
     """How to restart a job."""
 
     force: bool = Field(default=False, description="Do not wait for a checkpoint.")
-    without_state: bool = Field(default=False, description="Begin from nothing, this once.")
+    without_state: bool = Field(default=False, description="Start without state, this once.")
 
 
 class RescaleRequest(Request):
-    """Another number of subtasks."""
+    """The new parallelism."""
 
     parallelism: int = Field(ge=1, le=64)
 
 
 class RollbackRequest(Request):
-    """Which checkpoint to go back to."""
+    """The checkpoint to roll back to."""
 
-    to_epoch: int = Field(ge=0, description="The checkpoint to go on from; 0: the beginning.")
+    to_epoch: int = Field(ge=0, description="The epoch to roll back to; 0: the beginning.")
     accept_duplicates: bool = Field(
-        default=False, description="Also if a sink cannot take back what it has written."
+        default=False, description="Roll back even if a sink cannot retract its output."
     )
 
 
 class ErrorDetail(BaseModel):
-    """What went wrong, whose it is to mend, and what to do."""
+    """What failed, the domain that can fix it, and how."""
 
     code: str
     message: str
     hint: str = ""
     domain: ErrorDomain
-    line: int | None = Field(default=None, description="Where in the SQL, from 1.")
+    line: int | None = Field(default=None, description="The line of the SQL, from 1.")
     column: int | None = None
 
 
 class ErrorAnswer(BaseModel):
-    """The one shape of all error answers."""
+    """The body of every error response."""
 
     error: ErrorDetail
 
 
 class WorkerDetail(BaseModel):
-    """A worker process, active or standing by."""
+    """A worker process, active or standby."""
 
     worker: str
     generation: int
@@ -142,7 +143,7 @@ class WorkerDetail(BaseModel):
 
 
 class PipelineDetail(BaseModel):
-    """The pipeline of a job, with `***` for what must not be shown."""
+    """The pipeline of a job, with secrets masked as `***`."""
 
     sql: str
     functions: str | None
@@ -151,21 +152,21 @@ class PipelineDetail(BaseModel):
 
 
 class Desired(BaseModel):
-    """What is wanted of a job."""
+    """The desired state of a job."""
 
     wanted: Wanted
     stop_mode: StopMode
     parallelism: int
-    run: int = Field(description="How many starts and restarts were asked for.")
+    run: int = Field(description="Number of requested starts and restarts.")
 
 
 class Status(BaseModel):
-    """What a job is; it converges to what is wanted."""
+    """The actual state of a job, which converges to the desired state."""
 
     state: StateName
     cause: str
     parallelism: int
-    run: int = Field(description="The start or restart that it is at.")
+    run: int = Field(description="The start or restart that it has reached.")
     generation: int
     identity: str
     worker_pid: int | None
@@ -174,7 +175,7 @@ class Status(BaseModel):
 
 
 class Job(BaseModel):
-    """A job: what is wanted of it, what it is, and how far it has come."""
+    """A job: its desired state, actual state and progress."""
 
     name: str
     desired: Desired
@@ -196,34 +197,34 @@ class Jobs(BaseModel):
 
 
 class RollbackSink(BaseModel):
-    """What a sink does about the rows that it committed after the checkpoint."""
+    """The effect on a sink that committed rows after the checkpoint."""
 
     table: str
     rows: int
-    retracts: bool = Field(description="False: it keeps them, and gets them a second time.")
+    retracts: bool = Field(description="False: it keeps the rows and receives them again.")
 
 
 class RollbackSource(BaseModel):
-    """From where a source is read again."""
+    """The offset from which a source is read again."""
 
     operator: str
-    offset: dict[str, JsonValue] | None = Field(description="Null: from its beginning.")
-    rows: int = Field(description="Rows after it that were read before.")
+    offset: dict[str, JsonValue] | None = Field(description="Null: the beginning.")
+    rows: int = Field(description="Rows after the offset that were already read.")
 
 
 class Rollback(BaseModel):
-    """What a rollback would do."""
+    """The effects of a rollback."""
 
     to_epoch: int
     first_undone: int | None = Field(description="Null: no epoch is undone.")
     last_undone: int | None
-    rows: int = Field(description="Rows of output that are undone.")
+    rows: int = Field(description="Output rows that are undone.")
     sinks: list[RollbackSink]
     sources: list[RollbackSource]
 
 
 class JobEvent(BaseModel):
-    """Something that happened; its other facts stand beside these."""
+    """An event of a job, with further fields by kind."""
 
     model_config = ConfigDict(extra="allow")
 

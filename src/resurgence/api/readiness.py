@@ -1,7 +1,7 @@
-"""Whether the service can accept writes, checked once for all who ask at about the same time.
+"""Whether the service can accept writes. Concurrent requests share one check.
 
-`/ready` takes no key, so it must not let anyone cause a database write per request: an answer holds
-for `freshness`. A database that hangs delays a request by `patience` at most.
+`/ready` requires no key, so it must not cause a database write per request: a result is valid for
+`freshness`. A database that hangs delays a request by at most `patience`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Check = Callable[[], Coroutine[None, None, None]]
 
 
 class Readiness:
-    """Repeats the check when its last answer has become old."""
+    """A check that is repeated when its result is stale."""
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Readiness:
         self._checked_at = float("-inf")
 
     async def require(self) -> None:
-        """Fail with a `StorageError` while writes fail, or take too long."""
+        """Raise StorageError if writes fail or take too long."""
         checking = self._current_check()
         done, _ = await asyncio.wait({checking}, timeout=self._patience)
         if not done:
@@ -53,4 +53,4 @@ class Readiness:
     def _note_end(self, check: asyncio.Task[None]) -> None:
         self._checked_at = time.monotonic()
         if not check.cancelled():
-            check.exception()  # else asyncio logs it if no one asks again
+            check.exception()  # else asyncio logs it as never retrieved

@@ -1,4 +1,4 @@
-"""The paths about the service as a whole: workers, incidents, metrics, health."""
+"""The routes about the service as a whole: workers, incidents, metrics, health."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 def service_routes(controller: Controller) -> APIRouter:
-    """What takes a key, if keys are in use."""
+    """Return the routes that require a key, if keys are in use."""
     routes = APIRouter(tags=["service"], responses=READ_ERRORS)
 
     @routes.get("/v1/workers")
     async def workers() -> Workers:
-        """All worker processes, active or standing by."""
+        """List all worker processes, active or standby."""
         return Workers(workers=[worker_answer(each) for each in await controller.workers()])
 
     @routes.get("/v1/incidents")
     async def incidents(
-        limit: Annotated[int, Query(ge=1, le=1000, description="Most entries.")] = 100,
+        limit: Annotated[int, Query(ge=1, le=1000, description="Maximum number of entries.")] = 100,
     ) -> Incidents:
-        """The newest incidents of all jobs, oldest first."""
+        """Return the newest incidents of all jobs, oldest first."""
         return Incidents(incidents=await controller.incidents(None, limit))
 
     @routes.get("/metrics", response_class=Response, responses={200: {"content": PLAIN_TEXT}})
     async def metrics() -> PlainTextResponse:
-        """Metrics of all jobs, for Prometheus."""
+        """Return the metrics of all jobs in the format of Prometheus."""
         return PlainTextResponse(await controller.metrics(), media_type=_METRICS_TYPE)
 
     return routes
 
 
 def open_routes(readiness: Readiness) -> APIRouter:
-    """What never takes a key."""
+    """Return the routes that never require a key."""
     routes = APIRouter(tags=["service"], responses=OPEN_ERRORS)
 
     @routes.get("/health")
     async def health() -> Health:
-        """Whether the process is alive: it always answers 200."""
+        """Return 200 while the process is alive."""
         return Health(status="ok", version=__version__)
 
     @routes.get("/ready", responses=READY_ERRORS)
     async def ready() -> Health:
-        """Whether the service can accept writes."""
+        """Return 200 if the service can accept writes."""
         await readiness.require()
         return Health(status="ok", version=__version__)
 

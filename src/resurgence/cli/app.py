@@ -1,4 +1,4 @@
-"""`resurgence`: the commands and their flags. What they do stands elsewhere."""
+"""`resurgence`: the commands and their flags. Other modules implement them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="Streaming SQL on Apache Spark that comes back after any failure, exactly once.",
+    help="Streaming SQL on Apache Spark with exactly-once recovery from any failure.",
 )
 
 SqlFile = Annotated[
@@ -36,7 +36,7 @@ Parallelism = Annotated[
     ),
 ]
 Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; can be repeated.")
 ]
 Functions = Annotated[
     Path | None, typer.Option("--udfs", metavar="FILE.py", help="Python functions for the SQL.")
@@ -44,7 +44,7 @@ Functions = Annotated[
 ConfigFile = Annotated[
     Path | None,
     typer.Option(
-        "--config", metavar="FILE.toml", help="Settings; resurgence.toml here is taken by itself."
+        "--config", metavar="FILE.toml", help="Settings; by default resurgence.toml, if it exists."
     ),
 ]
 Debug = Annotated[bool, typer.Option("--debug", help="Show stack traces.")]
@@ -55,7 +55,7 @@ def root(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    """Streaming SQL on Apache Spark that comes back after any failure, exactly once."""
+    """Streaming SQL on Apache Spark with exactly-once recovery from any failure."""
     if version:
         typer.echo(f"resurgence {__version__}")
         raise typer.Exit
@@ -67,16 +67,16 @@ def root(
 def run(
     file: SqlFile,
     state_dir: Annotated[
-        str, typer.Option(metavar="DIR", help="Where checkpoints are kept: a folder or a URL.")
+        str, typer.Option(metavar="DIR", help="Where checkpoints are stored: a folder or a URL.")
     ] = ".resurgence",
     name: Annotated[
-        str | None, typer.Option(help="The job's name; the file's name by default.")
+        str | None, typer.Option(help="The name of the job; by default that of the file.")
     ] = None,
     parallelism: Parallelism = None,
     epoch_rows: Annotated[
         int | None,
         typer.Option(
-            metavar="N", parser=whole_number(1), help="Most rows that an epoch takes from a source."
+            metavar="N", parser=whole_number(1), help="Maximum rows that an epoch reads per source."
         ),
     ] = None,
     udfs: Functions = None,
@@ -88,17 +88,17 @@ def run(
     accept_state_loss: Annotated[
         bool,
         typer.Option(
-            ACCEPT_FLAG, help="Let an edited pipeline go on although it loses some of its state."
+            ACCEPT_FLAG, help="Run an edited pipeline even if it loses some of its state."
         ),
     ] = False,
     take_over: Annotated[
         bool,
-        typer.Option("--take-over", help="Fence out the process that runs the job, if one does."),
+        typer.Option("--take-over", help="Fence out the process that runs the job, if any."),
     ] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Show what an epoch costs.")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="Print the cost of an epoch.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Run one pipeline until its input ends. The same command again goes on where it was."""
+    """Run one pipeline until its input ends. Run the same command again to resume it."""
     options = RunOptions(
         file=file,
         state_dir=state_dir,
@@ -123,7 +123,7 @@ def explain(
         list[Path],
         typer.Argument(
             metavar="[restore] FILE.sql",
-            help="The pipeline; with `restore`, what a restore would make of its state.",
+            help="The pipeline; with `restore`, what a restore would do with its state.",
         ),
     ],
     state_dir: StateDir = DEFAULT_STATE_DIR,
@@ -134,8 +134,8 @@ def explain(
     config: ConfigFile = None,
     debug: Debug = False,
 ) -> None:
-    """Show the graph of a pipeline, or what would become of each operator's state: keep, migrate,
-    drop, rebuild.
+    """Show the graph of a pipeline, or what a restore would do with each operator's state: keep,
+    migrate, drop, rebuild.
     """
     file, settings = what[-1], tuple(assignments or ())
 
@@ -176,13 +176,13 @@ app.command("workers")(job_views.workers_command)
 
 
 def _guarded(file: Path, debug: bool, command: Callable[[], int]) -> None:
-    """Run a command; what is the user's to mend is one message and exit 2, never a stack trace."""
+    """Run a command. An error is one message and exit 2, or 1 if another process has the job."""
     try:
         status = command()
     except ResurgenceError as error:
         if debug:
             raise
-        console.complain(error, file)
+        console.print_error(error, file)
         status = 1 if isinstance(error, JobHeld) else 2
     raise typer.Exit(status)
 

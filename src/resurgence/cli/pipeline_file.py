@@ -1,4 +1,4 @@
-"""From a user's files and flags to a graph and settings."""
+"""Conversion of a user's files and flags to a graph and settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DEFAULT_CONFIG = Path("resurgence.toml")
 
 
 def read_sql(file: Path) -> str:
-    """The text of a pipeline's file; raises SqlError at the first byte that is not UTF-8."""
+    """Return the text of a pipeline file; raise SqlError at the first byte that is not UTF-8."""
     data = file.read_bytes()
     try:
         return data.decode("utf-8")
@@ -34,7 +34,7 @@ def read_sql(file: Path) -> str:
 
 
 def compile_file(sql: str, udfs: Path | None) -> Graph:
-    """The graph of a pipeline's text."""
+    """Compile the text of a pipeline."""
     functions = {name: each.kind for name, each in load_functions(udfs).items()}
     graph = compile_pipeline(sql, CONNECTORS, functions)
     require_separate_paths(graph)
@@ -42,17 +42,17 @@ def compile_file(sql: str, udfs: Path | None) -> Graph:
 
 
 def local_folder(state_url: str, job: str) -> Path:
-    """Where logs and the metadata database of a job are: in its state dir if that is local."""
+    """Return the folder of a job's logs and metadata database: its state dir if that is local."""
     scheme, path = split_url(state_url)
     if scheme == "file":
         return Path(path)
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    place = hashlib.sha256(state_url.encode()).hexdigest()[:12]
-    return cache / "resurgence" / place / job
+    digest = hashlib.sha256(state_url.encode()).hexdigest()[:12]
+    return cache / "resurgence" / digest / job
 
 
 def service_folder(state_url: str) -> Path:
-    """Where a service keeps its database and logs: beside its jobs, under a name that no job has."""
+    """Return the folder of a service's database and logs: beside its jobs, with no valid job name."""
     scheme, path = split_url(state_url)
     return (Path(path) if scheme == "file" else local_folder(state_url, "")) / ".service"
 
@@ -65,18 +65,18 @@ def settings_for(
     epoch_rows: int | None = None,
     accept_state_loss: bool = False,
 ) -> Settings:
-    """Settings from the TOML file, the environment, `--set` and the flags, the later winning."""
+    """Load settings from the TOML file, the environment, `--set` and the flags; the last wins."""
     flags = {
         "pipeline.parallelism": parallelism,
         "pipeline.epoch_rows": epoch_rows,
         "checkpoint.accept_state_loss": accept_state_loss or None,
     }
-    given = tuple(f"{key}={value}" for key, value in flags.items() if value is not None)
-    return load_settings((*assignments, *given), toml_file=config or _default_config())
+    from_flags = tuple(f"{key}={value}" for key, value in flags.items() if value is not None)
+    return load_settings((*assignments, *from_flags), toml_file=config or _default_config())
 
 
 def values_for(assignments: tuple[str, ...], config: Path | None) -> dict[str, str]:
-    """What is set in the TOML file, the environment and by `--set`, by dotted key."""
+    """Return the values set in the TOML file, the environment and by `--set`, by dotted key."""
     return setting_values(assignments, toml_file=config or _default_config())
 
 

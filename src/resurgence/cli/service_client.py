@@ -1,7 +1,7 @@
-"""The client of a service's API: the commands about jobs speak through it.
+"""The client of a service's API, for the commands about jobs.
 
-An answer becomes a value, an error answer becomes one of our errors: what the user can mend (exit
-2), or a failure of the service (exit 1). Every request has a deadline.
+A response becomes a value; an error response becomes one of our errors: one that the user can fix
+(exit 2), or a failure of the service (exit 1). Every request has a deadline.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ from resurgence.errors import (
 
 DEFAULT_SERVER = "http://127.0.0.1:7070"
 _TRIES = 3
-_LONGEST_PAUSE = 5.0
-_SLOWEST_ANSWER = 30.0
+_MAX_PAUSE_SECONDS = 5.0
+_RESPONSE_SECONDS = 30.0
 
 A = TypeVar("A", bound=BaseModel)
 Facts = dict[str, object]
 
 
 class NoService(ConfigError):
-    """Nothing listens there."""
+    """No service listens at the address."""
 
     code = "service.absent"
 
 
 class ServiceFailed(ResurgenceError):
-    """The service, or the way to it, failed."""
+    """The service, or the connection to it, failed."""
 
     code = "service"
     domain = ErrorDomain.EXTERNAL
@@ -68,19 +68,19 @@ class ServiceFailed(ResurgenceError):
 
 
 class ServiceRefused(UserError):
-    """The service says that the request is wrong."""
+    """The service refused the request."""
 
     code = "service.refused"
 
-    def __init__(self, message: str, *, answered: str, hint: str = "") -> None:
+    def __init__(self, message: str, *, response_code: str, hint: str = "") -> None:
         super().__init__(message, hint=hint)
-        self.answered = answered
-        """The code of the service's answer."""
+        self.response_code = response_code
+        """The `code` of the error response."""
 
 
 @dataclass(frozen=True)
 class LogAnswer:
-    """A part of a log, whose it is, where it goes on, and who was started last."""
+    """A part of a log, its worker, the offset after it, and the worker started last."""
 
     text: str
     worker: str
@@ -89,7 +89,7 @@ class LogAnswer:
 
 
 class ServiceClient:
-    """Asks one service. Nothing is asked before the first method is called."""
+    """A client of one service. It connects when the first method is called."""
 
     def __init__(self, server: str, key: str | None = None) -> None:
         self._server = server
@@ -98,16 +98,16 @@ class ServiceClient:
             url = httpx.URL(server)
             if url.scheme not in ("http", "https") or not url.host:
                 raise ConfigError(
-                    f"'{server}' is not the address of a service",
+                    f"invalid service address '{server}'",
                     hint=f"Write --server as {DEFAULT_SERVER}.",
                 )
-            # A proxy cannot reach what listens on this machine only.
-            is_here = url.host in ("localhost", "127.0.0.1", "::1")
+            # A proxy cannot reach a service that listens on this machine only.
+            is_local = url.host in ("localhost", "127.0.0.1", "::1")
             self._http = httpx.Client(
-                base_url=url, headers=headers, timeout=_SLOWEST_ANSWER, trust_env=not is_here
+                base_url=url, headers=headers, timeout=_RESPONSE_SECONDS, trust_env=not is_local
             )
         except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise ConfigError(f"the address or the key cannot be used: {error}") from error
+            raise ConfigError(f"invalid service address or API key: {error}") from error
 
     def __enter__(self) -> Self:
         return self
@@ -158,40 +158,40 @@ class ServiceClient:
         return self._read(JobDetail, "GET", f"/v1/jobs/{name}")
 
     def events(self, name: str, after: int, *, wait: int = 0, limit: int = 1000) -> list[JobEvent]:
-        """Events after one; waits so many seconds for the next if there is none."""
-        asked = {"after": after, "limit": limit, "wait": wait}
-        return self._read(JobEvents, "GET", f"/v1/jobs/{name}/events", asked, wait=wait).events
+        """Return the events after one; wait up to `wait` seconds if there is none."""
+        parameters = {"after": after, "limit": limit, "wait": wait}
+        return self._read(JobEvents, "GET", f"/v1/jobs/{name}/events", parameters, wait=wait).events
 
     def incidents(self, name: str | None) -> list[Facts]:
         path = "/v1/incidents" if name is None else f"/v1/jobs/{name}/incidents"
         return [dict(each) for each in self._read(Incidents, "GET", path).incidents]
 
     def rollback_preview(self, name: str, to_epoch: int) -> Rollback:
-        """What a rollback would do."""
+        """Return the effects of a rollback."""
         return self._read(Rollback, "GET", f"/v1/jobs/{name}/rollback", {"to_epoch": to_epoch})
 
     def workers(self) -> list[WorkerDetail]:
         return self._read(Workers, "GET", "/v1/workers").workers
 
     def last_log_lines(self, name: str, lines: int) -> LogAnswer:
-        """The end of the newest worker's log."""
+        """Return the end of the newest worker's log."""
         return self._log(name, {"lines": lines})
 
     def log_after(self, name: str, worker: str, offset: int) -> LogAnswer:
-        """What was added to a worker's log; of the newest worker if none is named."""
+        """Return the log text of a worker after an offset; the newest worker if none is named."""
         named = {"worker": worker} if worker else {}
         return self._log(name, {"after": offset, **named})
 
-    # ---------------------------------------------------------------- asking
+    # ---------------------------------------------------------------- requests
 
-    def _log(self, name: str, asked: Mapping[str, str | int]) -> LogAnswer:
-        answer = self._ask("GET", f"/v1/jobs/{name}/logs", asked)
-        offset = answer.headers.get("X-Log-Offset", "0")
+    def _log(self, name: str, parameters: Mapping[str, str | int]) -> LogAnswer:
+        response = self._request("GET", f"/v1/jobs/{name}/logs", parameters)
+        offset = response.headers.get("X-Log-Offset", "0")
         return LogAnswer(
-            text=answer.text,
-            worker=answer.headers.get("X-Log-Worker", ""),
+            text=response.text,
+            worker=response.headers.get("X-Log-Worker", ""),
             offset=int(offset) if offset.isdigit() else 0,
-            newest=answer.headers.get("X-Log-Newest", ""),
+            newest=response.headers.get("X-Log-Newest", ""),
         )
 
     def _read(
@@ -199,43 +199,43 @@ class ServiceClient:
         model: type[A],
         method: str,
         path: str,
-        asked: Mapping[str, str | int] | None = None,
+        parameters: Mapping[str, str | int] | None = None,
         *,
         body: Request | None = None,
         wait: int = 0,
     ) -> A:
-        answer = self._ask(method, path, asked, body=body, wait=wait)
+        response = self._request(method, path, parameters, body=body, wait=wait)
         try:
-            return model.model_validate_json(answer.content)
+            return model.model_validate_json(response.content)
         except ValidationError as error:
-            raise self._not_understood() from error
+            raise self._unexpected_response() from error
 
-    def _ask(
+    def _request(
         self,
         method: str,
         path: str,
-        asked: Mapping[str, str | int] | None = None,
+        parameters: Mapping[str, str | int] | None = None,
         *,
         body: Request | None = None,
         wait: int = 0,
     ) -> httpx.Response:
-        """Ask, and ask again a few times if the service has too much to do."""
+        """Send a request; retry a few times while the service limits the rate."""
         tries_left = _TRIES
         while True:
-            answer = self._send(method, path, asked, body, wait)
-            if answer.is_success:
-                return answer
+            response = self._send(method, path, parameters, body, wait)
+            if response.is_success:
+                return response
             tries_left -= 1
-            pause = answer.headers.get("Retry-After", "")
-            if answer.status_code != 429 or not tries_left or not pause.isdigit():
-                raise self._error_in(answer)
-            time.sleep(min(float(pause), _LONGEST_PAUSE))
+            pause = response.headers.get("Retry-After", "")
+            if response.status_code != 429 or not tries_left or not pause.isdigit():
+                raise self._error_in(response)
+            time.sleep(min(float(pause), _MAX_PAUSE_SECONDS))
 
     def _send(
         self,
         method: str,
         path: str,
-        asked: Mapping[str, str | int] | None,
+        parameters: Mapping[str, str | int] | None,
         body: Request | None,
         wait: int,
     ) -> httpx.Response:
@@ -243,35 +243,35 @@ class ServiceClient:
             return self._http.request(
                 method,
                 path,
-                params=dict(asked or {}),
+                params=dict(parameters or {}),
                 json=body.model_dump(mode="json") if body is not None else None,
-                timeout=_SLOWEST_ANSWER + wait,
+                timeout=_RESPONSE_SECONDS + wait,
             )
         except httpx.ConnectError as error:
             raise NoService(
-                f"no service answers at {self._server}",
+                f"cannot connect to a service at {self._server}",
                 hint="Start one with `resurgence serve`, or name its address with --server.",
             ) from error
         except httpx.TimeoutException as error:
-            raise ServiceFailed(f"the service at {self._server} does not answer in time") from error
+            raise ServiceFailed(f"request to the service at {self._server} timed out") from error
         except httpx.HTTPError as error:
             raise ServiceFailed(
-                f"the connection to {self._server} failed: {error}",
-                hint="Try again if the service was restarted.",
+                f"connection to {self._server} failed: {error}",
+                hint="Retry if the service was restarted.",
             ) from error
 
-    def _error_in(self, answer: httpx.Response) -> ResurgenceError:
+    def _error_in(self, response: httpx.Response) -> ResurgenceError:
         try:
-            error = ErrorAnswer.model_validate_json(answer.content).error
+            error = ErrorAnswer.model_validate_json(response.content).error
         except ValidationError:
-            return self._not_understood()
-        if answer.status_code >= 500 or answer.status_code in (408, 429):
+            return self._unexpected_response()
+        if response.status_code >= 500 or response.status_code in (408, 429):
             return ServiceFailed(error.message, hint=error.hint)
         if error.line is not None and error.column is not None:
             return SqlError(error.message, line=error.line, column=error.column, hint=error.hint)
-        return ServiceRefused(error.message, answered=error.code, hint=error.hint)
+        return ServiceRefused(error.message, response_code=error.code, hint=error.hint)
 
-    def _not_understood(self) -> ServiceFailed:
+    def _unexpected_response(self) -> ServiceFailed:
         return ServiceFailed(
             f"the server at {self._server} is not a service of this release",
             hint="Name the address of the service with --server.",

@@ -1,4 +1,4 @@
-"""What the commands that speak to a service share: their flags, and how they end."""
+"""The flags and exit statuses of the commands that call a service."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from resurgence.errors import ConfigError, ResurgenceError, UserError
 from resurgence.ids import job_name
 
 Server = Annotated[
-    str, typer.Option(metavar="URL", envvar="RESURGENCE_SERVER", help="Where the service is.")
+    str, typer.Option(metavar="URL", envvar="RESURGENCE_SERVER", help="The address of the service.")
 ]
 KeyFile = Annotated[
     Path | None,
     typer.Option(
         "--api-key-file",
         metavar="FILE",
-        help="Has the API key; by default RESURGENCE_API_KEY, if it is set.",
+        help="A file with the API key; by default RESURGENCE_API_KEY, if it is set.",
     ),
 ]
-JobArgument = Annotated[str, typer.Argument(metavar="NAME", help="The job.")]
+JobArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the job.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show stack traces.")]
 
 KEY_VARIABLE = "RESURGENCE_API_KEY"
 
 
-def ask(
+def call_service(
     server: str,
     key_file: Path | None,
     debug: bool,
@@ -41,8 +41,8 @@ def ask(
     name: str | None = None,
     file: Path | None = None,
 ) -> None:
-    """Run a command with a client; an error is one message. Exit 2: the user can mend it. 1: the
-    service failed. Ctrl-C ends a command as if it were done.
+    """Run a command with a client; an error is one message. Exit 2: the user can fix it. 1: the
+    service failed. 0: also on Ctrl-C.
     """
     try:
         if name is not None:
@@ -54,7 +54,7 @@ def ask(
     except ResurgenceError as error:
         if debug:
             raise
-        console.complain(error, file)
+        console.print_error(error, file)
         status = 2 if isinstance(error, UserError) else 1
     raise typer.Exit(status)
 

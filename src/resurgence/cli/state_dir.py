@@ -1,5 +1,5 @@
-"""What the commands that look into a state dir share: their flags, how they find the job, and how
-they end.
+"""The flags and exit statuses of the commands that read a state directory, and how they find the
+job.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from resurgence.state.inspection.checkpoints import job_names
 from resurgence.storage.object_store import ObjectStore, split_url, storage_url
 
 StateDir = Annotated[
-    str, typer.Option(metavar="DIR", help="Where checkpoints are kept: a folder or a URL.")
+    str, typer.Option(metavar="DIR", help="Where checkpoints are stored: a folder or a URL.")
 ]
-Name = Annotated[str | None, typer.Option(help="The job's name; not needed if there is only one.")]
+Name = Annotated[
+    str | None, typer.Option(help="The name of the job; optional if there is only one.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show stack traces.")]
 
@@ -28,7 +30,7 @@ DEFAULT_STATE_DIR = ".resurgence"
 
 
 def open_job(state_dir: str, name: str | None) -> StateBackend:
-    """The checkpoints of a job, to be read; nothing is made or claimed."""
+    """Open the checkpoints of a job for reading; create and claim nothing."""
     url = storage_url(state_dir)
     scheme, path = split_url(url)
     if scheme == "file" and not Path(path).is_dir():
@@ -61,7 +63,7 @@ def _jobs(store: ObjectStore) -> tuple[JobName, ...]:
     scheme, path = split_url(store.url)
     if scheme != "file":
         return job_names(store)
-    # On a local disk there is no need to list every state file.
+    # On a local disk, avoid listing every state file.
     return tuple(
         JobName(each.name)
         for each in sorted(Path(path).iterdir())
@@ -69,16 +71,16 @@ def _jobs(store: ObjectStore) -> tuple[JobName, ...]:
     )
 
 
-def answer(debug: bool, command: Callable[[], int]) -> None:
-    """Run a command; an error is one message. Exit 2: the user can mend it. 1: something
-    failed, or another process has the job.
+def run_and_exit(debug: bool, command: Callable[[], int]) -> None:
+    """Run a command; an error is one message. Exit 2: the user can fix it. 1: something failed, or
+    another process has the job.
     """
     try:
         status = command()
     except ResurgenceError as error:
         if debug:
             raise
-        console.complain(error)
-        mendable = isinstance(error, UserError) and not isinstance(error, JobHeld)
-        status = 2 if mendable else 1
+        console.print_error(error)
+        is_fixable = isinstance(error, UserError) and not isinstance(error, JobHeld)
+        status = 2 if is_fixable else 1
     raise typer.Exit(status)

@@ -1,12 +1,11 @@
-"""The worker's end of the control connection: orders come in and heartbeats go out on threads of
-their own.
+"""The worker's end of the control connection. One thread receives orders, another sends heartbeats.
 
-Neither thread ever calls Spark, so a hung epoch neither silences the heartbeat nor hides an order.
+Neither thread calls Spark, so a hung epoch neither stops the heartbeat nor hides an order.
 
-When the connection is lost the controller is gone, or has given this worker up. With patience, the
-worker goes on and asks at the same address for as long, since the next controller may take it over;
-what it has to say meanwhile is kept. When nobody takes it, or it has no patience, the process ends at
-once, and the JVM with it.
+A lost connection means that the controller is gone, or has given up this worker. The worker then
+keeps running and reconnects to the same address for as long as `patience`, because the next
+controller may adopt it; meanwhile it buffers its messages. If no controller adopts it in time, the
+process exits at once, and the JVM with it.
 """
 
 from __future__ import annotations
@@ -33,52 +32,52 @@ from resurgence.worker.messages import (
 )
 
 CONTROLLER_LOST = 3
-"""Exit status of a worker whose controller went away."""
-_PAUSE_SECONDS = 0.2
-_LASTING_SECONDS = 1.0
-_KEPT_MESSAGES = 10_000
+"""Exit status of a worker that lost its controller."""
+_RETRY_SECONDS = 0.2
+_STABLE_SECONDS = 1.0
+_MAX_BUFFERED = 10_000
 
 
 class ControlConnection:
-    """One connection to the controller, made anew as long as patience lasts."""
+    """The connection to the controller, re-established within `patience`."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
-        self._socket = _connected(address)
+        self._socket = _connect(address)
         self._sending = threading.Lock()
         self._is_up = True
         self._up_at = self._lost_at = time.monotonic()
-        self._kept: deque[Message] = deque(maxlen=_KEPT_MESSAGES)
+        self._buffer: deque[Message] = deque(maxlen=_MAX_BUFFERED)
         self._orders: queue.Queue[StandBy | StartExecution] = queue.Queue()
-        self.stop_asked = threading.Event()
+        self.stop_requested = threading.Event()
         self._beat_seconds: float | None = None
         self._pause = threading.Event()
         self.patience = timedelta(0)
         self.greeting: Callable[[], tuple[Message, Sequence[Message]]]
-        """What to say when connected anew: who I am; and, after what was kept, where I stand."""
+        """What a reconnect sends: the identification, and the status that follows the buffer."""
 
     def send(self, message: Message) -> None:
-        """Say something, now or when somebody listens again."""
+        """Send a message, or buffer it until the connection is up. Heartbeats are not buffered."""
         with self._sending:
             if self._is_up and self._write(message):
                 return
             if not isinstance(message, Heartbeat):
-                self._kept.append(message)
+                self._buffer.append(message)
 
     def listen(self) -> None:
-        """Begin to take orders."""
-        threading.Thread(target=self._listen, name="orders", daemon=True).start()
+        """Start to receive orders."""
+        threading.Thread(target=self._receive, name="orders", daemon=True).start()
 
     def next_order(self, deadline: timedelta | None) -> StandBy | StartExecution:
-        """What to do; raises queue.Empty if nothing comes in time."""
+        """Return the next order; raise queue.Empty if none arrives in time."""
         return self._orders.get(timeout=deadline.total_seconds() if deadline else None)
 
     def beat(self, interval: timedelta, heartbeat: Callable[[], Message]) -> None:
-        """Begin to send heartbeats, or go on with another interval."""
-        begun = self._beat_seconds is not None
+        """Start to send heartbeats, or change their interval."""
+        is_beating = self._beat_seconds is not None
         self._beat_seconds = interval.total_seconds()
         self._pause.set()
-        if not begun:
+        if not is_beating:
             threading.Thread(
                 target=self._beat, args=(heartbeat,), name="heartbeat", daemon=True
             ).start()
@@ -89,78 +88,78 @@ class ControlConnection:
             self.send(heartbeat())
             self._pause.wait(self._beat_seconds)
 
-    def wait_until_told(self) -> None:
-        """Wait until all that was kept is said; the thread that listens keeps the deadline."""
+    def wait_until_sent(self) -> None:
+        """Wait until the buffer is sent. The receiving thread enforces the deadline."""
         while True:
             with self._sending:
-                if self._is_up and not self._kept:
+                if self._is_up and not self._buffer:
                     return
-            time.sleep(_PAUSE_SECONDS / 4)
+            time.sleep(_RETRY_SECONDS / 4)
 
     def _write(self, message: Message) -> bool:
         try:
             self._socket.sendall(encode(message))
         except OSError:
             self._is_up = False
-            # Wakes the thread that listens, which connects anew.
+            # Wakes the receiving thread, which reconnects.
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
             return False
         return True
 
-    def _listen(self) -> None:
+    def _receive(self) -> None:
         while True:
             self._up_at = time.monotonic()
             try:
                 for line in self._socket.makefile("rb"):
-                    self._take(TO_WORKER.validate_json(line))
+                    self._handle(TO_WORKER.validate_json(line))
             except (OSError, ValueError):
-                # Cut off, perhaps in the middle of an order; or by someone who is no controller.
+                # The connection broke, perhaps within an order, or the peer is not a controller.
                 pass
             try:
-                self._connect_anew()
+                self._reconnect()
             except Exception:
-                # Without this thread nobody would notice that the controller is gone.
+                # Without this thread the loss of the controller would go unnoticed.
                 os._exit(CONTROLLER_LOST)
 
-    def _take(self, order: Message) -> None:
+    def _handle(self, order: Message) -> None:
         match order:
             case StandBy() | StartExecution():
-                self.stop_asked.clear()
+                self.stop_requested.clear()
                 self._orders.put(order)
             case StopAfterEpoch():
-                self.stop_asked.set()
+                self.stop_requested.set()
             case Dismissed():
                 os._exit(CONTROLLER_LOST)
 
-    def _connect_anew(self) -> None:
+    def _reconnect(self) -> None:
         with self._sending:
             self._is_up = False
             self._socket.close()
         now = time.monotonic()
-        if now - self._up_at > _LASTING_SECONDS:
-            # Whoever hangs up at once is no controller: that does not renew the patience.
+        if now - self._up_at > _STABLE_SECONDS:
+            # A peer that disconnects at once is no controller: it does not extend the deadline.
             self._lost_at = now
         else:
-            time.sleep(_PAUSE_SECONDS)
+            time.sleep(_RETRY_SECONDS)
         give_up_at = self._lost_at + self.patience.total_seconds()
         while time.monotonic() < give_up_at:
             try:
-                fresh = _connected(self._address)
+                fresh = _connect(self._address)
             except OSError:
-                time.sleep(_PAUSE_SECONDS)
+                time.sleep(_RETRY_SECONDS)
                 continue
             with self._sending:
                 self._socket = fresh
-                name, standing = self.greeting()
-                if all(self._write(each) for each in (name, *self._kept, *standing)):
-                    self._kept.clear()
+                identification, status = self.greeting()
+                if all(self._write(each) for each in (identification, *self._buffer, *status)):
+                    self._buffer.clear()
                     self._is_up = True
                     return
         os._exit(CONTROLLER_LOST)
 
 
-def _connected(address: tuple[str, int]) -> socket.socket:
+def _connect(address: tuple[str, int]) -> socket.socket:
     connection = socket.create_connection(address, timeout=10)
     connection.settimeout(None)
     return connection

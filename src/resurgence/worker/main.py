@@ -1,8 +1,9 @@
-"""What a worker does, in the process that `process` has begun.
+"""The worker: executes the controller's orders, in the process that `process` starts.
 
-It waits for an order, starts Spark, restores, and runs epochs until the input ends, it is told to
-stop, or something fails. It never decides about recovery: it says what happened, and waits for the
-next order if Spark is well, or exits. A standby starts and warms Spark before it has a job.
+It waits for an order, starts Spark, restores, and runs epochs until the input ends, a stop is
+requested, or something fails. It never decides about recovery: it reports what happened, and waits
+for the next order if Spark is usable, else exits. A standby starts and warms up Spark before it has
+a job.
 """
 
 from __future__ import annotations
@@ -62,24 +63,24 @@ from resurgence.worker.messages import (
     WorkerMessage,
     WorkerStopped,
 )
-from resurgence.worker.process import TOKEN_VARIABLE, begin_jvm
+from resurgence.worker.process import TOKEN_VARIABLE, start_jvm
 from resurgence.worker.upkeep import Upkeep
 
 _IDLE_POLL = timedelta(milliseconds=50)
 _ORDER_DEADLINE = timedelta(minutes=1)
 _NEXT_ORDER_DEADLINE = timedelta(minutes=5)
-"""Longer than the longest wait of a recovery."""
-_MOST_REASONS = 100
-_LAST_BREATH = timedelta(seconds=2)
+"""Longer than the longest pause of a recovery."""
+_MAX_REASONS = 100
+_JVM_EXIT_DEADLINE = timedelta(seconds=2)
 _JVM_DEADLINE = timedelta(seconds=90)
-_LOCATE_WITHIN = timedelta(seconds=20)
-_LONGEST_TEXT = 20_000
+_LOCATE_DEADLINE = timedelta(seconds=20)
+_MAX_TEXT_LENGTH = 20_000
 
 log = logging.getLogger("resurgence.worker")
 
 
 class ConcealingFormatter(logging.Formatter):
-    """Lines of the log, stack traces included, without the secrets of the job's tables."""
+    """A formatter that conceals the secrets of the job's tables, also in stack traces."""
 
     concealer = Concealer({})
 
@@ -88,7 +89,7 @@ class ConcealingFormatter(logging.Formatter):
 
 
 class Worker:
-    """A Spark driver that runs one job at a time, one generation after the other."""
+    """A Spark driver that runs one job at a time, one generation after another."""
 
     def __init__(
         self,
@@ -98,8 +99,8 @@ class Worker:
         log_format: ConcealingFormatter,
         jvm: Future[JvmProcess] | None = None,
     ) -> None:
-        """`jvm` is one that has been begun with the Spark settings of the first order."""
-        self._begun = jvm
+        """`jvm` was started with the Spark settings of the first order."""
+        self._started_jvm = jvm
         self._connection = connection
         self._log_format = log_format
         self._worker = worker
@@ -107,26 +108,26 @@ class Worker:
         self._token = os.environ.pop(TOKEN_VARIABLE, "")
         self._clock = SystemClock()
         self._engine: Engine | None = None
-        self._runs = False
-        self._last_word: WorkerMessage | None = None
+        self._is_running = False
+        self._final_message: WorkerMessage | None = None
         self._phase = "start"
         self._phase_began_at = self._clock.now()
         self._jvm: JvmProcess | None = None
         self._spark: SparkSession | None = None
 
     def run(self) -> int:
-        """Take orders until one ends, or fails in a way that this process does not survive. The
-        exit status is 0 unless something failed.
+        """Execute orders until one ends, or fails in a way that requires a new process. Return the
+        exit status: 0 unless something failed.
         """
         self._connection.greeting = self._greeting
-        self._connection.send(self._name())
+        self._connection.send(self._identification())
         self._connection.listen()
         deadline: timedelta | None = _ORDER_DEADLINE
         while True:
             try:
                 order = self._connection.next_order(deadline)
             except queue.Empty:
-                log.error("no order came; leaving")
+                log.error("no order received in time; exiting")
                 return 1
             self._connection.beat(order.settings.pipeline.heartbeat_interval, self._heartbeat)
             try:
@@ -141,7 +142,7 @@ class Worker:
                     return 1
                 deadline = _NEXT_ORDER_DEADLINE
             else:
-                self._connection.wait_until_told()
+                self._connection.wait_until_sent()
                 return 0
 
     def _stand_by(self, order: StandBy) -> None:
@@ -156,10 +157,10 @@ class Worker:
         )
 
     def _begin(self, order: StartExecution) -> None:
-        """From here on this process is the worker of that generation."""
-        self._runs = False
+        """Become the worker of the generation in the order."""
+        self._is_running = False
         self._engine = None
-        self._last_word = None
+        self._final_message = None
         self._enter("start")
         self._generation = order.plan.generation
         self._token = order.token
@@ -172,18 +173,18 @@ class Worker:
         )
 
     def _session(self, settings: Settings, name: str) -> SparkSession:
-        """Spark, started at the first order and kept for all later ones."""
+        """Return the Spark session: started at the first order, reused by all later ones."""
         if self._spark is None:
             self._jvm = (
-                self._begun.result(_JVM_DEADLINE.total_seconds())
-                if self._begun is not None
-                else begin_jvm(settings.spark, name)
+                self._started_jvm.result(_JVM_DEADLINE.total_seconds())
+                if self._started_jvm is not None
+                else start_jvm(settings.spark, name)
             )
             tempfile.tempdir = str(self._jvm.directory)
             self._spark = attach(self._jvm)
             self._watch_jvm(self._jvm)
         else:
-            # Jobs of an engine that failed may still be running.
+            # Spark jobs of a failed engine may still be running.
             self._spark.sparkContext.cancelAllJobs()
         return self._spark
 
@@ -210,15 +211,15 @@ class Worker:
         self._engine = engine
         engine.restore()
         seconds["restore"] = time.monotonic() - began - seconds["spark"]
-        self._runs = True
-        self._connection.send(self._standing(plan.commit_pending, seconds))
+        self._is_running = True
+        self._connection.send(self._status(plan.commit_pending, seconds))
         upkeep = Upkeep(
             backend, engine, settings.checkpoint, plan.generation, faults, self._found_damage
         )
         while not engine.finished:
-            if self._connection.stop_asked.is_set():
+            if self._connection.stop_requested.is_set():
                 upkeep.finish()
-                self._say_last(
+                self._send_final(
                     WorkerStopped(
                         worker=self._worker, generation=self._generation, epoch=engine.epoch
                     )
@@ -226,22 +227,22 @@ class Worker:
                 return
             report = engine.run_epoch(self._started, self._sealed, self._committed)
             if report is None:
-                self._connection.stop_asked.wait(_IDLE_POLL.total_seconds())
+                self._connection.stop_requested.wait(_IDLE_POLL.total_seconds())
             else:
                 upkeep.after(report.epoch)
         upkeep.finish()
-        self._say_last(
+        self._send_final(
             InputFinished(worker=self._worker, generation=self._generation, epoch=engine.epoch)
         )
 
-    # ---------------------------------------------------------------- who and where I am
+    # ---------------------------------------------------------------- identification and status
 
-    def _name(self) -> WorkerConnected:
+    def _identification(self) -> WorkerConnected:
         return WorkerConnected(
             worker=self._worker, generation=self._generation, token=self._token, pid=os.getpid()
         )
 
-    def _standing(self, committed_pending: bool, seconds: dict[str, float]) -> StateRestored:
+    def _status(self, committed_pending: bool, seconds: dict[str, float]) -> StateRestored:
         assert self._engine is not None
         return StateRestored(
             worker=self._worker,
@@ -252,11 +253,12 @@ class Worker:
         )
 
     def _greeting(self) -> tuple[WorkerConnected, list[WorkerMessage]]:
-        standing: list[WorkerMessage] = [self._standing(False, {})] if self._runs else []
-        return self._name(), standing + ([self._last_word] if self._last_word else [])
+        status: list[WorkerMessage] = [self._status(False, {})] if self._is_running else []
+        final = [self._final_message] if self._final_message else []
+        return self._identification(), status + final
 
-    def _say_last(self, message: WorkerMessage) -> None:
-        self._last_word = message
+    def _send_final(self, message: WorkerMessage) -> None:
+        self._final_message = message
         self._connection.send(message)
 
     def _enter(self, phase: str) -> None:
@@ -323,31 +325,31 @@ class Worker:
                 worker=self._worker,
                 generation=self._generation,
                 epoch=found.epoch,
-                reasons=found.faults[:_MOST_REASONS],
+                reasons=found.faults[:_MAX_REASONS],
             )
         )
 
     def _report(self, error: Exception) -> bool:
-        """Say what failed; whether this worker can take another order."""
+        """Report a failure; return whether this worker can take another order."""
         failure: ResurgenceError = translate(error)
         if self._jvm is not None and (
             isinstance(failure, SparkGone) or not self._jvm.is_alive() or self._is_stopped()
         ):
-            failure = gone(self._jvm.exit_status(_LAST_BREATH))
+            failure = gone(self._jvm.exit_status(_JVM_EXIT_DEADLINE))
         usable = self._is_usable(failure)
         log.error("failed: %s", failure.message, exc_info=error)
 
         def conceal(text: str) -> str:
             shown = self._log_format.concealer.text(text)
-            return shown[:_LONGEST_TEXT].encode(errors="replace").decode()
+            return shown[:_MAX_TEXT_LENGTH].encode(errors="replace").decode()
 
         progress = self._engine.progress if self._engine else None
         subtask = failed_subtask(self._spark) if self._spark else None
-        position = failure.position or self._located(failure)
-        self._runs = False
+        position = failure.position or self._locate(failure)
+        self._is_running = False
         self._engine = None
         self._enter("failed")
-        self._say_last(
+        self._send_final(
             TaskFailedEvent(
                 worker=self._worker,
                 generation=self._generation,
@@ -369,21 +371,21 @@ class Worker:
         )
         return usable
 
-    def _located(self, failure: ResurgenceError) -> str:
-        """Where in the input the record is that the user's code or expression failed on."""
+    def _locate(self, failure: ResurgenceError) -> str:
+        """Return the input position of the record on which the user's code or expression failed."""
         engine = self._engine
         if engine is None or failure.domain is not ErrorDomain.USER or self._is_stopped():
             return ""
         if engine.progress.phase != "execute" or isinstance(failure, BadRecord):
             return ""
         try:
-            return engine.locate(failure, _LOCATE_WITHIN)
+            return engine.locate(failure, _LOCATE_DEADLINE)
         except Exception:
-            log.exception("the failing record could not be looked for")
+            log.exception("cannot locate the failing record")
             return ""
 
     def _is_usable(self, failure: ResurgenceError) -> bool:
-        """Whether Spark survived the failure well. What took up memory may go on doing so."""
+        """Return whether Spark can be reused. What exhausted the memory may still occupy it."""
         return not isinstance(failure, SparkGone | OutOfMemory) and not self._is_stopped()
 
     def _is_stopped(self) -> bool:
@@ -393,7 +395,7 @@ class Worker:
             return True
 
     def _watch_jvm(self, jvm: JvmProcess) -> None:
-        """Report at once when the JVM dies under a call that might wait for it."""
+        """Report the death of the JVM at once, even if a call is waiting for it."""
 
         def watch() -> None:
             while jvm.is_alive():
@@ -407,7 +409,7 @@ class Worker:
 def run(
     address: tuple[str, int], worker: str, generation: int, jvm: Future[JvmProcess] | None
 ) -> int:
-    """Work until there is no more to do; the exit status."""
+    """Run a worker to its end; return the exit status."""
     log_format = ConcealingFormatter("%(asctime)s %(name)s %(levelname)s %(message)s")
     handler = logging.StreamHandler()
     handler.setFormatter(log_format)

@@ -1,8 +1,7 @@
-"""What a worker and its controller say to each other: one JSON object per line, over one
-connection.
+"""The messages between a worker and its controller: one JSON object per line, over one connection.
 
-Every message of a worker carries its generation; the controller drops those of any other. Facts are
-past, orders are imperative.
+Every message of a worker carries its generation; the controller drops messages of any other. Events
+are named in the past tense, orders in the imperative.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from resurgence.state.records import EpochCounts
 
 
 class Message(BaseModel):
-    """Anything that goes over the connection."""
+    """A message in either direction."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class WorkerMessage(Message):
-    """Anything that a worker says."""
+    """A message of a worker."""
 
     worker: WorkerId
     generation: Generation
 
 
 class WorkerConnected(WorkerMessage):
-    """The first word: who I am, and the token of my generation. After a lost connection it is said
-    again, and then where I stand.
+    """The first message: identifies the worker by the token of its generation. After a reconnect it
+    is sent again, followed by the status.
     """
 
     type: Literal["worker_connected"] = "worker_connected"
@@ -43,14 +42,14 @@ class WorkerConnected(WorkerMessage):
 
 
 class StandbyReady(WorkerMessage):
-    """Spark is started and warm; any job's order will do."""
+    """Spark is started and warm: the worker can run any job."""
 
     type: Literal["standby_ready"] = "standby_ready"
     seconds: dict[str, float]
 
 
 class Heartbeat(WorkerMessage):
-    """Still here; and what the engine is at, since how long."""
+    """The worker is alive; with the phase of its engine and the time in that phase."""
 
     type: Literal["heartbeat"] = "heartbeat"
     epoch: Epoch
@@ -60,19 +59,19 @@ class Heartbeat(WorkerMessage):
 
 
 class StateRestored(WorkerMessage):
-    """State is restored and pending commits are done: the job runs. Said anew after a lost
-    connection, with the epoch that it has come to.
+    """State is restored and pending commits are done: the job runs. Sent again after a reconnect,
+    with the current epoch.
     """
 
     type: Literal["state_restored"] = "state_restored"
     epoch: Epoch
     committed_pending: bool = False
-    """The epoch's sinks had not been done, and are now."""
+    """The sinks of the epoch had not committed, and now have."""
     seconds: dict[str, float]
 
 
 class EpochStarted(WorkerMessage):
-    """An epoch's input is fixed."""
+    """The input of an epoch is fixed."""
 
     type: Literal["epoch_started"] = "epoch_started"
     epoch: Epoch
@@ -80,7 +79,7 @@ class EpochStarted(WorkerMessage):
 
 
 class EpochSealed(WorkerMessage):
-    """An epoch's checkpoint exists."""
+    """The checkpoint of an epoch exists."""
 
     type: Literal["epoch_sealed"] = "epoch_sealed"
     epoch: Epoch
@@ -93,7 +92,7 @@ class EpochSealed(WorkerMessage):
 
 
 class EpochCommitted(WorkerMessage):
-    """An epoch's sinks are done."""
+    """The sinks of an epoch have committed."""
 
     type: Literal["epoch_committed"] = "epoch_committed"
     epoch: Epoch
@@ -102,7 +101,7 @@ class EpochCommitted(WorkerMessage):
 
 
 class CheckpointDamaged(WorkerMessage):
-    """A checkpoint that no one needs at the moment proved unusable."""
+    """Verification found a checkpoint unusable before a restore needed it."""
 
     type: Literal["checkpoint_damaged"] = "checkpoint_damaged"
     epoch: Epoch
@@ -110,8 +109,8 @@ class CheckpointDamaged(WorkerMessage):
 
 
 class TaskFailedEvent(WorkerMessage):
-    """Something that the worker ran failed for good. The worker waits for another order if it can
-    take one, and exits if not.
+    """An order failed for good. The worker waits for another one if it is usable, and exits if
+    not.
     """
 
     type: Literal["task_failed"] = "task_failed"
@@ -127,11 +126,11 @@ class TaskFailedEvent(WorkerMessage):
     line: int | None = None
     column: int | None = None
     traceback: str = ""
-    """Of the user's own function, if one raised."""
+    """Of the user's function, if one raised."""
     position: str = ""
-    """Where in the input."""
+    """The position in the input."""
     worker_usable: bool = False
-    """Spark is well: the worker can take another generation."""
+    """Spark can be reused: the worker can run another generation."""
 
 
 class InputFinished(WorkerMessage):
@@ -142,14 +141,14 @@ class InputFinished(WorkerMessage):
 
 
 class WorkerStopped(WorkerMessage):
-    """The worker did as it was told and stands at this checkpoint."""
+    """The worker stopped as ordered, after this checkpoint."""
 
     type: Literal["worker_stopped"] = "worker_stopped"
     epoch: Epoch
 
 
 class StandBy(Message):
-    """Start Spark with these settings, warm it, and wait."""
+    """Start Spark with these settings, warm it up, and wait."""
 
     type: Literal["stand_by"] = "stand_by"
     settings: Settings
@@ -166,19 +165,19 @@ class StartExecution(Message):
     settings: Settings
     functions_file: str | None
     token: str
-    """What to show when the connection was lost."""
+    """Identifies the worker after a reconnect."""
     patience: Duration
-    """How long to go on without a controller."""
+    """How long to keep running without a controller."""
 
 
 class StopAfterEpoch(Message):
-    """Finish the epoch you are in, then stop."""
+    """Finish the current epoch, then stop."""
 
     type: Literal["stop_after_epoch"] = "stop_after_epoch"
 
 
 class Dismissed(Message):
-    """Nobody expects you: leave, and touch nothing more."""
+    """The controller does not expect this worker: exit, and change nothing more."""
 
     type: Literal["dismissed"] = "dismissed"
 
@@ -202,12 +201,12 @@ ToWorker = Annotated[
 ]
 
 FROM_WORKER: TypeAdapter[FromWorker] = TypeAdapter(FromWorker)
-# An order that does not fit is not quoted: its graph may hold secrets.
+# Errors do not quote an invalid order, because its graph may contain secrets.
 TO_WORKER: TypeAdapter[ToWorker] = TypeAdapter(
     ToWorker, config=ConfigDict(hide_input_in_errors=True)
 )
 
 
 def encode(message: Message) -> bytes:
-    """A message as a line."""
+    """Return a message as a line of JSON."""
     return message.model_dump_json().encode() + b"\n"

@@ -1,8 +1,8 @@
 """The worker's process: `python -m resurgence.worker.process HOST PORT WORKER GENERATION`.
 
-The JVM is begun before anything else is imported, so that the two load side by side: most of a cold
-start is loading. Token, log file and the settings of Spark come in the environment. This module
-imports next to nothing for that reason, and the controller takes the names from here.
+The JVM starts before anything else is imported, so that both load in parallel: most of a cold start
+is loading. For that reason this module imports next to nothing. Token, log file and Spark settings
+are passed in the environment, in the variables that this module names.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "RESURGENCE_WORKER_TOKEN"
 LOG_VARIABLE = "RESURGENCE_WORKER_LOG"
 SPARK_VARIABLE = "RESURGENCE_WORKER_SPARK"
-"""The user's settings of Spark as JSON, with references instead of secrets."""
+"""The user's Spark settings as JSON, with references instead of secrets."""
 
 DEFAULT_MEMORY = "2g"
 
 
-def begin_jvm(spark: Mapping[str, str], name: str) -> JvmProcess:
-    """A JVM with these settings of Spark, which no session has been made in yet."""
+def start_jvm(spark: Mapping[str, str], name: str) -> JvmProcess:
+    """Launch a JVM with these Spark settings, without a session."""
     from resurgence.engine.spark.session import launch
     from resurgence.secrets import open_options
 
@@ -43,8 +43,8 @@ def begin_jvm(spark: Mapping[str, str], name: str) -> JvmProcess:
     )
 
 
-def _begin_early() -> Future[JvmProcess] | None:
-    """Begin the JVM beside the rest of the start; what goes wrong is told when it is needed."""
+def _start_jvm_early() -> Future[JvmProcess] | None:
+    """Start the JVM in parallel with the imports. An error is raised when the JVM is needed."""
     text = os.environ.pop(SPARK_VARIABLE, None)
     if text is None:
         return None
@@ -52,7 +52,7 @@ def _begin_early() -> Future[JvmProcess] | None:
 
     def run() -> None:
         try:
-            future.set_result(begin_jvm(json.loads(text), "worker"))
+            future.set_result(start_jvm(json.loads(text), "worker"))
         except BaseException as error:
             future.set_exception(error)
 
@@ -62,16 +62,16 @@ def _begin_early() -> Future[JvmProcess] | None:
 
 def main() -> None:
     """Entry point of the process."""
-    # Ctrl-C at a terminal goes to the whole process group; stopping is the controller's to order.
+    # Ctrl-C at a terminal signals the whole process group, but only the controller orders a stop.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    jvm = _begin_early()
+    jvm = _start_jvm_early()
     from resurgence.worker.main import run
 
     host, port, worker, generation = sys.argv[1:5]
     status = run((host, int(port)), worker, int(generation), jvm)
     sys.stdout.flush()
-    # Threads may stand still for ever; they must not hold up the end. The JVM ends with its
-    # standard input.
+    # Threads may hang forever and must not delay the exit. The JVM exits when its standard input
+    # closes.
     os._exit(status)
 
 

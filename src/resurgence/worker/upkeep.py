@@ -1,7 +1,7 @@
-"""What a running job does beside its epochs: old checkpoints, debris and staged leftovers go, and now
-and then the newest checkpoint is read whole and verified.
+"""Maintenance of a running job: deletes old checkpoints, debris and staged leftovers, and
+periodically reads and verifies the whole newest checkpoint.
 
-Never in the way of an epoch: a round that is still busy is not waited for.
+It never delays an epoch: no epoch waits for a round that is still running.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from resurgence.state.retention import Retention
 
 log = logging.getLogger(__name__)
 
-_LAST_ROUND = timedelta(seconds=5)
-_FORGET_EVERY = 50
-"""Epochs between two looks at the sinks' records: each look is a listing."""
+_FINISH_DEADLINE = timedelta(seconds=5)
+_EXPIRE_EVERY = 50
+"""Epochs between two expirations of the sinks' records: each one costs a listing."""
 
 
 class Upkeep:
-    """One round after each epoch, in a thread of its own."""
+    """Maintenance rounds, at most one after each epoch, in a separate thread."""
 
     def __init__(
         self,
@@ -47,13 +47,13 @@ class Upkeep:
         self._retention = Retention(backend, settings.keep, generation, settings.keep_for)
         self._faults = faults
         self._found_damage = found_damage
-        self._forgot_at = NO_EPOCH
+        self._expired_at = NO_EPOCH
         self._verified = time.monotonic()
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
     def after(self, epoch: Epoch) -> None:
-        """Begin a round, after an epoch that is committed. Raises what an earlier one failed with."""
+        """Start a round after a committed epoch. Raise the failure of an earlier round."""
         if self._failure is not None:
             raise self._failure
         if self._thread is None or not self._thread.is_alive():
@@ -63,35 +63,32 @@ class Upkeep:
             self._thread.start()
 
     def finish(self) -> None:
-        """Wait a little for the round under way."""
+        """Wait briefly for the current round. Raise its failure."""
         if self._thread is not None:
-            self._thread.join(_LAST_ROUND.total_seconds())
+            self._thread.join(_FINISH_DEADLINE.total_seconds())
         if self._failure is not None:
             raise self._failure
 
     def _run(self, epoch: Epoch) -> None:
         try:
-            # A compaction that begins from now on bears a later number than the epoch just
-            # committed.
+            # A compaction that starts from now on has a later number than the committed epoch.
             in_flight = self._engine.compaction.in_flight or Epoch(epoch + 1)
             in_use = self._engine.compaction.files_in_use()
             deletions = self._retention.run(
                 lambda: self._faults.hit(FaultPoint.RETENTION_MID, epoch), in_flight, in_use
             )
             self._engine.sweep(epoch)
-            if epoch >= self._forgot_at + _FORGET_EVERY:
+            if epoch >= self._expired_at + _EXPIRE_EVERY:
                 self._engine.forget(deletions.oldest)
-                self._forgot_at = epoch
+                self._expired_at = epoch
             self._verify()
         except StorageError as error:
-            log.warning("upkeep: %s; the next epoch tries again", error.message)
+            log.warning("upkeep failed: %s; retrying after the next epoch", error.message)
         except Exception as error:
             self._failure = error
 
     def _verify(self) -> None:
-        """Read the newest checkpoint, if it is time; a damaged one is condemned before it is
-        needed.
-        """
+        """Verify the newest checkpoint if it is due; condemn a damaged one before it is needed."""
         interval = self._settings.verify_interval.total_seconds()
         if not interval or time.monotonic() - self._verified < interval:
             return

@@ -36,10 +36,10 @@ def test_an_answer_is_bounded_and_begins_with_a_whole_line(tmp_path: Path) -> No
     line = "x" * 99 + "\n"
     file.write_text(line * 20_000)
     tail = last_lines(file, 10_000_000)
-    assert tail.text == line * (log_tail.LARGEST_ANSWER // 100 - 1)
+    assert tail.text == line * (log_tail.MAX_PART_BYTES // 100 - 1)
     assert tail.next_offset == 2_000_000
     head = lines_after(file, 0)
-    assert (len(head.text), head.next_offset) == (log_tail.LARGEST_ANSWER, log_tail.LARGEST_ANSWER)
+    assert (len(head.text), head.next_offset) == (log_tail.MAX_PART_BYTES, log_tail.MAX_PART_BYTES)
 
 
 def test_what_is_no_text_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:

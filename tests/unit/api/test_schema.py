@@ -24,7 +24,7 @@ from tests.unit.api.played_service import SQL, KeyBox, PlayedController, served
 from resurgence.api.access.guard import Guard
 from resurgence.api.access.key_ring import KeyRing
 from resurgence.api.app import make_app
-from resurgence.api.long_polls import LONGEST_WAIT
+from resurgence.api.long_polls import MAX_WAIT_SECONDS
 from resurgence.cli.commands.serve import BuildController
 from resurgence.clock import SystemClock
 from resurgence.control.controller import Controller
@@ -135,6 +135,6 @@ def test_answers_are_as_described(case: Any, service: Keyed, job: str) -> None:
 
 def _is_long(wait: object) -> bool:
     try:
-        return 0.1 < float(str(wait)) <= LONGEST_WAIT
+        return 0.1 < float(str(wait)) <= MAX_WAIT_SECONDS
     except ValueError:
         return False

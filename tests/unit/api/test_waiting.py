@@ -32,7 +32,7 @@ async def always() -> bool:
 
 def test_only_so_many_requests_wait_at_the_same_time() -> None:
     async def scenario() -> None:
-        polls = LongPolls(most=2)
+        polls = LongPolls(limit=2)
         waiting = [asyncio.create_task(polls.wait_for(nothing, 30, never)) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(Refusal) as caught:

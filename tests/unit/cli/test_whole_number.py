@@ -13,8 +13,8 @@ from resurgence.cli.whole_number import whole_number
     [
         ("abc", "'abc' is not a whole number."),
         ("1.5", "'1.5' is not a whole number."),
-        ("0", "0 is too small; the least is 1."),
-        ("65", "65 is too large; the most is 64."),
+        ("0", "0 is too small; the minimum is 1."),
+        ("65", "65 is too large; the maximum is 64."),
     ],
 )
 def test_a_number_that_cannot_be_is_refused(text: str, message: str) -> None:

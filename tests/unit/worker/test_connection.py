@@ -44,10 +44,10 @@ for line in sys.stdin:
     elif order == "beat_on":
         connection.beat(timedelta(milliseconds=1), heartbeat)
     elif order == "await_stop":
-        print(connection.stop_asked.wait(5), flush=True)
+        print(connection.stop_requested.wait(5), flush=True)
         continue
     elif order == "await_told":
-        connection.wait_until_told()
+        connection.wait_until_sent()
     elif order == "await_loss":
         while connection._is_up:
             threading.Event().wait(0.005)

@@ -80,7 +80,7 @@ def test_sinks_forget_epochs_that_no_kept_checkpoint_leads_to(
 ) -> None:
     scene.after(3, keep=2)
     assert scene.engine.forgotten == [], "one listing for every few epochs"
-    monkeypatch.setattr("resurgence.worker.upkeep._FORGET_EVERY", 2)
+    monkeypatch.setattr("resurgence.worker.upkeep._EXPIRE_EVERY", 2)
     scene.after(3, keep=2)
     assert scene.engine.forgotten == [2]
 

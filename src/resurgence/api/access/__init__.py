@@ -1,1 +1,1 @@
-"""Who may call: keys, roles, limits."""
+"""Access control: API keys, roles, limits."""

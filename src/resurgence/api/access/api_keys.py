@@ -1,7 +1,7 @@
-"""API keys: `rsg_<name>_<random>`, shown once, kept as a digest.
+"""API keys: `rsg_<name>_<random>`, shown once, stored as a digest.
 
-The random part has 256 bits, so a plain SHA-256 is right: slow hashes are for passwords, which can
-be guessed, and there is nothing to guess here. Whoever reads the database cannot use what is in it.
+The random part has 256 bits, so a plain SHA-256 suffices: slow hashes protect passwords, which can
+be guessed. A reader of the database cannot use the stored digests.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 
 
 def new_key(name: str, role: KeyRole, now: datetime) -> tuple[str, ApiKey]:
-    """The key as its owner gets it, once, and the record of it."""
+    """Return a new key, which only its owner receives, and the record to store."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"'{name}' cannot be the name of a key",
-            hint="use small letters, digits and '-', beginning with a letter or digit",
+            f"invalid key name '{name}'",
+            hint="Use lower-case letters, digits and '-', starting with a letter or digit.",
         )
     text = f"{PREFIX}_{name}_{secrets.token_urlsafe(_RANDOM_BYTES)}"
     return text, ApiKey(name=name, role=role, digest=digest(text), created_at=now)
 
 
 def digest(text: str) -> str:
-    """What is kept of a key."""
+    """Return the digest that is stored for a key."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def matching_key(text: str, keys: Iterable[ApiKey]) -> ApiKey | None:
-    """The key that was presented. All are looked at, each in constant time."""
+    """Return the key with this text, or None. Compare all keys, each in constant time."""
     presented = digest(text)
     found = None
     for key in keys:

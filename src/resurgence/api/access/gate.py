@@ -1,7 +1,7 @@
-"""The door of the service, around the whole application: the guard's rules, the limit of a body,
-and the last net under errors that no one foresaw.
+"""The outermost layer of the application: it applies the guard's rules, limits the body size, and
+answers errors that nothing else handles.
 
-A plain ASGI layer: what it refuses has cost next to nothing.
+It is a plain ASGI layer, so that refusing a request costs next to nothing.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from datetime import timedelta
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from resurgence.api.access.guard import OPEN_PATHS, Asking, Guard
+from resurgence.api.access.guard import OPEN_PATHS, Guard, RequestFacts
 from resurgence.api.access.key_ring import KeyRing
 from resurgence.api.error_answer import Refusal, failure_of
 
-LARGEST_BODY = 4_000_000
+MAX_BODY_BYTES = 4_000_000
 _LINGER = timedelta(seconds=2)
 _LOG = logging.getLogger(__name__)
 _SAFE_HEADERS = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
 
 
 class Gate:
-    """Wraps an application; `guard` and `ring` decide who gets through."""
+    """ASGI middleware; `guard` and `ring` decide which requests are admitted."""
 
     def __init__(
         self,
@@ -45,35 +45,35 @@ class Gate:
             await self._answer(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        has_begun = False
+        has_started = False
 
-        async def safely(message: Message) -> None:
-            nonlocal has_begun
+        async def send_safely(message: Message) -> None:
+            nonlocal has_started
             if message["type"] == "http.response.start":
-                has_begun = True
+                has_started = True
                 message["headers"] = [*message.get("headers", ()), *_SAFE_HEADERS]
             await send(message)
 
         try:
-            asking = _asking(scope)
-            keys = () if asking.path in OPEN_PATHS else await self._ring.keys()
-            self._guard.admit(asking, keys, time.monotonic())
-            if asking.method not in ("GET", "HEAD"):
+            request = _facts(scope)
+            keys = () if request.path in OPEN_PATHS else await self._ring.keys()
+            self._guard.admit(request, keys, time.monotonic())
+            if request.method not in ("GET", "HEAD"):
                 receive = await _read_body(scope, receive)
-            await self._app(scope, receive, safely)
+            await self._app(scope, receive, send_safely)
         except Exception as error:
             failure = failure_of(error)
             if failure.status == 500:
-                _LOG.exception("a request failed: %s %s", scope["method"], scope["path"])
-            if not has_begun:
-                answer = _lingering(safely, receive) if failure.status == 413 else safely
-                await failure.response()(scope, receive, answer)
+                _LOG.exception("request failed: %s %s", scope["method"], scope["path"])
+            if not has_started:
+                sender = _lingering(send_safely, receive) if failure.status == 413 else send_safely
+                await failure.response()(scope, receive, sender)
 
 
 async def _read_body(scope: Scope, receive: Receive) -> Receive:
-    """Read the body, as long as it is not too large; what gives it to the application."""
+    """Read the body and return a receiver that replays it; raise Refusal if it is too large."""
     length = Headers(scope=scope).get("content-length", "")
-    if length.isdigit() and int(length) > LARGEST_BODY:
+    if length.isdigit() and int(length) > MAX_BODY_BYTES:
         raise _too_large()
     body = bytearray()
     message: Message = {}
@@ -82,7 +82,7 @@ async def _read_body(scope: Scope, receive: Receive) -> Receive:
         if message["type"] != "http.request":
             break
         body += message.get("body", b"")
-        if len(body) > LARGEST_BODY:
+        if len(body) > MAX_BODY_BYTES:
             raise _too_large()
         if not message.get("more_body"):
             message = {"type": "http.request", "body": bytes(body), "more_body": False}
@@ -96,8 +96,8 @@ async def _read_body(scope: Scope, receive: Receive) -> Receive:
 
 
 def _lingering(send: Send, receive: Receive) -> Send:
-    """Sends an answer, and ends it once the client has sent what it was sending. A connection that is
-    closed with unread input is reset, and the client may never see the answer.
+    """Return a sender that ends the response when the client has sent its body. A connection that
+    is closed with unread input is reset, and the client may never see the response.
     """
 
     async def linger(message: Message) -> None:
@@ -107,21 +107,21 @@ def _lingering(send: Send, receive: Receive) -> Send:
         await send({**message, "more_body": True})
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_LINGER.total_seconds()):
-                left = 2 * LARGEST_BODY
+                left = 2 * MAX_BODY_BYTES
                 more = True
                 while more and left > 0:
-                    given = await receive()
-                    left -= len(given.get("body", b""))
-                    more = given["type"] == "http.request" and given.get("more_body", False)
+                    incoming = await receive()
+                    left -= len(incoming.get("body", b""))
+                    more = incoming["type"] == "http.request" and incoming.get("more_body", False)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     return linger
 
 
-def _asking(scope: Scope) -> Asking:
+def _facts(scope: Scope) -> RequestFacts:
     headers = Headers(scope=scope)
     client = scope.get("client")
-    return Asking(
+    return RequestFacts(
         method=scope["method"],
         path=scope["path"],
         address=client[0] if client else "",
@@ -135,6 +135,6 @@ def _too_large() -> Refusal:
     return Refusal(
         413,
         "limit.size",
-        f"the body of the request is larger than {LARGEST_BODY:,} bytes",
+        f"request body is larger than {MAX_BODY_BYTES:,} bytes",
         headers={"Connection": "close"},
     )

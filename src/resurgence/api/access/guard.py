@@ -1,16 +1,16 @@
-"""Who may ask what: the rules at the door, before any request is read.
+"""The access rules, applied before a request body is read.
 
-Facts about a request go in, a refusal or a client comes out; `gate` does the I/O around it.
+The guard does no I/O: it decides from facts about a request, which `gate` collects.
 
-- Names of this machine. On the loopback address a browser is the danger: a page from elsewhere may
-  have its own name resolve to 127.0.0.1 (then `Host` gives it away) or may post a form to us (then
-  `Origin` does). Neither gets in.
-- Keys. Needed as soon as one exists, and always when the service listens beyond this machine.
-- Roles. `read` may look, `write` may do all. A writer can run code: SQL and Python functions run
-  as the user of the service.
-- Failed logins. So many a minute from an address; then it must wait. A right key is never refused
-  because of someone else's wrong ones: with 256 random bits no one guesses it, while many users may
-  share an address. All other rates are for a reverse proxy to bound.
+- Host names. On the loopback address the threat is a browser: a page of another site may resolve
+  its own name to 127.0.0.1 (revealed by `Host`) or post a form to the service (revealed by
+  `Origin`). Both are refused.
+- Keys. Required as soon as one exists, and always when the service listens beyond this machine.
+- Roles. `read` allows reading, `write` allows everything. A writer can run code: SQL and Python
+  functions run as the user of the service.
+- Failed logins. Limited per minute and address. A valid key is never refused because of invalid
+  keys from the same address: 256 random bits cannot be guessed, and many users may share an
+  address. All other rate limits are left to a reverse proxy.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from resurgence.api.error_answer import Refusal
 from resurgence.control.store.metadata import ApiKey, KeyRole
 
 FAILED_LOGINS = 20
-"""In a minute, from one address."""
+"""Maximum per minute and address."""
 OPEN_PATHS = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
-"""No key is needed to see whether the service is alive and ready, and how its API looks."""
-_READING = frozenset({"GET", "HEAD"})
+"""Paths that require no key: health, readiness and the description of the API."""
+_READ_METHODS = frozenset({"GET", "HEAD"})
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 @dataclass(frozen=True)
-class Asking:
-    """What the guard looks at in a request."""
+class RequestFacts:
+    """The facts about a request that the guard checks."""
 
     method: str
     path: str
@@ -47,7 +47,7 @@ class Asking:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address or a name to listen on is reached from this machine alone."""
+    """Return whether a listen address is reachable from this machine only."""
     if host == "localhost":
         return True
     try:
@@ -58,59 +58,57 @@ def is_loopback(host: str) -> bool:
 
 @dataclass
 class Guard:
-    """Decides over each request. `host` is what the service listens on."""
+    """Admits or refuses requests. `host` is the address that the service listens on."""
 
     host: str = "127.0.0.1"
     failed_logins: int = FAILED_LOGINS
     _minute: float = 0
     _failures: Counter[str] = field(default_factory=Counter)
-    """Failed logins of this minute, by address."""
+    """Failed logins of the current minute, by address."""
 
     @property
     def key_is_required(self) -> bool:
-        """Whether a key is needed although none may exist."""
+        """Whether a key is required even if none exists."""
         return not is_loopback(self.host)
 
-    def admit(self, asking: Asking, keys: Sequence[ApiKey], now: float) -> None:
-        """Let a request in, or raise a `Refusal`. `now` is in seconds of a monotonic clock."""
-        self._require_own_name(asking)
+    def admit(self, request: RequestFacts, keys: Sequence[ApiKey], now: float) -> None:
+        """Raise `Refusal` unless the request is admitted. `now`: seconds of a monotonic clock."""
+        self._require_own_host(request)
         key = None
-        if (keys or self.key_is_required) and asking.path not in OPEN_PATHS:
-            key = self._authenticate(asking, keys, now)
-        if key and key.role is not KeyRole.WRITE and asking.method not in _READING:
+        if (keys or self.key_is_required) and request.path not in OPEN_PATHS:
+            key = self._authenticate(request, keys, now)
+        if key and key.role is not KeyRole.WRITE and request.method not in _READ_METHODS:
             raise Refusal(
                 403,
                 "auth.forbidden",
-                f"the key '{key.name}' may only read",
-                hint="use a key with the role write",
+                f"key '{key.name}' may only read",
+                hint="Use a key with the role write.",
             )
 
-    def _require_own_name(self, asking: Asking) -> None:
+    def _require_own_host(self, request: RequestFacts) -> None:
         if is_loopback(self.host) and not (
-            asking.host and _name(asking.host) in _LOOPBACK_NAMES | {self.host}
+            request.host and _host_name(request.host) in _LOOPBACK_NAMES | {self.host}
         ):
             raise Refusal(
                 403,
                 "auth.host",
-                "this service answers to the names of this machine only",
-                hint="ask for it as localhost or 127.0.0.1",
+                "the Host header does not name this machine",
+                hint="Use localhost or 127.0.0.1 in the URL.",
             )
-        if asking.origin is not None and _origin_host(asking.origin) != asking.host:
-            raise Refusal(
-                403, "auth.origin", "pages of another origin may not ask anything of this service"
-            )
+        if request.origin is not None and _origin_host(request.origin) != request.host:
+            raise Refusal(403, "auth.origin", "requests from pages of another origin are refused")
 
-    def _authenticate(self, asking: Asking, keys: Sequence[ApiKey], now: float) -> ApiKey:
-        scheme, _, text = (asking.authorization or "").partition(" ")
+    def _authenticate(self, request: RequestFacts, keys: Sequence[ApiKey], now: float) -> ApiKey:
+        scheme, _, text = (request.authorization or "").partition(" ")
         key = matching_key(text.strip(), keys) if scheme.lower() == "bearer" else None
         if key is not None:
             return key
-        self._count_failure(_network(asking.address), now)
+        self._count_failure(_network(request.address), now)
         raise Refusal(
             401,
             "auth.required",
-            "the API key is not known" if asking.authorization else "an API key is needed",
-            hint="send 'Authorization: Bearer KEY'; `resurgence keys create` makes one",
+            "unknown API key" if request.authorization else "an API key is required",
+            hint="Send 'Authorization: Bearer KEY'. Create a key with `resurgence keys create`.",
             headers={"WWW-Authenticate": 'Bearer realm="resurgence"'},
         )
 
@@ -124,13 +122,13 @@ class Guard:
                 429,
                 "limit.rate",
                 "too many requests without a valid key",
-                hint="ask again after the seconds in Retry-After",
+                hint="Retry after the seconds in Retry-After.",
                 headers={"Retry-After": str(math.ceil(60 - now % 60))},
             )
 
 
-def _name(host: str) -> str:
-    """The name in a `Host` header, without its port."""
+def _host_name(host: str) -> str:
+    """Return the name in a `Host` header, without its port."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:
@@ -138,7 +136,7 @@ def _name(host: str) -> str:
 
 
 def _network(address: str) -> str:
-    """Whom an address stands for: with IPv6 one client has a whole /64."""
+    """Return the addresses that count as one client: with IPv6, a whole /64."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -1,8 +1,8 @@
-"""The API keys as the gate needs them: from the database, but not once per request.
+"""A cache of the API keys, so that requests do not read the database.
 
-A key that was made or removed counts after `freshness`. While the database does not answer, the keys
-that were last seen go on to count; if none were ever seen, no one gets in. A database that hangs
-delays a request by `patience` at most.
+A created or removed key takes effect after `freshness`. While the database does not respond, the
+keys that were read last remain valid; if none were ever read, all requests are refused. A database
+that hangs delays a request by at most `patience`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ReadKeys = Callable[[], Sequence[ApiKey]]
 
 
 class KeyRing:
-    """Reads the keys anew when they have become old."""
+    """The keys, reloaded when they are stale."""
 
     def __init__(
         self,
@@ -37,20 +37,20 @@ class KeyRing:
         self._reading: asyncio.Task[None] | None = None
 
     async def keys(self) -> Sequence[ApiKey]:
-        """All keys; a StorageError if they have never been seen."""
+        """Return all keys; raise StorageError if they were never read."""
         await self._refresh()
         if self._keys is None:
-            raise StorageError("the API keys cannot be read: the metadata database does not answer")
+            raise StorageError("cannot read the API keys: the metadata database does not respond")
         return self._keys
 
     async def _refresh(self) -> None:
-        """One reader at a time, whoever waits for it."""
+        """Reload stale keys. Concurrent requests share one read."""
         if self._reading is None and time.monotonic() - self._read_at >= self._freshness:
-            self._reading = asyncio.create_task(self._read_anew())
+            self._reading = asyncio.create_task(self._reload())
         if self._reading is not None:
             await asyncio.wait({self._reading}, timeout=self._patience)
 
-    async def _read_anew(self) -> None:
+    async def _reload(self) -> None:
         try:
             with contextlib.suppress(StorageError):
                 self._keys = tuple(await in_thread(self._read))

@@ -1,7 +1,7 @@
-"""No secret is stored: pipelines that hold one are refused, with its place.
+"""Rejection of pipelines, settings and URLs with a literal secret, so that none is stored.
 
-What counts as a secret is the same as what is masked wherever pipelines are shown. So is a `***`:
-it was copied from an answer, and nobody knows any more what stood there.
+A value is a secret if it is masked wherever pipelines are shown. A `***` is rejected, too: it was
+copied from a response, and the original value is lost.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from resurgence.secrets import is_masked, shown_value
 from resurgence.sql.syntax.masking import masked_sql
 from resurgence.sql.syntax.parse import Script, parse
 
-_HINT = "write ${env:NAME} or ${file:PATH}: the worker reads it where it runs"
+_HINT = "Write ${env:NAME} or ${file:PATH}. The worker resolves it where it runs."
 
 
 class LiteralSecretInSql(SqlError):
-    """The SQL text holds a secret."""
+    """The SQL text contains a secret."""
 
     code = "sql.literal_secret"
 
 
 class LiteralSecret(UserError):
-    """A setting holds a secret."""
+    """A setting or a URL contains a secret."""
 
     code = "setting.literal_secret"
 
 
 def require_no_literal_secrets(sql: str) -> None:
-    """Refuse a pipeline with a secret in an option or in a comment; SqlError if it cannot be read."""
+    """Raise SqlError if an option or a comment contains a secret, or the SQL cannot be parsed."""
     try:
         script = parse(sql)
         masked = masked_sql(sql)
     except RecursionError:
-        raise UserError("the SQL is nested too deeply to be read") from None
+        raise UserError("the SQL is nested too deeply") from None
     for statement in script.statements:
         for option in statement.find_all(exp.Property):
             _require_reference(script, option)
@@ -47,25 +47,26 @@ def require_no_literal_secrets(sql: str) -> None:
         )
         before = sql[:place]
         raise LiteralSecretInSql(
-            "a comment holds a secret",
+            "a comment contains a secret",
             line=before.count("\n") + 1,
             column=place - before.rfind("\n"),
-            hint="take it out: the service stores the text as it is",
+            hint="Remove it. The service stores the SQL text unchanged.",
         )
 
 
 def require_no_literal_secrets_in(settings: Mapping[str, str]) -> None:
-    """Refuse settings that hold a secret."""
+    """Raise LiteralSecret if a setting contains a secret."""
     for key, value in settings.items():
         if _holds_secret(key, value):
-            raise LiteralSecret(f"setting '{key}' holds a literal secret", hint=_HINT)
+            raise LiteralSecret(f"setting '{key}' contains a literal secret", hint=_HINT)
 
 
 def require_no_literal_secret_in_url(url: str) -> None:
-    """Refuse a URL with a password or a token in it."""
+    """Raise LiteralSecret if a URL contains a password or a token."""
     if _holds_secret("", url):
         raise LiteralSecret(
-            "the state URL holds a literal secret", hint="give it to the service's environment"
+            "the state URL contains a literal secret",
+            hint="Pass the credentials in the environment of the service.",
         )
 
 
@@ -79,7 +80,7 @@ def _require_reference(script: Script, option: exp.Property) -> None:
     if _holds_secret(name, written):
         before = script.text[:start]
         raise LiteralSecretInSql(
-            f"option '{name}' holds a literal secret",
+            f"option '{name}' contains a literal secret",
             line=before.count("\n") + 1,
             column=start - before.rfind("\n"),
             hint=_HINT,

@@ -1,4 +1,4 @@
-"""`resurgence checkpoints`: which are kept, what is in them, and whether they are whole."""
+"""`resurgence checkpoints`: list, show and verify the retained checkpoints."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from resurgence.cli.state_dir import (
     Debug,
     Name,
     StateDir,
-    answer,
     open_job,
+    run_and_exit,
 )
 from resurgence.cli.whole_number import whole_number
 from resurgence.errors import ConfigError, ResurgenceError, SourceRangeGone, SqlError, UserError
@@ -40,9 +40,7 @@ from resurgence.state.records import (
 if TYPE_CHECKING:
     from resurgence.state.inspection.verification import SourceCheck, SourceFindings, Verification
 
-commands = typer.Typer(
-    no_args_is_help=True, help="Look at a job's checkpoints, and check that they are whole."
-)
+commands = typer.Typer(no_args_is_help=True, help="Inspect and verify a job's checkpoints.")
 
 
 @commands.command("list")
@@ -52,8 +50,8 @@ def list_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show the checkpoints that are kept."""
-    answer(debug, lambda: list_checkpoints(state_dir, name, as_json))
+    """List the retained checkpoints."""
+    run_and_exit(debug, lambda: list_checkpoints(state_dir, name, as_json))
 
 
 @commands.command("show")
@@ -66,8 +64,8 @@ def show_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show what is in a checkpoint: operators, tables, files, offsets."""
-    answer(debug, lambda: show_checkpoint(state_dir, name, epoch, as_json))
+    """Show the contents of a checkpoint: operators, tables, files, offsets."""
+    run_and_exit(debug, lambda: show_checkpoint(state_dir, name, epoch, as_json))
 
 
 @commands.command("verify")
@@ -77,40 +75,40 @@ def verify_command(
         typer.Argument(
             parser=whole_number(),
             metavar="EPOCH",
-            help="The epoch; the newest checkpoint by default.",
+            help="The epoch; by default that of the newest checkpoint.",
         ),
     ] = None,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     name: Name = None,
-    every: Annotated[bool, typer.Option("--all", help="All checkpoints that are kept.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Verify all retained checkpoints.")] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only report; condemn nothing.")
+        bool, typer.Option("--dry-run", help="Only report, condemn nothing.")
     ] = False,
     sql: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE.sql",
-            help="The pipeline: also ask its sources whether they hold what comes next.",
+            help="The pipeline: also check that its sources still have the next input.",
             exists=True,
             dir_okay=False,
         ),
     ] = None,
     udfs: Annotated[
-        Path | None, typer.Option("--udfs", metavar="FILE.py", help="Python functions of the SQL.")
+        Path | None, typer.Option("--udfs", metavar="FILE.py", help="Python functions for the SQL.")
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Read every byte that checkpoints rest on. One that is damaged is condemned: it is never
-    chosen again.
+    """Read every byte that checkpoints depend on. Condemn damaged ones, so that no restore uses
+    them.
     """
-    answer(debug, lambda: verify(state_dir, name, epoch, every, dry_run, sql, udfs))
+    run_and_exit(debug, lambda: verify(state_dir, name, epoch, every, dry_run, sql, udfs))
 
 
 # -------------------------------------------------------------------- list
 
 
 def list_checkpoints(state_dir: str, name: str | None, as_json: bool) -> int:
-    """Print the checkpoints that are kept, oldest first."""
+    """Print the retained checkpoints, oldest first."""
     views = kept_checkpoints(open_job(state_dir, name))
     if as_json:
         print(json.dumps([_json_row(view) for view in views], indent=2))
@@ -164,7 +162,7 @@ def _instant(at: datetime) -> str:
 
 
 def show_checkpoint(state_dir: str, name: str | None, epoch: int, as_json: bool) -> int:
-    """Print what is in a checkpoint."""
+    """Print the contents of a checkpoint."""
     view = checkpoint_of(kept_checkpoints(open_job(state_dir, name)), epoch)
     if as_json:
         print(json.dumps(_document(view), indent=2))
@@ -209,7 +207,7 @@ def _description(view: CheckpointView) -> Iterator[str]:
     yield f"  sealed {_instant(manifest.sealed_at)}, after {span_text(view.duration)}"
     yield f"  {'committed' if view.is_committed else 'not committed yet'}"
     if manifest.finished:
-        yield "  the end of the input: there is no next epoch"
+        yield "  end of input: there is no next epoch"
     for operator, digest in manifest.operators.items():
         yield ""
         yield f"{operator}"
@@ -226,7 +224,7 @@ def _operator_lines(metadata: OperatorCheckpointMetadata) -> Iterator[str]:
         yield f"  {count_text(len(metadata.timers), 'timer')}, the first at {first}"
     if metadata.input is not None:
         read = metadata.input
-        final = ", the last" if read.final else ""
+        final = ", final" if read.final else ""
         yield f"  read {read.rows:,} rows{final}: {json.dumps(read.start)} to {json.dumps(read.end)}"
     for name, table in metadata.tables.items():
         yield from _table_lines(name, table)
@@ -267,43 +265,43 @@ def verify(
     sql: Path | None,
     udfs: Path | None,
 ) -> int:
-    """Check checkpoints, condemn the damaged ones; 1 if one is not good."""
+    """Verify checkpoints and condemn the damaged ones; return 1 if any is not valid."""
     from resurgence.state.inspection.verification import Verifier, condemn, condemnable
 
     if every and epoch is not None:
-        raise ConfigError("give an epoch or --all, not both")
+        raise ConfigError("an epoch and --all cannot be combined")
     check_sources = _source_check(sql, udfs) if sql is not None else None
     backend = open_job(state_dir, name)
     views = kept_checkpoints(backend)
     chosen = _to_verify(views, epoch, every)
     verifier = Verifier(backend, check_sources=check_sources)
     found = []
-    is_good = True
+    all_valid = True
     for view in chosen:
         if view.attempt is None or not view.stands:
-            is_good = False
-            print(f"epoch {view.epoch}: not checked, for it is {view.status} already")
+            all_valid = False
+            print(f"epoch {view.epoch}: not verified, already {view.status}")
             _print_reasons(view.reasons)
             continue
         verification = verifier.verify(backend.paths.manifest(view.epoch, view.attempt))
         found.append(verification)
-        is_good = is_good and not verification.reasons
+        all_valid = all_valid and not verification.reasons
         print(_verdict(verification))
         _print_reasons(verification.reasons)
     if sql is None:
-        print("sources were not asked whether they hold what comes next: that takes --sql FILE.sql")
+        print("sources were not checked; pass --sql FILE.sql to check them")
     if not dry_run:
         usable = {view.epoch for view in views if view.status is CheckpointStatus.VALID}
         to_condemn = condemnable(found, usable)
         for each in to_condemn:
             condemn(backend, each)
-            print(f"epoch {each.epoch} is condemned: it is never chosen again")
+            print(f"epoch {each.epoch} is condemned: no restore will use it")
         if not to_condemn and any(each.faults for each in found):
             print(
-                "nothing is condemned, for no other checkpoint could be used instead: "
-                "bring the named objects back from a copy"
+                "nothing is condemned, because no other checkpoint is usable: "
+                "restore the named objects from a backup"
             )
-    return 0 if is_good else 1
+    return 0 if all_valid else 1
 
 
 def _to_verify(
@@ -313,21 +311,21 @@ def _to_verify(
         return [checkpoint_of(views, epoch)]
     standing = [view for view in of_each_epoch(views).values() if view.stands]
     if not standing:
-        raise ConfigError("there is no checkpoint to check")
+        raise ConfigError("there is no checkpoint to verify")
     return standing if every else standing[-1:]
 
 
 def _verdict(verification: Verification) -> str:
     if verification.went:
-        verdict = "no longer kept"
+        verdict = "no longer retained"
     elif verification.faults:
         verdict = "DAMAGED"
     elif verification.unchecked:
         verdict = "NOT CHECKED"
     elif verification.sources_gone:
-        verdict = "whole, but its INPUT IS GONE"
+        verdict = "intact, but its INPUT IS GONE"
     else:
-        verdict = "whole"
+        verdict = "intact"
     return (
         f"epoch {verification.epoch}: {verdict} ({count_text(verification.files, 'file')}, "
         f"{bytes_text(verification.bytes)}, {verification.seconds:.2f} s)"
@@ -340,7 +338,7 @@ def _print_reasons(reasons: Sequence[str]) -> None:
 
 
 def _source_check(sql: Path, udfs: Path | None) -> SourceCheck:
-    """Asks each source of the pipeline whether it can be read from where a checkpoint stands."""
+    """Return a check that the sources of the pipeline can be read from a checkpoint's offsets."""
     from resurgence.cli.pipeline_file import compile_file, read_sql
     from resurgence.connectors.registry import make_source
     from resurgence.secrets import concealer_for
@@ -360,7 +358,9 @@ def _source_check(sql: Path, udfs: Path | None) -> SourceCheck:
         for operator, source in sources.items():
             read = manifest.inputs.get(operator)
             if read is None:
-                gone.append(f"{operator} is not in the checkpoint: is this its pipeline?")
+                gone.append(
+                    f"{operator} is not in the checkpoint: check that --sql is its pipeline"
+                )
             elif not read.final:
                 try:
                     with concealer.over_errors():
@@ -368,7 +368,7 @@ def _source_check(sql: Path, udfs: Path | None) -> SourceCheck:
                 except (SourceRangeGone, UserError) as error:
                     gone.append(f"{operator}: {error.message}")
                 except ResurgenceError as error:
-                    unchecked.append(f"{operator} could not be asked: {error.message}")
+                    unchecked.append(f"{operator} could not be checked: {error.message}")
         return SourceFindings(tuple(gone), tuple(unchecked))
 
     return check

@@ -1,7 +1,7 @@
-"""`make demo`: a windowed pipeline over generated rides; its worker is killed in the middle; the
-output is the batch answer.
+"""`make demo`: run a windowed pipeline over generated rides, kill its worker in the middle, and
+compare the output with the batch answer.
 
-Everything happens in a temporary folder, with the same `resurgence run` that a user types.
+It runs in a temporary folder, with the same `resurgence run` that a user types.
 """
 
 from __future__ import annotations
@@ -64,17 +64,17 @@ def main() -> None:
 
 
 def write_rides(path: Path) -> None:
-    """Rides that come a little out of order."""
-    chance = random.Random(2024)
+    """Write rides that are slightly out of order."""
+    generator = random.Random(2024)
     at = datetime(2024, 1, 1)
     with path.open("w") as file:
         for _ in range(RIDES):
-            at += timedelta(seconds=chance.randint(0, 9))
+            at += timedelta(seconds=generator.randint(0, 9))
             ride = {
-                "at": (at - timedelta(seconds=chance.randint(0, 25))).isoformat(),
-                "driver": chance.randint(1, 5000),
-                "kind": chance.choice(["taxi", "pool", "van"]),
-                "place": chance.choice(["north", "south", "east", "west"]),
+                "at": (at - timedelta(seconds=generator.randint(0, 25))).isoformat(),
+                "driver": generator.randint(1, 5000),
+                "kind": generator.choice(["taxi", "pool", "van"]),
+                "place": generator.choice(["north", "south", "east", "west"]),
             }
             file.write(json.dumps(ride) + "\n")
 
@@ -118,14 +118,14 @@ def run_and_kill(folder: Path) -> datetime:
 
 
 def events(folder: Path) -> list[dict[str, Any]]:
-    """What the run has said so far."""
+    """Return the events of the run so far."""
     path = folder / "events.jsonl"
     lines = path.read_text().splitlines() if path.exists() else []
     return [json.loads(line) for line in lines if line.endswith("}")]
 
 
 def show(event: dict[str, Any]) -> None:
-    """The lines of the story."""
+    """Print an event."""
     if event["event"] == "worker_started":
         console.print(f"worker started, pid {event['pid']}, generation {event['generation']}")
     elif event["event"] == "checkpoint":
@@ -137,7 +137,7 @@ def show(event: dict[str, Any]) -> None:
 
 
 def report(folder: Path, killed_at: datetime) -> bool:
-    """Hold the output against Spark's batch answer over the same file."""
+    """Compare the output with Spark's batch answer over the same file; return True if equal."""
     incident = next(each for each in events(folder) if each["event"] == "incident")
     detected_at = datetime.fromisoformat(incident["detected_at"])
     resumed_at = datetime.fromisoformat(incident["resumed_at"])

@@ -1,4 +1,4 @@
-"""`resurgence doctor`: whether this machine has what a job needs."""
+"""`resurgence doctor`: check that this machine has what a job needs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from resurgence.cli.output.plain_table import bytes_text, table_lines
-from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, StateDir, answer
+from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, StateDir, run_and_exit
 from resurgence.engine.spark.class_archive import archive_path, failure_log, is_being_built
 from resurgence.engine.spark.java import Java, find_java
 from resurgence.errors import ConfigError, ResurgenceError
@@ -23,11 +23,11 @@ from resurgence.storage.object_store import (
     storage_url,
 )
 
-_LITTLE_ROOM = 1_000_000_000
+_LOW_SPACE = 1_000_000_000
 
 
 class Condition(StrEnum):
-    """How a check ended."""
+    """The outcome of a check."""
 
     OK = "ok"
     SLOW = "slow"
@@ -37,7 +37,7 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a job needs."""
+    """The result of one check."""
 
     name: str
     verdict: Condition
@@ -45,7 +45,7 @@ class Finding:
 
 
 def doctor_command(state_dir: StateDir = DEFAULT_STATE_DIR, debug: Debug = False) -> None:
-    """Check Java, the class-data archive, the temporary folder and the state dir."""
+    """Check Java, the class-data archive, the temporary folder and the state directory."""
 
     def command() -> int:
         checks = list(examine(state_dir))
@@ -53,11 +53,11 @@ def doctor_command(state_dir: StateDir = DEFAULT_STATE_DIR, debug: Debug = False
         print("\n".join(table_lines(("check", "", "detail"), rows)))
         return 1 if any(each.verdict is Condition.FAILED for each in checks) else 0
 
-    answer(debug, command)
+    run_and_exit(debug, command)
 
 
 def examine(state_dir: str) -> Iterator[Finding]:
-    """All checks, one after the other."""
+    """Run all checks in order."""
     try:
         java = find_java()
     except ConfigError as error:
@@ -70,7 +70,7 @@ def examine(state_dir: str) -> Iterator[Finding]:
 
 
 def class_archive(java: Java) -> Finding:
-    """Without it every start of a worker takes longer."""
+    """Check the archive, without which every start of a worker takes longer."""
     name, archive = "class-data archive", archive_path(java)
     failed = failure_log(archive)
     if archive.is_file():
@@ -78,33 +78,33 @@ def class_archive(java: Java) -> Finding:
     if is_being_built(archive):
         return Finding(name, Condition.SLOW, f"is being built: {archive}")
     if failed.is_file():
-        return Finding(name, Condition.SLOW, f"could not be built, the reason is in {failed}")
+        return Finding(name, Condition.SLOW, f"could not be built: see {failed}")
     return Finding(name, Condition.SLOW, f"missing: the next start of a job builds {archive}")
 
 
 def temporary_folder() -> Finding:
-    """Where Spark puts what it cannot hold in memory."""
+    """Check the folder to which Spark spills."""
     name = "temporary folder"
     try:
         folder = tempfile.gettempdir()
         with tempfile.TemporaryFile() as file:
             file.write(b"x")
     except OSError as error:
-        return Finding(name, Condition.FAILED, f"cannot be written: {error.strerror or error}")
-    room = shutil.disk_usage(folder).free
-    verdict = Condition.OK if room >= _LITTLE_ROOM else Condition.SLOW
-    return Finding(name, verdict, f"{folder} ({bytes_text(room)} free)")
+        return Finding(name, Condition.FAILED, f"not writable: {error.strerror or error}")
+    free = shutil.disk_usage(folder).free
+    verdict = Condition.OK if free >= _LOW_SPACE else Condition.SLOW
+    return Finding(name, verdict, f"{folder} ({bytes_text(free)} free)")
 
 
 def state(state_dir: str) -> Finding:
-    """Whether checkpoints can be written. A folder that is missing is not made."""
+    """Check that checkpoints can be written. A missing folder is not created."""
     name, url = "state dir", storage_url(state_dir)
     scheme, path = split_url(url)
     if scheme == "file" and not Path(path).exists():
         parent = next(each for each in Path(path).parents if each.exists())
         if os.access(parent, os.W_OK | os.X_OK):
-            return Finding(name, Condition.OK, f"{path} will be made")
-        return Finding(name, Condition.FAILED, f"{path} cannot be made in {parent}")
+            return Finding(name, Condition.OK, f"{path} will be created")
+        return Finding(name, Condition.FAILED, f"{path} cannot be created in {parent}")
     probe = f"doctor-{uuid.uuid4().hex[:8]}"
     try:
         store = ObjectStore(url)
@@ -113,4 +113,4 @@ def state(state_dir: str) -> Finding:
         store.delete([probe])
     except ResurgenceError as error:
         return Finding(name, Condition.FAILED, error.message)
-    return Finding(name, Condition.OK, f"{path if scheme == 'file' else url} can be written")
+    return Finding(name, Condition.OK, f"{path if scheme == 'file' else url} is writable")

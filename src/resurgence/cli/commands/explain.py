@@ -1,5 +1,5 @@
-"""`resurgence explain`: the graph of a pipeline, or what a restore would make of its state; nothing
-is run.
+"""`resurgence explain`: the graph of a pipeline, or the effect of a restore on its state. It runs
+nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def explain_restore(
     assignments: tuple[str, ...],
     config: Path | None,
 ) -> int:
-    """Print what becomes of each operator's state if this pipeline goes on from the newest
+    """Print what happens to each operator's state if this pipeline resumes from the newest
     checkpoint.
     """
     settings = settings_for(assignments, config, parallelism=parallelism)
@@ -53,13 +53,13 @@ def explain_restore(
     )
     print(f"from the checkpoint of epoch {view.epoch}:\n{fate_table(judged)}")
     if any(each.loses for each in judged):
-        print(f"`run` refuses this; {ACCEPT_FLAG} accepts the loss")
+        print(f"`run` refuses this pipeline unless {ACCEPT_FLAG} is passed")
     return 0
 
 
 def sql_file(path: Path) -> Path:
-    """A file that is there."""
+    """Return `path`; raise UserError if it is not a file."""
     if not path.is_file():
-        what = f"{path} is a directory" if Path(path).is_dir() else f"there is no file {path}"
-        raise UserError(what, hint="Name a file of SQL.")
+        what = f"{path} is a directory" if Path(path).is_dir() else f"{path} does not exist"
+        raise UserError(what, hint="Name a SQL file.")
     return path

@@ -1,6 +1,6 @@
-"""`create`, `edit`, `stop`, `start`, `restart`, `rescale`, `delete`: what is wanted of a job.
+"""`create`, `edit`, `stop`, `start`, `restart`, `rescale`, `delete`: the desired state of a job.
 
-The service answers as soon as it has stored what is wanted; the job follows.
+The service responds as soon as it has stored the desired state; the job converges.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from resurgence.cli.service_flags import (
     JobArgument,
     KeyFile,
     Server,
-    ask,
+    call_service,
 )
 from resurgence.cli.whole_number import whole_number
 from resurgence.control.jobs.job_record import StopMode
@@ -42,7 +42,7 @@ Parallelism = Annotated[
     ),
 ]
 Assignments = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; can be repeated.")
 ]
 FunctionsFile = Annotated[
     Path | None,
@@ -55,13 +55,13 @@ FunctionsFile = Annotated[
     ),
 ]
 
-_LOOK_SECONDS = 0.2
+_POLL_SECONDS = 0.2
 
 
 def create_command(
     file: SqlFile,
     name: Annotated[
-        str | None, typer.Option(help="The job's name; the file's name by default.")
+        str | None, typer.Option(help="The name of the job; by default that of the file.")
     ] = None,
     udfs: FunctionsFile = None,
     parallelism: Parallelism = None,
@@ -72,7 +72,7 @@ def create_command(
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Create a job; it runs at once."""
+    """Create a job and start it."""
 
     def command(client: ServiceClient) -> int:
         try:
@@ -84,10 +84,10 @@ def create_command(
                 start=not stopped,
             )
         except ValidationError as error:
-            raise _not_sendable(error) from error
-        return _told("created", client.create(request), as_json)
+            raise _invalid_request(error) from error
+        return _print_job("created", client.create(request), as_json)
 
-    ask(server, key_file, debug, command, file=file)
+    call_service(server, key_file, debug, command, file=file)
 
 
 def edit_command(
@@ -98,15 +98,15 @@ def edit_command(
     assignments: Assignments = None,
     accept_state_loss: Annotated[
         bool,
-        typer.Option(ACCEPT_FLAG, help="Although the edited pipeline loses some of its state."),
+        typer.Option(ACCEPT_FLAG, help="Edit even if the pipeline loses some of its state."),
     ] = False,
     as_json: AsJson = False,
     server: Server = DEFAULT_SERVER,
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Replace a job's pipeline, with its functions and settings; what the edit does not touch keeps
-    its state.
+    """Replace a job's pipeline, functions and settings. Operators that the edit does not touch keep
+    their state.
     """
 
     def command(client: ServiceClient) -> int:
@@ -118,10 +118,10 @@ def edit_command(
                 sql=_text(file), functions=_text(udfs) if udfs else None, settings=settings
             )
         except ValidationError as error:
-            raise _not_sendable(error) from error
-        return _told("edited", client.edit(name, request), as_json)
+            raise _invalid_request(error) from error
+        return _print_job("edited", client.edit(name, request), as_json)
 
-    ask(server, key_file, debug, command, name=name, file=file)
+    call_service(server, key_file, debug, command, name=name, file=file)
 
 
 def stop_command(
@@ -130,26 +130,26 @@ def stop_command(
         StopMode,
         typer.Option(help="checkpoint: finish the epoch first. force: end the worker at once."),
     ] = StopMode.CHECKPOINT,
-    wait: Annotated[bool, typer.Option("--wait", help="Until the job has stopped.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job has stopped.")] = False,
     timeout: Annotated[
         int,
-        typer.Option(parser=whole_number(1), metavar="SECONDS", help="Longest wait with --wait."),
+        typer.Option(parser=whole_number(1), metavar="SECONDS", help="Maximum wait with --wait."),
     ] = 300,
     as_json: AsJson = False,
     server: Server = DEFAULT_SERVER,
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Stop a job; `start` goes on where it was."""
+    """Stop a job; `start` resumes it."""
 
     def command(client: ServiceClient) -> int:
         job: Job = client.stop(name, mode)
         if wait:
             job = _wait_until_ended(client, job, timedelta(seconds=timeout))
-        _told(f"stop ({mode})", job, as_json)
+        _print_job(f"stop ({mode})", job, as_json)
         return 1 if wait and job.status.state is StateName.FAILED else 0
 
-    ask(server, key_file, debug, command, name=name)
+    call_service(server, key_file, debug, command, name=name)
 
 
 def start_command(
@@ -159,12 +159,12 @@ def start_command(
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Let a job run that was stopped or has failed."""
-    ask(
+    """Start a job that was stopped or has failed."""
+    call_service(
         server,
         key_file,
         debug,
-        lambda client: _told("start", client.start(name), as_json),
+        lambda client: _print_job("start", client.start(name), as_json),
         name=name,
     )
 
@@ -175,20 +175,20 @@ def restart_command(
         bool, typer.Option("--force", help="Do not wait for a checkpoint first.")
     ] = False,
     without_state: Annotated[
-        bool, typer.Option("--without-state", help="Begin from nothing, this once.")
+        bool, typer.Option("--without-state", help="Start without state, this once.")
     ] = False,
     as_json: AsJson = False,
     server: Server = DEFAULT_SERVER,
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Begin a new run of a job, from whatever state it is in."""
+    """Start a new run of a job, whatever state it is in."""
     request = RestartRequest(force=force, without_state=without_state)
-    ask(
+    call_service(
         server,
         key_file,
         debug,
-        lambda client: _told("restart", client.restart(name, request), as_json),
+        lambda client: _print_job("restart", client.restart(name, request), as_json),
         name=name,
     )
 
@@ -206,12 +206,12 @@ def rescale_command(
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Go on with another number of subtasks."""
-    ask(
+    """Change the parallelism of a job."""
+    call_service(
         server,
         key_file,
         debug,
-        lambda client: _told(
+        lambda client: _print_job(
             f"rescale to {parallelism}", client.rescale(name, parallelism), as_json
         ),
         name=name,
@@ -221,26 +221,26 @@ def rescale_command(
 def delete_command(
     name: JobArgument,
     with_state: Annotated[
-        bool, typer.Option("--with-state", help="Its checkpoints go, too.")
+        bool, typer.Option("--with-state", help="Delete its checkpoints, too.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
     as_json: AsJson = False,
     server: Server = DEFAULT_SERVER,
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Stop a job at once and forget it; its state stays unless that is to go, too."""
+    """Stop a job at once and delete it. Its state is retained unless --with-state is passed."""
 
     def command(client: ServiceClient) -> int:
         if not yes:
             _confirm(client.job(name), with_state)
-        return _told("delete", client.delete(name, with_state=with_state), as_json)
+        return _print_job("delete", client.delete(name, with_state=with_state), as_json)
 
-    ask(server, key_file, debug, command, name=name)
+    call_service(server, key_file, debug, command, name=name)
 
 
 def _confirm(job: JobDetail, with_state: bool) -> None:
-    what = "its checkpoints go, too" if with_state else "its checkpoints stay"
+    what = "with its checkpoints" if with_state else "its checkpoints stay"
     if not sys.stdin.isatty():
         raise UserError(
             f"deleting '{job.name}' requires a confirmation", hint="Confirm with --yes."
@@ -254,19 +254,19 @@ def _wait_until_ended(client: ServiceClient, job: Job, longest: timedelta) -> Jo
     while job.status.state not in TERMINAL:
         if time.monotonic() >= deadline:
             raise ServiceFailed(
-                f"'{job.name}' is {job.status.state} after {longest.total_seconds():.0f} s",
+                f"'{job.name}' is still {job.status.state} after {longest.total_seconds():.0f} s",
                 hint="Wait until it has stopped, or stop it with --mode force.",
             )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
         job = client.job(job.name)
     return job
 
 
-def _told(what: str, job: Job, as_json: bool) -> int:
+def _print_job(what: str, job: Job, as_json: bool) -> int:
     if as_json:
         print(json.dumps(job.model_dump(mode="json"), indent=2))
     else:
-        print(f"{job.name}: {what}; it is {job.status.state}, wanted {job.desired.wanted}")
+        print(f"{job.name}: {what}; state {job.status.state}, desired {job.desired.wanted}")
     return 0
 
 
@@ -289,7 +289,7 @@ def _text(file: Path) -> str:
         raise ConfigError(f"cannot read {file}: {error}") from error
 
 
-def _not_sendable(error: ValidationError) -> UserError:
+def _invalid_request(error: ValidationError) -> UserError:
     first = error.errors(include_input=False, include_url=False)[0]
     place = ".".join(map(str, first["loc"]))
     return UserError(f"{place}: {first['msg']}")

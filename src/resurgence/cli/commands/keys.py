@@ -1,5 +1,5 @@
-"""`resurgence keys`: the API keys of a service. They go to its database directly, for the first one
-cannot be made with a key.
+"""`resurgence keys`: the API keys of a service. The commands access its database directly, because
+the first key cannot be created with a key.
 """
 
 from __future__ import annotations
@@ -13,35 +13,37 @@ import typer
 from resurgence.api.access.api_keys import new_key
 from resurgence.cli.commands.serve import Database, opened_metadata
 from resurgence.cli.output.plain_table import table_lines
-from resurgence.cli.state_dir import DEFAULT_STATE_DIR, AsJson, Debug, StateDir, answer
+from resurgence.cli.state_dir import DEFAULT_STATE_DIR, AsJson, Debug, StateDir, run_and_exit
 from resurgence.clock import SystemClock, instant_text
 from resurgence.control.store.metadata import KeyRole
 from resurgence.errors import ConfigError, did_you_mean
 
-commands = typer.Typer(no_args_is_help=True, help="Make and remove the API keys of a service.")
+commands = typer.Typer(no_args_is_help=True, help="Create and remove the API keys of a service.")
 
-KeyName = Annotated[str, typer.Argument(metavar="NAME", help="Whose key it is.")]
+KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key.")]
 
 
 @commands.command("create")
 def create_command(
     name: KeyName,
-    role: Annotated[KeyRole, typer.Option(help="read may look, write may do all.")] = KeyRole.READ,
+    role: Annotated[
+        KeyRole, typer.Option(help="read allows reading, write everything.")
+    ] = KeyRole.READ,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     database: Database = None,
     debug: Debug = False,
 ) -> None:
-    """Make a key and print it. It is not shown again: only its digest is kept."""
+    """Create a key and print it. It is not shown again: only its digest is stored."""
 
     def command() -> int:
         text, key = new_key(name, role, SystemClock().now())
         with opened_metadata(state_dir, database) as metadata:
             metadata.add_key(key)
-        print(f"the key of '{name}' ({role}); it is not shown again:", file=sys.stderr, flush=True)
+        print(f"key '{name}' ({role}); it is not shown again:", file=sys.stderr, flush=True)
         print(text)
         return 0
 
-    answer(debug, command)
+    run_and_exit(debug, command)
 
 
 @commands.command("list")
@@ -51,7 +53,7 @@ def list_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show whose keys there are."""
+    """List the keys."""
 
     def command() -> int:
         with opened_metadata(state_dir, database) as metadata:
@@ -66,7 +68,7 @@ def list_command(
             print("\n".join(table_lines(header, rows)))
         return 0
 
-    answer(debug, command)
+    run_and_exit(debug, command)
 
 
 @commands.command("remove")
@@ -76,7 +78,7 @@ def remove_command(
     database: Database = None,
     debug: Debug = False,
 ) -> None:
-    """Remove a key: within seconds it opens nothing any more."""
+    """Remove a key. It becomes invalid within seconds."""
 
     def command() -> int:
         with opened_metadata(state_dir, database) as metadata:
@@ -84,7 +86,7 @@ def remove_command(
             if not metadata.remove_key(name):
                 hint = did_you_mean(name, (each.name for each in keys))
                 raise ConfigError(f"there is no key '{name}'", hint=hint)
-        print(f"the key of '{name}' is removed")
+        print(f"key '{name}' is removed")
         return 0
 
-    answer(debug, command)
+    run_and_exit(debug, command)

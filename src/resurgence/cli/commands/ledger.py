@@ -1,4 +1,4 @@
-"""`resurgence ledger`: what went into each epoch, what came out, and whether it adds up."""
+"""`resurgence ledger`: the rows in and out of each epoch, and whether the counts balance."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from resurgence.cli.state_dir import (
     Debug,
     Name,
     StateDir,
-    answer,
     open_job,
+    run_and_exit,
 )
 from resurgence.cli.whole_number import whole_number
 from resurgence.ids import OperatorId
@@ -39,7 +39,7 @@ _COUNTS = {
     "filtered": "filtered",
     "out": "rows_out",
 }
-"""The columns, and what they show."""
+"""The columns, and the counts that they show."""
 
 
 def ledger_command(
@@ -47,17 +47,17 @@ def ledger_command(
     name: Name = None,
     last: Annotated[
         int | None,
-        typer.Option(metavar="N", parser=whole_number(1), help="Only the last so many epochs."),
+        typer.Option(metavar="N", parser=whole_number(1), help="Only the last N epochs."),
     ] = None,
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show rows in, bad, late, kept and out of each epoch, and check that they add up."""
-    answer(debug, lambda: show_ledger(state_dir, name, last, as_json))
+    """Show rows in, bad, late, kept and out of each epoch, and check that they balance."""
+    run_and_exit(debug, lambda: show_ledger(state_dir, name, last, as_json))
 
 
 def show_ledger(state_dir: str, name: str | None, last: int | None, as_json: bool) -> int:
-    """Print the ledger; 1 if something does not add up."""
+    """Print the ledger; return 1 if it does not balance."""
     ledger = ledger_of(kept_checkpoints(open_job(state_dir, name)), last)
     if as_json:
         print(json.dumps(_document(ledger), indent=2))
@@ -125,7 +125,7 @@ def _lines(ledger: Ledger) -> Iterator[str]:
 
 
 def _columns(counts: Iterable[EpochCounts]) -> Iterator[tuple[str, str, OperatorId]]:
-    """(title, what it shows, of which operator). The operator is named where there are several."""
+    """Yield (title, count, operator) per column. Titles name the operator if there are several."""
     listed = list(counts)
     for title, field in _COUNTS.items():
         stored = "kept_rows" if field == "filtered" else field
@@ -144,12 +144,12 @@ def _figures(
 
 
 def _check_lines(kind: CheckKind, checks: Sequence[Check]) -> Iterator[str]:
-    """One line for all that is well, one for each mismatch."""
-    fine = [each for each in checks if each.verdict is Verdict.OK]
+    """Yield one line for the passed checks, one per mismatch, and one for the unknown."""
+    passed = [each for each in checks if each.verdict is Verdict.OK]
     unknown = [each for each in checks if each.verdict is Verdict.UNKNOWN]
-    if fine:
-        epochs = len({each.epoch for each in fine})
-        yield f"ok        {kind}: {count_text(epochs, 'epoch')}; epoch {fine[-1].epoch}: {fine[-1].detail}"
+    if passed:
+        epochs = len({each.epoch for each in passed})
+        yield f"ok        {kind}: {count_text(epochs, 'epoch')}; epoch {passed[-1].epoch}: {passed[-1].detail}"
     for each in checks:
         if each.verdict is Verdict.MISMATCH:
             yield f"MISMATCH  {kind}: epoch {each.epoch}: {each.detail}"

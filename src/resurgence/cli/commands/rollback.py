@@ -1,9 +1,8 @@
-"""`resurgence rollback`: a job goes on from an earlier checkpoint, and its sinks take back what came
-after it.
+"""`resurgence rollback`: a job resumes from an earlier checkpoint; its sinks retract later output.
 
-With the name of a job, a service does it, while the job runs or is stopped. On a state dir it is done
-here, and only if no live process runs the job. The rollback is recorded first; what is taken back here
-is taken back again by the next run, should this process die in between.
+With the name of a job, a service rolls it back, running or stopped. On a state directory this
+process does, and only if no live process runs the job. The rollback is recorded before output is
+retracted, so that the next run completes it if this process dies in between.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from resurgence.api.models import Rollback, RollbackRequest
 from resurgence.cli.output.plain_table import count_text, table_lines
 from resurgence.cli.pipeline_file import compile_file, local_folder, read_sql
 from resurgence.cli.service_client import DEFAULT_SERVER, ServiceClient
-from resurgence.cli.service_flags import KeyFile, Server, ask
-from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, Name, answer, open_job
+from resurgence.cli.service_flags import KeyFile, Server, call_service
+from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, Name, open_job, run_and_exit
 from resurgence.cli.whole_number import whole_number
 from resurgence.clock import SystemClock
 from resurgence.connectors.registry import make_sink, newest_held
@@ -44,17 +43,17 @@ def rollback_command(
         typer.Option(
             metavar="N",
             parser=whole_number(0),
-            help="The checkpoint to go on from; 0 to begin from nothing.",
+            help="The epoch to roll back to; 0 for the beginning.",
         ),
     ],
     job: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="The job of a service.")
+        str | None, typer.Argument(metavar="[NAME]", help="A job of the service.")
     ] = None,
     state_dir: Annotated[
         str | None,
         typer.Option(
             metavar="DIR",
-            help=f"Without a service: where checkpoints are kept; {DEFAULT_STATE_DIR} by default.",
+            help=f"Without a service: where checkpoints are stored; by default {DEFAULT_STATE_DIR}.",
         ),
     ] = None,
     name: Name = None,
@@ -62,7 +61,7 @@ def rollback_command(
         Path | None,
         typer.Option(
             metavar="FILE.sql",
-            help="On a state dir: the pipeline, if it is not the one that ran last.",
+            help="Without a service: the pipeline, if it is not the one that ran last.",
             exists=True,
             dir_okay=False,
         ),
@@ -70,29 +69,31 @@ def rollback_command(
     udfs: Annotated[
         Path | None, typer.Option("--udfs", metavar="FILE.py", help="Python functions for the SQL.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would happen.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only print what would happen.")
+    ] = False,
     accept_duplicates: Annotated[
         bool,
         typer.Option(
-            "--accept-duplicates", help="Also if a sink cannot take back what it has written."
+            "--accept-duplicates", help="Roll back even if a sink cannot retract its output."
         ),
     ] = False,
     server: Server = DEFAULT_SERVER,
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Go back to an earlier checkpoint; sinks take back what was committed after it."""
+    """Roll back to an earlier checkpoint. Sinks retract the output committed after it."""
     if job is not None and state_dir is None:
 
         def request(client: ServiceClient) -> int:
             if name is not None or sql is not None or udfs is not None:
                 raise ConfigError(
-                    "--name, --sql and --udfs are for a rollback on a state dir",
-                    hint="Leave them out: the service knows the pipeline of its job.",
+                    "--name, --sql and --udfs apply to a state directory, not to a service",
+                    hint="Omit them: the service knows the pipeline of its job.",
                 )
-            return _ask_service(client, job, to_epoch, dry_run, accept_duplicates)
+            return _roll_back_by_service(client, job, to_epoch, dry_run, accept_duplicates)
 
-        ask(server, key_file, debug, request, name=job)
+        call_service(server, key_file, debug, request, name=job)
 
     def command() -> int:
         backend = open_job(state_dir or DEFAULT_STATE_DIR, job or name)
@@ -103,10 +104,10 @@ def rollback_command(
             backend, graph, Epoch(to_epoch), dry_run=dry_run, accept_duplicates=accept_duplicates
         )
 
-    answer(debug, command)
+    run_and_exit(debug, command)
 
 
-def _ask_service(
+def _roll_back_by_service(
     client: ServiceClient, job: str, to_epoch: int, dry_run: bool, accept_duplicates: bool
 ) -> int:
     _show(client.rollback_preview(job, to_epoch))
@@ -114,10 +115,10 @@ def _ask_service(
         print("nothing was changed")
         return 0
     request = RollbackRequest(to_epoch=to_epoch, accept_duplicates=accept_duplicates)
-    answered = client.rollback(job, request)
+    updated = client.rollback(job, request)
     print(
-        f"{job}: rollback to epoch {to_epoch}; it is {answered.status.state}, "
-        f"wanted {answered.desired.wanted}"
+        f"{job}: rollback to epoch {to_epoch}; state {updated.status.state}, "
+        f"desired {updated.desired.wanted}"
     )
     return 0
 
@@ -125,8 +126,8 @@ def _ask_service(
 def _require_free(backend: StateBackend, newest: Generation) -> None:
     """Raise JobHeld if a live process runs the job: the rollback would fence it out."""
     now = SystemClock().now()
-    asking = owner_here(OwnerKind.ROLLBACK, uuid.uuid4().hex, now)
-    backend.leases.require_free(newest, asking, now)
+    owner = owner_here(OwnerKind.ROLLBACK, uuid.uuid4().hex, now)
+    backend.leases.require_free(newest, owner, now)
 
 
 def roll_back(
@@ -137,18 +138,18 @@ def roll_back(
     dry_run: bool,
     accept_duplicates: bool,
 ) -> int:
-    """Say what it does, and do it."""
+    """Print the effects of a rollback, and perform it unless `dry_run`."""
     preview = preview_rollback(backend, graph, to_epoch)
     _show(rollback_answer(preview))
     if not accept_duplicates:
         preview.require_no_duplicates()
     before = backend.newest_claim()
     directory = before.directory if before is not None else None
-    is_here = directory is None or Path(directory).is_dir()
-    held = _newest_held(backend, graph, directory) if is_here else NO_EPOCH
+    exists = directory is None or Path(directory).is_dir()
+    held = _newest_held(backend, graph, directory) if exists else NO_EPOCH
     known = preview.undone[1] if preview.undone else to_epoch
     if held > known and not is_dead(held, dead_ranges(backend.rollbacks())):
-        print(f"epochs up to {held}, which only the sinks have a record of, are retracted, too")
+        print(f"epochs up to {held}, which only the sinks have recorded, are retracted, too")
     if dry_run:
         print("nothing was changed")
         return 0
@@ -159,13 +160,15 @@ def roll_back(
     record = backend.record_rollback(claim, to_epoch, now, held)
     if to_epoch != NO_EPOCH and not backend.is_committed(to_epoch):
         print(
-            f"epoch {to_epoch} is not committed yet: the next run commits it, and retracts the rest"
+            f"epoch {to_epoch} is not committed yet: the next run commits it and retracts the rest"
         )
-    elif not is_here:
-        print(f"the job ran in {directory}, which is not here: the next run retracts the output")
+    elif not exists:
+        print(
+            f"the job ran in {directory}, which is missing here: the next run retracts the output"
+        )
     else:
         _retract(backend, graph, record, directory)
-    print(f"rolled back: the next run goes on with epoch {record.highest_epoch + 1}")
+    print(f"rolled back: the next run continues with epoch {record.highest_epoch + 1}")
     return 0
 
 
@@ -188,25 +191,25 @@ def _retract(
 
 
 def _show(preview: Rollback) -> None:
-    """What a rollback does, for people."""
+    """Print the effects of a rollback."""
     if preview.first_undone is None:
-        print(f"back to epoch {preview.to_epoch}: no sealed epoch is undone")
+        print(f"rollback to epoch {preview.to_epoch}: no sealed epoch is undone")
     else:
         print(
-            f"back to epoch {preview.to_epoch}: epochs {preview.first_undone} to "
+            f"rollback to epoch {preview.to_epoch}: epochs {preview.first_undone} to "
             f"{preview.last_undone} are undone, with {count_text(preview.rows, 'row')} of output"
         )
     sinks = [
         (
             each.table,
             each.rows,
-            "retracts them" if each.retracts else "keeps them, and gets them a second time",
+            "retracts them" if each.retracts else "keeps them and receives them again",
         )
         for each in preview.sinks
     ]
-    print("\n".join(table_lines(("sink", "rows", "what it does"), sinks)))
+    print("\n".join(table_lines(("sink", "rows", "effect"), sinks)))
     sources = [
-        (each.operator, each.rows, "its beginning" if each.offset is None else _offset(each.offset))
+        (each.operator, each.rows, "the beginning" if each.offset is None else _offset(each.offset))
         for each in preview.sources
     ]
     print("\n".join(table_lines(("source", "rows read again", "from"), sources)))
@@ -223,14 +226,14 @@ def _graph(backend: StateBackend, sql: Path | None, udfs: Path | None) -> Graph:
     text = stored_sql(local_folder(backend.store.url, job) / "resurgence.db", job)
     if text is None:
         raise UserError(
-            f"the pipeline of '{job}' is not on record here", hint="Name its file with --sql."
+            f"the pipeline of '{job}' is not stored here", hint="Name its file with --sql."
         )
     graph = compile_file(text, udfs)
     for sink in graph.sinks():
         masked = [key for key, value in sink.options.items() if is_masked(key, value)]
         if masked:
             raise UserError(
-                f"the pipeline of '{job}' is on record without the secrets of its sink "
+                f"the pipeline of '{job}' is stored without the secrets of its sink "
                 f"'{sink.table}': {', '.join(masked)}",
                 hint="Name its file with --sql.",
             )

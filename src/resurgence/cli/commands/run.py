@@ -1,4 +1,4 @@
-"""`resurgence run`: one pipeline, an embedded controller and a worker process."""
+"""`resurgence run`: one pipeline with an embedded controller and a worker process."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class RunOptions:
 
 
 def run_file(options: RunOptions) -> int:
-    """Run it; the exit status."""
+    """Run the pipeline; return the exit status."""
     sql = read_sql(options.file)
     name = job_name(options.name or options.file.stem)
     settings = settings_for(
@@ -99,7 +99,7 @@ def _open(url: str) -> ObjectStore:
             make_private_folder(Path(path))
         except OSError as error:
             raise ConfigError(
-                f"cannot create the folder {path}: {error.strerror}",
+                f"cannot create the state directory {path}: {error.strerror}",
                 hint="Choose another --state-dir.",
             ) from error
     store = ObjectStore(url)
@@ -112,13 +112,15 @@ def _conclude(state: State, options: RunOptions, log_file: Path) -> int:
         return 0
     failure = state.failure
     if failure.code == SqlError.code and failure.line is not None and failure.column is not None:
-        console.complain(
+        console.print_error(
             SqlError(failure.reason, line=failure.line, column=failure.column, hint=failure.hint),
             options.file,
         )
         return 2
-    console.say_error(f"the job failed ({failure.domain}): {state.reason}", state.given_up.advice)
-    console.say_diagnosis(state.given_up)
+    console.print_failure(
+        f"the job failed ({failure.domain}): {state.reason}", state.given_up.advice
+    )
+    console.print_diagnosis(state.given_up)
     if options.debug and log_file.is_file():
         print(log_file.read_text(encoding="utf-8", errors="replace")[-20_000:], file=sys.stderr)
     else:
@@ -142,7 +144,7 @@ def _event_writer(target: str | None) -> Iterator[Callable[[Event], None]]:
 
 
 def profile_table(epochs: list[EpochCommitted]) -> Table:
-    """What an epoch cost, on average and at the median, by kind of work."""
+    """Return the mean and median cost of an epoch, by kind of work."""
     table = Table(
         "work", "calls per epoch", "ms, median", "ms, mean", title=f"cost of {len(epochs)} epochs"
     )

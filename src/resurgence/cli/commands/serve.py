@@ -1,7 +1,7 @@
 """`resurgence serve`: a controller for many jobs, behind the REST API.
 
-It listens on the loopback address unless it is told otherwise; beyond this machine it does not start
-without an API key.
+It listens on the loopback address by default. On any other address it does not start without an API
+key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from resurgence.cli.pipeline_file import service_folder, values_for
-from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, StateDir, answer
+from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, StateDir, run_and_exit
 from resurgence.cli.whole_number import whole_number
 from resurgence.config import settings_from
 from resurgence.control.store.metadata import MetadataStore
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from resurgence.control.controller import Controller
 
 DEFAULT_PORT = 7070
-_LONGEST_CLOSE = 10
+_SHUTDOWN_SECONDS = 10
 
 Database = Annotated[
     str | None,
@@ -50,14 +50,14 @@ Database = Annotated[
 
 @dataclass(frozen=True)
 class Service:
-    """What a controller is built from."""
+    """The inputs of a controller."""
 
     metadata: MetadataStore
     state_url: str
     folder: Path
-    """Logs and the like."""
+    """For logs and local files."""
     values: dict[str, str]
-    """Settings that hold for all jobs, by dotted key."""
+    """Settings of all jobs, by dotted key."""
 
 
 BuildController = Callable[[], AbstractAsyncContextManager["Controller"]]
@@ -65,12 +65,12 @@ BuildController = Callable[[], AbstractAsyncContextManager["Controller"]]
 
 def serve_command(
     host: Annotated[
-        str, typer.Option(help="The address to listen on; beyond this machine, keys are needed.")
+        str, typer.Option(help="The address to listen on; any but loopback requires API keys.")
     ] = "127.0.0.1",
     port: Annotated[
         int,
         typer.Option(
-            metavar="N", parser=whole_number(0, 65535), help="The port; 0 takes a free one."
+            metavar="N", parser=whole_number(0, 65535), help="The port; 0 for any free one."
         ),
     ] = DEFAULT_PORT,
     state_dir: StateDir = DEFAULT_STATE_DIR,
@@ -80,16 +80,16 @@ def serve_command(
         typer.Option(
             "--config",
             metavar="FILE.toml",
-            help="Settings; resurgence.toml here is taken by itself.",
+            help="Settings; by default resurgence.toml, if it exists.",
         ),
     ] = None,
     assignments: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting; can be repeated."),
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Run many jobs, and answer requests about them. Ctrl-C or SIGTERM ends it."""
+    """Run many jobs behind the REST API. Ctrl-C or SIGTERM ends it."""
 
     def command() -> int:
         values = values_for(tuple(assignments or ()), config)
@@ -99,11 +99,11 @@ def serve_command(
             service = Service(metadata, url, service_folder(url), values)
             return serve(host, port, service)
 
-    answer(debug, command)
+    run_and_exit(debug, command)
 
 
 def build_controller(service: Service) -> AbstractAsyncContextManager[Controller]:
-    """The controller of all jobs, for as long as the service runs."""
+    """Return a context that runs the controller of all jobs."""
     from resurgence.control.service import open_service
 
     return open_service(
@@ -116,7 +116,7 @@ def build_controller(service: Service) -> AbstractAsyncContextManager[Controller
 
 @contextlib.contextmanager
 def opened_metadata(state_dir: str, database: str | None) -> Iterator[MetadataStore]:
-    """The service's database: the one named, else a file beside the jobs' state."""
+    """Open the service's database: the one named, else a file beside the jobs' state."""
     folder = service_folder(storage_url(state_dir))
     metadata = MetadataStore(database or folder / "service.db")
     try:
@@ -126,7 +126,7 @@ def opened_metadata(state_dir: str, database: str | None) -> Iterator[MetadataSt
 
 
 def serve(host: str, port: int, service: Service) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives."""
     from resurgence.api.access.guard import Guard
 
     with _listening(host, port) as listener:
@@ -143,8 +143,8 @@ def serve(host: str, port: int, service: Service) -> int:
 
 
 async def _serve_until_signalled(listener: socket.socket, guard: Guard, service: Service) -> None:
-    """The first SIGINT or SIGTERM closes the service. The second makes it hurry; one more does what
-    it does to any process.
+    """Serve until the first SIGINT or SIGTERM. The second one speeds up the shutdown; a third has
+    its default effect.
     """
     closing = asyncio.Event()
     opened: list[Controller] = []
@@ -166,12 +166,12 @@ async def _serve_until_signalled(listener: socket.socket, guard: Guard, service:
             opened.append(controller)
             yield controller
 
-    def say(url: str) -> None:
+    def announce(url: str) -> None:
         print(f"serving at {url}", file=sys.stderr, flush=True)
 
     for each in signals:
         loop.add_signal_handler(each, on_signal)
-    await serve_until(closing, listener, guard, build, service.metadata.keys, say)
+    await serve_until(closing, listener, guard, build, service.metadata.keys, announce)
 
 
 async def serve_until(
@@ -182,8 +182,8 @@ async def serve_until(
     read_keys: ReadKeys,
     on_ready: Callable[[str], None],
 ) -> None:
-    """Serve a controller on a socket until the event is set; then no request is waited for longer
-    than `_LONGEST_CLOSE`, and the controller is closed.
+    """Serve a controller on a socket until `closing` is set; then wait for open requests for at
+    most `_SHUTDOWN_SECONDS`, and close the controller.
     """
     import uvicorn
 
@@ -192,7 +192,7 @@ async def serve_until(
     from resurgence.api.long_polls import LongPolls
 
     class Server(uvicorn.Server):
-        """Leaves signals to us, and says when it is ready."""
+        """A server that leaves signals to the caller and reports when it is ready."""
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
@@ -214,7 +214,7 @@ async def serve_until(
                 ws="none",
                 proxy_headers=False,
                 server_header=False,
-                timeout_graceful_shutdown=_LONGEST_CLOSE,
+                timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
             )
         )
 

@@ -1,4 +1,4 @@
-"""`resurgence state`: the state of any checkpoint that is kept, as SQL tables."""
+"""`resurgence state`: the state of any retained checkpoint, as SQL tables."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from resurgence.cli.state_dir import (
     Debug,
     Name,
     StateDir,
-    answer,
     open_job,
+    run_and_exit,
 )
 from resurgence.cli.whole_number import whole_number
 from resurgence.state.inspection.checkpoints import checkpoint_of, kept_checkpoints
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 commands = typer.Typer(no_args_is_help=True, help="Query a job's state with SQL.")
 
-MOST_SHOWN = 1000
-"""Rows that a table on the screen has at most."""
+MAX_TABLE_ROWS = 1000
+"""Maximum rows of a printed table."""
 
 AtEpoch = Annotated[
     int | None,
@@ -42,13 +42,13 @@ AtEpoch = Annotated[
         "--epoch",
         parser=whole_number(),
         metavar="N",
-        help="Whose checkpoint; the newest valid one by default.",
+        help="The epoch of the checkpoint; by default the newest valid one.",
     ),
 ]
 
 
 class Format(StrEnum):
-    """How rows are printed."""
+    """The output format of a query."""
 
     TABLE = "table"
     JSON = "json"
@@ -63,20 +63,20 @@ def tables_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show the tables of a checkpoint."""
-    answer(debug, lambda: list_tables(state_dir, name, epoch, as_json))
+    """List the tables of a checkpoint."""
+    run_and_exit(debug, lambda: list_tables(state_dir, name, epoch, as_json))
 
 
 @commands.command("schema")
 def schema_command(
-    table: Annotated[str | None, typer.Argument(help="The table; all by default.")] = None,
+    table: Annotated[str | None, typer.Argument(help="The table; by default all tables.")] = None,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     name: Name = None,
     epoch: AtEpoch = None,
     debug: Debug = False,
 ) -> None:
     """Show the columns of the tables."""
-    answer(debug, lambda: show_schema(state_dir, name, epoch, table))
+    run_and_exit(debug, lambda: show_schema(state_dir, name, epoch, table))
 
 
 @commands.command("query")
@@ -85,13 +85,11 @@ def query_command(
     state_dir: StateDir = DEFAULT_STATE_DIR,
     name: Name = None,
     epoch: AtEpoch = None,
-    layout: Annotated[
-        Format, typer.Option("--format", help="How rows are printed.")
-    ] = Format.TABLE,
+    layout: Annotated[Format, typer.Option("--format", help="The output format.")] = Format.TABLE,
     debug: Debug = False,
 ) -> None:
-    """Query the tables of a checkpoint. Nothing can be changed."""
-    answer(debug, lambda: query_state(state_dir, name, epoch, sql, layout))
+    """Query the tables of a checkpoint, read-only."""
+    run_and_exit(debug, lambda: query_state(state_dir, name, epoch, sql, layout))
 
 
 def list_tables(state_dir: str, name: str | None, epoch: int | None, as_json: bool) -> int:
@@ -131,8 +129,8 @@ def list_tables(state_dir: str, name: str | None, epoch: int | None, as_json: bo
 def show_schema(state_dir: str, name: str | None, epoch: int | None, table: str | None) -> int:
     """Print the columns of one table, or of all."""
     with _open(state_dir, name, epoch) as database:
-        wanted = (table,) if table is not None else database.names
-        rows = [(each, *column) for each in wanted for column in database.columns(each)]
+        tables = (table,) if table is not None else database.names
+        rows = [(each, *column) for each in tables for column in database.columns(each)]
     for line in table_lines(("table", "column", "type"), rows):
         print(line)
     return 0
@@ -141,7 +139,7 @@ def show_schema(state_dir: str, name: str | None, epoch: int | None, table: str 
 def query_state(
     state_dir: str, name: str | None, epoch: int | None, sql: str, layout: Format
 ) -> int:
-    """Print the answer to a query."""
+    """Print the result of a query."""
     with _open(state_dir, name, epoch) as database:
         columns, rows = database.query(sql)
         match layout:
@@ -168,19 +166,19 @@ def _open(state_dir: str, name: str | None, epoch: int | None) -> StateDatabase:
 
 
 def _print_table(columns: list[str], rows: Iterator[tuple[Any, ...]]) -> None:
-    shown = [[_cell(each) for each in row] for row in itertools.islice(rows, MOST_SHOWN)]
+    shown = [[_cell(each) for each in row] for row in itertools.islice(rows, MAX_TABLE_ROWS)]
     for line in table_lines(columns, shown):
         print(line)
     if next(rows, None) is not None:
         print(
-            f"only the first {MOST_SHOWN:,} rows are shown; --format csv or json gives all",
+            f"only the first {MAX_TABLE_ROWS:,} rows are shown; use --format csv or json for all",
             file=sys.stderr,
         )
 
 
 def _cell(value: Any) -> object:
-    """A value in a table: numbers as they are, without marks between thousands, which some of
-    them are not.
+    """Format a value for a table. Numbers have no thousands separators, because some are not
+    quantities.
     """
     if value is None:
         return "NULL"
@@ -196,7 +194,7 @@ def _csv_value(value: Any) -> Any:
 
 
 def _json_value(value: Any) -> Any:
-    """A value of SQL as one of JSON: what JSON has no word for is text."""
+    """Convert an SQL value to JSON; types that JSON lacks become text."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if value is None or isinstance(value, bool | int | float | str):
@@ -213,7 +211,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
-    """Names of columns, each of them once, so that no value hides another."""
+    """Make column names unique, so that no value hides another."""
     found: list[str] = []
     for name in names:
         free = name

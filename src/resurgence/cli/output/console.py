@@ -1,6 +1,4 @@
-"""How the command line speaks: one clear message for an error, live progress on a terminal,
-plain lines elsewhere.
-"""
+"""Terminal output: one message per error, live progress on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -23,27 +21,27 @@ from resurgence.errors import ResurgenceError, SqlError
 from resurgence.graph.watermarks import END_OF_TIME
 
 _SHOWN_ABOVE = ("failure", "incident", "fallback", "checkpoint_damaged", "owner_watched")
-"""Events that are worth a line above the live view."""
+"""Events that are printed above the live view."""
 ERROR_CONSOLE = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def complain(error: ResurgenceError, sql_file: Path | None = None) -> None:
-    """One message: what, where, what to do."""
+def print_error(error: ResurgenceError, sql_file: Path | None = None) -> None:
+    """Print an error: its place in the SQL, the message and the hint."""
     place = ""
     if isinstance(error, SqlError):
         file = sql_file or "the SQL of the job"
         place = f"{file}:{error.line}:{error.column}: "
-    say_error(f"{place}{error.message}", error.hint)
+    print_failure(f"{place}{error.message}", error.hint)
 
 
-def say_error(message: str, hint: str = "") -> None:
+def print_failure(message: str, hint: str = "") -> None:
     ERROR_CONSOLE.print(f"[bold red]error:[/] {_plain(message)}")
     if hint:
         ERROR_CONSOLE.print(f"[bold]hint:[/] {_plain(hint)}")
 
 
-def say_diagnosis(given_up: GiveUp) -> None:
-    """What is known of a job that was given up, beyond the reason."""
+def print_diagnosis(given_up: GiveUp) -> None:
+    """Print what is known about a failed job beyond the reason."""
     fault = given_up.first_fault
     if given_up.tried:
         ERROR_CONSOLE.print(f"[bold]tried:[/] {', then '.join(given_up.tried)}")
@@ -58,7 +56,7 @@ def _plain(text: str) -> str:
 
 
 def watermark_text(mark: object) -> str:
-    """A watermark for people."""
+    """Format a watermark."""
     if not isinstance(mark, int):
         return "none"
     if mark == END_OF_TIME:
@@ -70,7 +68,7 @@ def watermark_text(mark: object) -> str:
 
 
 class ProgressLine:
-    """What a run looks like from outside, fed by events."""
+    """The progress of a run, updated from its events."""
 
     def __init__(self, job: str) -> None:
         self._job = job
@@ -103,7 +101,7 @@ class ProgressLine:
                 self._incidents += 1
 
     def table(self) -> Table:
-        """The live view."""
+        """Return the live view."""
         age = (
             "none yet"
             if self._checkpointed_at is None
@@ -139,7 +137,7 @@ def _number(value: object) -> float:
 
 
 class ProgressView:
-    """Live on a terminal, plain lines anywhere else; always on standard error."""
+    """Progress on standard error: live on a terminal, plain lines elsewhere."""
 
     def __init__(self, job: str) -> None:
         self._progress = ProgressLine(job)
@@ -175,7 +173,7 @@ class ProgressView:
 
 
 def describe(event: Event) -> str | None:
-    """An event as a line for people; None for those that only machines want."""
+    """Format an event as a line; return None for events that are only for programs."""
     match event["event"]:
         case "state":
             return f"{event['from']} -> {event['to']}: {event['reason']}"
@@ -202,7 +200,7 @@ def describe(event: Event) -> str | None:
 
 
 def json_lines_writer(file: IO[str]) -> Callable[[Event], None]:
-    """Writes each event as a line of JSON, at once."""
+    """Return a function that writes each event as a line of JSON and flushes it."""
 
     def write(event: Event) -> None:
         file.write(json.dumps(event) + "\n")

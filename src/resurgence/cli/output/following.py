@@ -1,4 +1,4 @@
-"""`logs` and `events` of a job, and following them while the service may come and go."""
+"""`logs` and `events` of a job. With --follow they survive restarts of the service."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from resurgence.cli.service_flags import (
     JobArgument,
     KeyFile,
     Server,
-    ask,
+    call_service,
 )
 from resurgence.cli.whole_number import whole_number
 
 PATIENCE = timedelta(minutes=5)
-"""A service that is away for longer is given up."""
+"""How long to retry while the service is unavailable."""
 _RETRY_SECONDS = 1.0
-_LOOK_SECONDS = 1.0
-_POLL_SECONDS = 20
+_POLL_SECONDS = 1.0
+_LONG_POLL_SECONDS = 20
 
 T = TypeVar("T")
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Continue until Ctrl-C.")]
 
 
 def logs_command(
@@ -48,21 +48,21 @@ def logs_command(
     lines: Annotated[
         int,
         typer.Option(
-            metavar="N", parser=whole_number(1, 10_000), help="How many lines of what there is."
+            metavar="N", parser=whole_number(1, 10_000), help="Number of existing lines to show."
         ),
     ] = 200,
     server: Server = DEFAULT_SERVER,
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Show the end of a worker's log; the next worker's, too, with --follow."""
+    """Show the end of the worker's log; with --follow, also the logs of later workers."""
 
     def command(client: ServiceClient) -> int:
         part = client.last_log_lines(name, lines)
         _write(part.text)
         return _follow_log(client, name, part) if follow else 0
 
-    ask(server, key_file, debug, command, name=name)
+    call_service(server, key_file, debug, command, name=name)
 
 
 def events_command(
@@ -70,14 +70,14 @@ def events_command(
     follow: Follow = False,
     after: Annotated[
         int,
-        typer.Option(metavar="N", parser=whole_number(0), help="Only what came after this event."),
+        typer.Option(metavar="N", parser=whole_number(0), help="Only events after this id."),
     ] = 0,
     as_json: AsJson = False,
     server: Server = DEFAULT_SERVER,
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Show what happened to a job; with --json one object per line."""
+    """Show the events of a job; with --json, one object per line."""
 
     def command(client: ServiceClient) -> int:
         page, seen = client.events(name, after), after
@@ -86,40 +86,40 @@ def events_command(
             page = [] if follow else client.events(name, seen)
         return _follow_events(client, name, seen, as_json) if follow else 0
 
-    ask(server, key_file, debug, command, name=name)
+    call_service(server, key_file, debug, command, name=name)
 
 
-class Patient:
-    """Asks a service that may be restarted meanwhile; says so once, and once when it is back."""
+class Retrying:
+    """Retries requests while the service restarts; reports the start and the end of the outage."""
 
     def __init__(self, patience: timedelta = PATIENCE) -> None:
         self._patience = patience.total_seconds()
 
-    def ask(self, look: Callable[[], T]) -> T:
-        """What the service says, if it says so in time."""
+    def call(self, request: Callable[[], T]) -> T:
+        """Return the result of a request; raise its error if the outage exceeds the patience."""
         lost_at: float | None = None
         while True:
             try:
-                found = look()
+                found = request()
             except (NoService, ServiceFailed) as error:
                 now = time.monotonic()
                 if lost_at is None:
                     lost_at = now
-                    _note(f"{error.message}; trying again for {self._patience:.0f} s")
+                    _note(f"{error.message}; retrying for {self._patience:.0f} s")
                 if now - lost_at >= self._patience:
                     raise
                 time.sleep(_RETRY_SECONDS)
             else:
                 if lost_at is not None:
-                    _note("the service answers again")
+                    _note("the service is available again")
                 return found
 
 
 def _follow_events(client: ServiceClient, name: str, seen: int, as_json: bool) -> int:
-    patient = Patient()
+    retrying = Retrying()
     while True:
         try:
-            page = patient.ask(partial(client.events, name, seen, wait=_POLL_SECONDS))
+            page = retrying.call(partial(client.events, name, seen, wait=_LONG_POLL_SECONDS))
         except ServiceRefused as error:
             return _end_if_deleted(error)
         if page:
@@ -127,13 +127,13 @@ def _follow_events(client: ServiceClient, name: str, seen: int, as_json: bool) -
 
 
 def _follow_log(client: ServiceClient, name: str, part: LogAnswer) -> int:
-    patient = Patient()
+    retrying = Retrying()
     worker, offset = part.worker, part.offset
     while True:
         try:
-            part = patient.ask(partial(client.log_after, name, worker, offset))
+            part = retrying.call(partial(client.log_after, name, worker, offset))
         except ServiceRefused as error:
-            if error.answered != "worker.unknown":
+            if error.response_code != "worker.unknown":
                 return _end_if_deleted(error)
             worker, offset = "", 0
             continue
@@ -141,21 +141,21 @@ def _follow_log(client: ServiceClient, name: str, part: LogAnswer) -> int:
         worker, offset = part.worker, part.offset
         if not part.text:
             if part.newest != worker:
-                _note(f"the log of worker {part.newest}")
+                _note(f"log of worker {part.newest}")
                 worker, offset = part.newest, 0
             else:
-                time.sleep(_LOOK_SECONDS)
+                time.sleep(_POLL_SECONDS)
 
 
 def _end_if_deleted(error: ServiceRefused) -> int:
-    if error.answered != "job.unknown":
+    if error.response_code != "job.unknown":
         raise error
-    _note("the job is gone")
+    _note("the job was deleted")
     return 0
 
 
 def _print_events(events: Iterable[JobEvent], as_json: bool) -> int:
-    """Print a page; the id of its last event."""
+    """Print a page; return the id of its last event."""
     last = 0
     for each in events:
         facts = each.model_dump()

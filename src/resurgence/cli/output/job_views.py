@@ -1,4 +1,4 @@
-"""`list`, `show`, `incidents` and `workers`: jobs of a service for people."""
+"""`list`, `show`, `incidents` and `workers`: the jobs of a service as text."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from resurgence.cli.service_flags import (
     JobArgument,
     KeyFile,
     Server,
-    ask,
+    call_service,
 )
 
 
@@ -28,7 +28,7 @@ def list_command(
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Show the jobs of the service."""
+    """List the jobs of the service."""
 
     def command(client: ServiceClient) -> int:
         jobs = client.jobs()
@@ -37,12 +37,15 @@ def list_command(
         elif not jobs:
             print("there are no jobs")
         else:
-            header = ("job", "state", "wanted", "parallelism", "epoch", "rows in", "since", "cause")
+            header = (
+                *("job", "state", "desired", "parallelism"),
+                *("epoch", "rows in", "since", "cause"),
+            )
             now = datetime.now(UTC)
             _print(table_lines(header, [_cells(each, now) for each in jobs]))
         return 0
 
-    ask(server, key_file, debug, command)
+    call_service(server, key_file, debug, command)
 
 
 def show_command(
@@ -52,7 +55,7 @@ def show_command(
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Show a job: what is wanted, what it is, how far it has come, and its pipeline."""
+    """Show a job: desired state, actual state, progress and pipeline."""
 
     def command(client: ServiceClient) -> int:
         job = client.job(name)
@@ -62,7 +65,7 @@ def show_command(
             _print(_description(job))
         return 0
 
-    ask(server, key_file, debug, command, name=name)
+    call_service(server, key_file, debug, command, name=name)
 
 
 def incidents_command(
@@ -74,7 +77,7 @@ def incidents_command(
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Show failures, from detection to resumption."""
+    """List failures, from detection to resumption."""
 
     def command(client: ServiceClient) -> int:
         found = client.incidents(name)
@@ -87,7 +90,7 @@ def incidents_command(
             _print(table_lines(header, [_incident_cells(each) for each in found]))
         return 0
 
-    ask(server, key_file, debug, command, name=name)
+    call_service(server, key_file, debug, command, name=name)
 
 
 def workers_command(
@@ -96,7 +99,7 @@ def workers_command(
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """Show the worker processes."""
+    """List the worker processes."""
 
     def command(client: ServiceClient) -> int:
         found = client.workers()
@@ -105,12 +108,12 @@ def workers_command(
         elif not found:
             print("there are no workers")
         else:
-            header = ("worker", "job", "state", "phase", "pid", "generation", "age", "heard")
+            header = ("worker", "job", "state", "phase", "pid", "generation", "age", "last heard")
             now = datetime.now(UTC)
             _print(table_lines(header, [_worker_cells(each, now) for each in found]))
         return 0
 
-    ask(server, key_file, debug, command)
+    call_service(server, key_file, debug, command)
 
 
 def _cells(job: Job, now: datetime) -> tuple[object, ...]:
@@ -127,7 +130,7 @@ def _cells(job: Job, now: datetime) -> tuple[object, ...]:
 
 
 def _description(job: JobDetail) -> Iterator[str]:
-    yield f"{job.name}: {job.status.state}, wanted {job.desired.wanted}"
+    yield f"{job.name}: {job.status.state}, desired {job.desired.wanted}"
     facts: dict[str, object] = {
         "cause": job.status.cause,
         "parallelism": job.desired.parallelism,
@@ -177,7 +180,7 @@ def _incident_cells(incident: Facts) -> tuple[object, ...]:
         incident.get("domain"),
         _number(incident.get("restored_epoch")),
         _number(incident.get("replayed_rows")),
-        took if incident.get("resumed_at") else "not over",
+        took if incident.get("resumed_at") else "ongoing",
         incident.get("reason"),
     )
 

@@ -9,7 +9,7 @@ MISSING = "-"
 
 
 def table_lines(header: Sequence[str], rows: Sequence[Sequence[object]]) -> Iterator[str]:
-    """Aligned columns, numbers to the right. A line break in a cell becomes a space."""
+    """Align columns, numbers to the right. A line break in a cell becomes a space."""
     texts = [[" ".join(_text(cell).split("\n")) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(header, *texts, strict=True)]
     right = [
@@ -33,7 +33,7 @@ def _text(cell: object) -> str:
 
 
 def span_text(span: timedelta | None) -> str:
-    """A span in its two largest units, or to the millisecond where it is short."""
+    """Format a duration in its two largest units, or to the millisecond if it is short."""
     if span is None:
         return MISSING
     seconds = max(0.0, span.total_seconds())
@@ -48,7 +48,7 @@ def span_text(span: timedelta | None) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """A size for people."""
+    """Format a number of bytes."""
     amount = float(count)
     for unit in ("B", "kB", "MB"):
         if amount < 1000:
@@ -58,5 +58,5 @@ def bytes_text(count: int) -> str:
 
 
 def count_text(count: int, noun: str) -> str:
-    """So many things: `1 file`, `2 files`."""
+    """Format a count with its noun: `1 file`, `2 files`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from tests.unit.api.played_service import SQL, KeyBox, PlayedController, played, served
 
-from resurgence.api.access.gate import LARGEST_BODY
+from resurgence.api.access.gate import MAX_BODY_BYTES
 from resurgence.api.access.guard import Guard
 from resurgence.control.store.metadata import KeyRole
 from resurgence.errors import StorageError
@@ -137,10 +137,10 @@ def test_a_form_of_a_page_is_no_request(http: httpx.Client) -> None:
 
 def test_a_body_that_is_too_large_is_refused_with_and_without_a_length(http: httpx.Client) -> None:
     def chunks() -> Iterator[bytes]:
-        for _ in range(LARGEST_BODY // 100_000 + 1):
+        for _ in range(MAX_BODY_BYTES // 100_000 + 1):
             yield b" " * 100_000
 
-    whole = http.post("/v1/jobs", content=b" " * (LARGEST_BODY + 1))
+    whole = http.post("/v1/jobs", content=b" " * (MAX_BODY_BYTES + 1))
     assert (whole.status_code, code_of(whole)) == (413, "limit.size")
     chunked = http.post("/v1/jobs", content=chunks())
     assert (chunked.status_code, code_of(chunked)) == (413, "limit.size")

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.api.played_service import NOW
 
 from resurgence.api.access.api_keys import digest, matching_key, new_key
-from resurgence.api.access.guard import Asking, Guard, is_loopback
+from resurgence.api.access.guard import Guard, RequestFacts, is_loopback
 from resurgence.api.error_answer import Refusal
 from resurgence.control.store.metadata import ApiKey, KeyRole
 from resurgence.errors import ConfigError
@@ -19,17 +19,19 @@ WRITE_TEXT, READ_TEXT = f"rsg_writer_{'w' * 43}", f"rsg_reader_{'r' * 43}"
 WRITER = ApiKey("writer", KeyRole.WRITE, digest(WRITE_TEXT), NOW)
 READER = ApiKey("reader", KeyRole.READ, digest(READ_TEXT), NOW)
 KEYS = (READER, WRITER)
-ASKING = Asking("GET", "/v1/jobs", "127.0.0.1", "127.0.0.1:7070", None, None)
+REQUEST = RequestFacts("GET", "/v1/jobs", "127.0.0.1", "127.0.0.1:7070", None, None)
 
 
-def refused(guard: Guard, asking: Asking, keys: Sequence[ApiKey] = KEYS, now: float = 0) -> Refusal:
+def refused(
+    guard: Guard, request: RequestFacts, keys: Sequence[ApiKey] = KEYS, now: float = 0
+) -> Refusal:
     with pytest.raises(Refusal) as caught:
-        guard.admit(asking, keys, now)
+        guard.admit(request, keys, now)
     return caught.value
 
 
-def bearing(text: str, asking: Asking = ASKING) -> Asking:
-    return replace(asking, authorization=f"Bearer {text}")
+def bearing(text: str, request: RequestFacts = REQUEST) -> RequestFacts:
+    return replace(request, authorization=f"Bearer {text}")
 
 
 def test_a_key_is_shown_whole_and_kept_as_a_digest() -> None:
@@ -72,13 +74,13 @@ def test_what_is_reached_from_this_machine_alone(host: str, expected: bool) -> N
 
 def test_on_loopback_no_key_is_needed_until_one_exists() -> None:
     guard = Guard()
-    guard.admit(ASKING, (), 0)
-    assert refused(guard, ASKING).status == 401
+    guard.admit(REQUEST, (), 0)
+    assert refused(guard, REQUEST).status == 401
 
 
 def test_beyond_this_machine_a_key_is_needed_even_if_none_exists() -> None:
     guard = Guard("0.0.0.0")
-    refusal = refused(guard, ASKING, ())
+    refusal = refused(guard, REQUEST, ())
     assert refusal.status == 401
     assert refusal.headers["WWW-Authenticate"].startswith("Bearer")
 
@@ -88,7 +90,7 @@ def test_beyond_this_machine_a_key_is_needed_even_if_none_exists() -> None:
     [None, "", "Bearer", "Bearer x", "Basic abc", f"Token {WRITE_TEXT}", WRITE_TEXT],
 )
 def test_what_is_not_a_key_is_refused(authorization: str | None) -> None:
-    assert refused(Guard(), replace(ASKING, authorization=authorization)).status == 401
+    assert refused(Guard(), replace(REQUEST, authorization=authorization)).status == 401
 
 
 @pytest.mark.parametrize(
@@ -104,17 +106,17 @@ def test_what_is_not_a_key_is_refused(authorization: str | None) -> None:
     ],
 )
 def test_readers_look_and_writers_do_all(method: str, text: str, status: int | None) -> None:
-    asking = bearing(text, replace(ASKING, method=method))
+    request = bearing(text, replace(REQUEST, method=method))
     if status is None:
-        Guard().admit(asking, KEYS, 0)
+        Guard().admit(request, KEYS, 0)
     else:
-        assert refused(Guard(), asking).status == status
+        assert refused(Guard(), request).status == status
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready", "/docs", "/openapi.json"])
 def test_some_paths_take_no_key(path: str) -> None:
-    Guard("0.0.0.0").admit(replace(ASKING, path=path), KEYS, 0)
-    assert refused(Guard("0.0.0.0"), replace(ASKING, path=path + "/")).status == 401
+    Guard("0.0.0.0").admit(replace(REQUEST, path=path), KEYS, 0)
+    assert refused(Guard("0.0.0.0"), replace(REQUEST, path=path + "/")).status == 401
 
 
 @pytest.mark.parametrize(
@@ -137,12 +139,12 @@ def test_some_paths_take_no_key(path: str) -> None:
 def test_on_loopback_only_names_of_this_machine_are_answered(
     host: str | None, is_let_in: bool
 ) -> None:
-    asking = replace(ASKING, host=host)
+    request = replace(REQUEST, host=host)
     if is_let_in:
-        Guard().admit(asking, (), 0)
+        Guard().admit(request, (), 0)
     else:
-        assert refused(Guard(), asking, ()).detail.code == "auth.host"
-        Guard("0.0.0.0").admit(bearing(WRITE_TEXT, asking), KEYS, 0)
+        assert refused(Guard(), request, ()).detail.code == "auth.host"
+        Guard("0.0.0.0").admit(bearing(WRITE_TEXT, request), KEYS, 0)
 
 
 @pytest.mark.parametrize(
@@ -156,11 +158,11 @@ def test_on_loopback_only_names_of_this_machine_are_answered(
     ],
 )
 def test_pages_of_another_origin_are_refused(origin: str | None, is_let_in: bool) -> None:
-    asking = replace(ASKING, method="POST", origin=origin)
+    request = replace(REQUEST, method="POST", origin=origin)
     if is_let_in:
-        Guard().admit(asking, (), 0)
+        Guard().admit(request, (), 0)
     else:
-        assert refused(Guard(), asking, ()).detail.code == "auth.origin"
+        assert refused(Guard(), request, ()).detail.code == "auth.origin"
 
 
 def test_failed_logins_are_bounded_and_do_not_lock_out_a_right_key() -> None:
@@ -175,7 +177,7 @@ def test_failed_logins_are_bounded_and_do_not_lock_out_a_right_key() -> None:
 
 def test_an_ipv6_network_is_one_client() -> None:
     guard = Guard("::", failed_logins=1)
-    asking = replace(bearing("wrong"), address="2001:db8::1")
-    assert refused(guard, asking).status == 401
-    assert refused(guard, replace(asking, address="2001:db8::2")).status == 429
-    assert refused(guard, replace(asking, address="2001:db8:0:1::1")).status == 401
+    request = replace(bearing("wrong"), address="2001:db8::1")
+    assert refused(guard, request).status == 401
+    assert refused(guard, replace(request, address="2001:db8::2")).status == 429
+    assert refused(guard, replace(request, address="2001:db8:0:1::1")).status == 401

@@ -119,7 +119,7 @@ def test_verify_looks_at_the_newest_and_says_what_it_read(cli: Cli, real: RealJo
     done = cli("checkpoints", "verify")
     assert done.status == 0
     first, note = done.out.splitlines()
-    assert first.startswith("epoch 3: whole (3 files, ")
+    assert first.startswith("epoch 3: intact (3 files, ")
     assert first.endswith(" s)")
     assert "--sql" in note
     assert len(cli("checkpoints", "verify", "--all").out.splitlines()) == 4
@@ -142,7 +142,7 @@ def test_verify_condemns_what_is_damaged_and_a_restore_passes_it_over(
     assert f"epoch 3, condemned: state file {path}" in listed
     again = cli("checkpoints", "verify", "3")
     assert again.status == 1
-    assert "it is condemned already" in again.out
+    assert "not verified, already condemned" in again.out
     assert cli("checkpoints", "verify").status == 0
     assert real.chosen() == 2
 

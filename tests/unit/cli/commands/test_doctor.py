@@ -34,7 +34,7 @@ def test_a_machine_that_lacks_only_the_archive_is_well(cli: Cli, state_dir: Path
     assert "openjdk version" in lines["java"]
     assert "slow" in lines["class-data archive"]
     assert "missing" in lines["class-data archive"]
-    assert f"{state_dir} will be made" in lines["state dir"]
+    assert f"{state_dir} will be created" in lines["state dir"]
     assert not state_dir.exists()
 
 
@@ -63,7 +63,7 @@ def test_a_machine_without_java_fails(cli: Cli, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_state_dir_that_cannot_be_written_fails(cli: Cli, state_dir: Path) -> None:
     state_dir.mkdir()
-    assert "can be written" in cli("doctor").out
+    assert "is writable" in cli("doctor").out
     assert list(state_dir.iterdir()) == []
     state_dir.chmod(0o500)
     answer = cli("doctor")

@@ -68,7 +68,7 @@ def test_create_takes_name_settings_and_functions(
         *("create", file, "--name", "other", "--parallelism", "4", "--stopped"),
         *("--set", "pipeline.epoch_rows=5", "--udfs", str(functions)),
     )
-    assert (done.status, done.out) == (0, "other: created; it is Stopped, wanted stopped\n")
+    assert (done.status, done.out) == (0, "other: created; state Stopped, desired stopped\n")
     record = controller.records[JobName("other")]
     assert record.pipeline.settings == {
         "pipeline.epoch_rows": "5",
@@ -109,7 +109,7 @@ def test_no_service_is_one_clear_message(run: Run) -> None:
     done = run("list", "--server", "http://127.0.0.1:9")
     assert done.status == 2
     assert done.err.splitlines() == [
-        "error: no service answers at http://127.0.0.1:9",
+        "error: cannot connect to a service at http://127.0.0.1:9",
         "hint: Start one with `resurgence serve`, or name its address with --server.",
     ]
 
@@ -122,7 +122,7 @@ def test_a_failing_service_exits_1(run: Run, controller: PlayedController) -> No
 
 def test_list_is_a_table(run: Run, rides: str) -> None:
     header, line = run("list").out.splitlines()
-    assert header.split()[:4] == ["job", "state", "wanted", "parallelism"]
+    assert header.split()[:4] == ["job", "state", "desired", "parallelism"]
     assert line.split()[:6] == ["rides", "Created", "running", "2", "7", "12,000"]
     listed = json.loads(run("list", "--json").out)
     assert listed[0]["name"] == "rides"
@@ -136,7 +136,7 @@ def test_list_of_nothing_says_so(run: Run) -> None:
 
 def test_show_has_all_there_is(run: Run, rides: str) -> None:
     done = run("show", "rides")
-    assert done.out.startswith("rides: Running, wanted running\n")
+    assert done.out.startswith("rides: Running, desired running\n")
     assert "  worker       pid 4711\n" in done.out
     assert "progress\n  epoch    7\n  rows_in  12000\n" in done.out
     assert done.out.endswith(SQL.rstrip() + "\n")
@@ -148,7 +148,7 @@ def test_edit_replaces_the_pipeline(
 ) -> None:
     Path(file).write_text(SQL + "-- edited\n")
     done = run("edit", "rides", file, "--accept-state-loss")
-    assert (done.status, done.out) == (0, "rides: edited; it is Created, wanted running\n")
+    assert (done.status, done.out) == (0, "rides: edited; state Created, desired running\n")
     record = controller.records[RIDES]
     assert record.pipeline.sql.endswith("-- edited\n")
     assert record.pipeline.settings == {"checkpoint.accept_state_loss": "true"}
@@ -168,8 +168,8 @@ def test_rollback_says_what_it_does_and_asks_for_it(
     run: Run, controller: PlayedController, rides: str
 ) -> None:
     told = (
-        "back to epoch 3: epochs 4 to 7 are undone, with 1,200 rows of output\n"
-        "sink     rows  what it does\n"
+        "rollback to epoch 3: epochs 4 to 7 are undone, with 1,200 rows of output\n"
+        "sink     rows  effect\n"
         "hourly  1,200  retracts them\n"
         "source        rows read again  from\n"
         "source-rides            5,000  line 40\n"
@@ -178,7 +178,7 @@ def test_rollback_says_what_it_does_and_asks_for_it(
     assert (dry.status, dry.out) == (0, f"{told}nothing was changed\n")
     assert controller.records[RIDES].desired.reset_run == 0
     done = run("rollback", "rides", "--to-epoch", "3")
-    assert done.out == f"{told}rides: rollback to epoch 3; it is Created, wanted running\n"
+    assert done.out == f"{told}rides: rollback to epoch 3; state Created, desired running\n"
     assert controller.records[RIDES].desired.reset_epoch == 3
 
 
@@ -195,19 +195,19 @@ def test_rollback_with_duplicates_has_to_be_accepted(
 
 def test_stop_waits_until_the_job_has_stopped(run: Run, rides: str) -> None:
     done = run("stop", "rides", "--mode", "force", "--wait")
-    assert (done.status, done.out) == (0, "rides: stop (force); it is Stopped, wanted stopped\n")
+    assert (done.status, done.out) == (0, "rides: stop (force); state Stopped, desired stopped\n")
 
 
 def test_stop_does_not_wait_forever(run: Run, controller: PlayedController, rides: str) -> None:
     controller.is_stuck = True
     done = run("stop", "rides", "--wait", "--timeout", "1")
     assert done.status == 1
-    assert "is Created after 1 s" in done.err
+    assert "is still Created after 1 s" in done.err
 
 
 def test_start_restart_and_rescale(run: Run, controller: PlayedController, rides: str) -> None:
     run("stop", "rides", "--wait")
-    assert "wanted running" in run("start", "rides").out
+    assert "desired running" in run("start", "rides").out
     assert run("restart", "rides", "--force", "--without-state").status == 0
     desired = controller.records[RIDES].desired
     assert (desired.run, desired.force, desired.reset_run) == (3, True, 3)
@@ -220,7 +220,7 @@ def test_delete_asks_first(run: Run, controller: PlayedController, rides: str) -
     assert "--yes" in done.err
     assert not controller.records[RIDES].desired.delete_state
     done = run("delete", "rides", "--with-state", "--yes")
-    assert (done.status, done.out) == (0, "rides: delete; it is Running, wanted deleted\n")
+    assert (done.status, done.out) == (0, "rides: delete; state Running, desired deleted\n")
     assert controller.records[RIDES].desired.delete_state
 
 
@@ -257,7 +257,7 @@ def test_incidents_are_a_table(run: Run, controller: PlayedController, rides: st
         *("rides", "2030-01-01T00:00:00+00:00", "worker_exited", "external", "6", "1,000"),
         *("2.5", "s", "killed"),
     ]
-    assert "not over" in lines[2]
+    assert "ongoing" in lines[2]
     assert len(run("incidents", "rides").out.splitlines()) == 2
 
 
@@ -286,7 +286,7 @@ def test_a_key_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
     with served(played(PlayedController(tmp_path)), keys) as url:
         without = run_command("list", "--server", url)
         assert without.status == 2
-        assert "an API key is needed" in without.err
+        assert "an API key is required" in without.err
         assert run_command("list", "--server", url, RESURGENCE_API_KEY=text).status == 0
         with_file = run_command("list", "--server", url, "--api-key-file", str(path))
         assert with_file.status == 0

@@ -92,11 +92,11 @@ def test_events_go_on_after_the_service_was_restarted(tmp_path: Path) -> None:
         controller.happened(RIDES, "state", **{"from": "Created", "to": "Compiling", "reason": "x"})
         assert "Created -> Compiling: x" in follow.out()
     try:
-        assert "no service answers" in follow.err()
+        assert "cannot connect to a service" in follow.err()
         controller.happened(RIDES, "state", **{"from": "a", "to": "b", "reason": "meanwhile"})
         with served(played(controller), KeyBox([]), port=port):
             assert "a -> b: meanwhile" in follow.out()
-            assert follow.err() == "the service answers again"
+            assert follow.err() == "the service is available again"
             assert follow.interrupt() == 0
     finally:
         stack.__exit__(None, None, None)
@@ -109,7 +109,7 @@ def test_following_ends_when_the_job_is_gone(tmp_path: Path) -> None:
         with following("events", "rides", "--follow", "--server", url) as follow:
             follow.out()
             del controller.records[RIDES]
-            assert follow.err() == "the job is gone"
+            assert follow.err() == "the job was deleted"
             assert follow.process.wait(LONGEST) == 0
 
 
@@ -127,5 +127,5 @@ def test_logs_go_on_with_the_next_worker(tmp_path: Path) -> None:
             second.write_text("a new worker\n")
             controller.logs[RIDES] = [first, second]
             assert [follow.out(), follow.out()] == ["last words", "a new worker"]
-            assert follow.err() == "the log of worker w2"
+            assert follow.err() == "log of worker w2"
             assert follow.interrupt() == 0

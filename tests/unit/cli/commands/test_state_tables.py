@@ -13,7 +13,7 @@ import pytest
 from tests.unit.cli.conftest import Cli
 from tests.unit.state.real_state import RealJob
 
-from resurgence.cli.commands.state_tables import MOST_SHOWN
+from resurgence.cli.commands.state_tables import MAX_TABLE_ROWS
 
 SUM = "SELECT window_start, sum(a0) AS total FROM window_7f_partials GROUP BY 1 ORDER BY 1 LIMIT 2"
 """Epoch 1 has bins 1 and 2, epoch 2 has 2 and 3, and so on."""
@@ -102,12 +102,12 @@ def test_no_column_hides_another(cli: Cli, real: RealJob) -> None:
 
 
 def test_a_long_answer_is_cut_on_the_screen_only(cli: Cli, real: RealJob) -> None:
-    sql = f"SELECT * FROM range({MOST_SHOWN + 1})"
+    sql = f"SELECT * FROM range({MAX_TABLE_ROWS + 1})"
     shown = cli("state", "query", sql)
-    assert len(shown.out.splitlines()) == MOST_SHOWN + 1
+    assert len(shown.out.splitlines()) == MAX_TABLE_ROWS + 1
     assert "only the first 1,000 rows" in shown.err
-    assert len(cli("state", "query", sql, "--format", "csv").out.splitlines()) == MOST_SHOWN + 2
-    assert cli("state", "query", f"SELECT * FROM range({MOST_SHOWN})").err == ""
+    assert len(cli("state", "query", sql, "--format", "csv").out.splitlines()) == MAX_TABLE_ROWS + 2
+    assert cli("state", "query", f"SELECT * FROM range({MAX_TABLE_ROWS})").err == ""
 
 
 @pytest.mark.parametrize(
