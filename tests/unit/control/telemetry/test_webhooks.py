@@ -450,7 +450,9 @@ def test_close_waits_no_longer_than_its_deadline_and_drops_the_rest(
     )
     assert time.monotonic() - began < 10
     assert (webhooks.delivered, webhooks.dropped) == (1, 2)
-    assert [line.split(": ")[-1] for line in caplog.messages] == ["the controller is shutting down"] * 2
+    assert [line.split(": ")[-1] for line in caplog.messages] == [
+        "the controller is shutting down"
+    ] * 2
 
 
 def test_events_that_come_while_it_runs_are_delivered_without_a_close(receiver: Receiver) -> None:
