@@ -67,10 +67,10 @@ class RollbackPreview:
 
     def require_no_duplicates(self) -> None:
         """Raise RollbackRefused if a sink would receive rows a second time."""
-        not_retracting = [each.table for each in self.sinks if not each.retracts]
-        if not_retracting:
+        blocking = [each.table for each in self.sinks if not each.retracts]
+        if blocking:
             raise RollbackRefused(
-                f"{', '.join(not_retracting)} cannot retract committed output, or is not in the pipeline",
+                f"{', '.join(blocking)} cannot retract committed output, or is not in the pipeline",
                 hint="Accept duplicate rows with --accept-duplicates "
                 "(accept_duplicates in a request).",
             )

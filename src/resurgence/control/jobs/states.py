@@ -140,7 +140,7 @@ class Compiling(State):
 
 
 def _is_complete(ctx: JobContext) -> bool:
-    """Whether the restored checkpoint is the last one of this same pipeline: then no worker is
+    """Return whether the restored checkpoint completes this same pipeline, so that no worker is
     needed.
     """
     assert ctx.graph is not None
