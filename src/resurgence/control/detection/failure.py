@@ -59,7 +59,7 @@ class Failure:
     worker_usable: bool = False
     """The worker that reported it can take another generation."""
     killed: bool = False
-    """The worker or its JVM was killed from outside, which does not predict the same for the next."""
+    """The worker or its JVM was killed from outside, which is no evidence about the next one."""
 
     @property
     def fingerprint(self) -> str:

@@ -1,4 +1,4 @@
-"""Reconciles one job with its desired state: runs it, each run under a supervisor, until deleted."""
+"""Reconciles one job with its desired state: run after run, each under a supervisor."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ class RecoverAfter:
 
 _ADVICE = {
     ErrorDomain.USER: "Fix the pipeline or its input, then start the job.",
-    ErrorDomain.EXTERNAL: "Check that storage, sources and sinks are reachable, then start the job.",
+    ErrorDomain.EXTERNAL: "Check that storage, sources and sinks respond, then start the job.",
     ErrorDomain.INTERNAL: "Check the worker's log, then start the job. Its state is retained.",
 }
 

@@ -139,8 +139,8 @@ class Database:
         hint = "Check that the server is running and that the user and the database exist."
         if not self._postgres:
             hint = (
-                "Move the file away to start with a new one: it holds no checkpoints. For a service, "
-                "create its jobs and keys again."
+                "Move the file away to start with a new one: it holds no checkpoints. "
+                "For a service, create its jobs and keys again."
             )
         with self._translated(f"cannot open the metadata database {self._shown}", hint):
             if not self._postgres:

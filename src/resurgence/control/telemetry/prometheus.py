@@ -78,22 +78,22 @@ _PER_JOB = (
     ),
     _PerJob(
         "resurgence_rows_out_total",
-        "Rows written to sinks by sealed epochs.",
+        "Rows staged in sinks by sealed epochs.",
         lambda job, _now: job.metrics.rows_out,
     ),
     _PerJob(
         "resurgence_late_rows_total",
-        "Late rows dropped because their window had closed.",
+        "Late rows: dropped because their window had closed.",
         lambda job, _now: job.metrics.late_rows,
     ),
     _PerJob(
         "resurgence_bad_rows_total",
-        "Records dropped because they could not be decoded.",
+        "Bad records: dropped because they could not be parsed.",
         lambda job, _now: job.metrics.bad_rows,
     ),
     _PerJob(
         "resurgence_watermark_lag_seconds",
-        "Lag of the watermark behind the clock.",
+        "How far the watermark is behind the clock.",
         lambda job, now: None if job.state in _INACTIVE else job.metrics.watermark_lag(now),
     ),
     _PerJob(
@@ -105,44 +105,44 @@ _PER_JOB = (
     ),
     _PerJob(
         "resurgence_checkpoint_duration_seconds",
-        "Time that the epoch of the last checkpoint took until it was sealed.",
+        "Time from the start of the last checkpoint's epoch to its seal.",
         lambda job, _now: (
             last.duration.total_seconds() if (last := job.metrics.last_checkpoint) else None
         ),
     ),
     _PerJob(
         "resurgence_checkpoint_bytes",
-        "Bytes of state written by the epoch of the last checkpoint.",
+        "Bytes of state that the epoch of the last checkpoint wrote.",
         lambda job, _now: last.bytes_written if (last := job.metrics.last_checkpoint) else None,
     ),
     _PerJob(
         "resurgence_checkpoint_state_bytes",
-        "Bytes of state in the last checkpoint.",
+        "Bytes of state that the last checkpoint holds.",
         lambda job, _now: last.state_bytes if (last := job.metrics.last_checkpoint) else None,
     ),
     _PerJob(
         "resurgence_recoveries_total",
-        "Incidents that the job recovered from.",
+        "Incidents from which the job recovered.",
         lambda job, _now: job.metrics.recoveries,
     ),
     _PerJob(
         "resurgence_replayed_rows_total",
-        "Rows replayed by recoveries.",
+        "Rows that were replayed in recoveries.",
         lambda job, _now: job.metrics.replayed_rows,
     ),
     _PerJob(
         "resurgence_fallbacks_total",
-        "Checkpoints that a restore skipped because they were unusable.",
+        "Checkpoints that a restore skipped because they were not valid.",
         lambda job, _now: job.metrics.fallbacks,
     ),
     _PerJob(
         "resurgence_damaged_checkpoints_total",
-        "Checkpoints that a running job verified and found damaged.",
+        "Damaged checkpoints found by the verification in running jobs.",
         lambda job, _now: job.metrics.damaged_checkpoints,
     ),
     _PerJob(
         "resurgence_restarts_left",
-        "Restarts left before the job fails.",
+        "Remaining recoveries before the job fails.",
         lambda job, _now: None if job.state in TERMINAL else job.restarts_left,
     ),
     _PerJob(
@@ -188,7 +188,7 @@ class _JobsCollector(Collector):
 
     def _failures(self) -> Metric:
         metric = CounterMetricFamily(
-            "resurgence_failures_total", "Failures by error domain.", labels=["job", "domain"]
+            "resurgence_failures_total", "Failures by domain.", labels=["job", "domain"]
         )
         for job in self._jobs:
             for domain in ErrorDomain:
@@ -198,7 +198,7 @@ class _JobsCollector(Collector):
     def _recovery_times(self) -> Metric:
         metric = SummaryMetricFamily(
             "resurgence_recovery_seconds",
-            "Time from the detection of a failure to the first epoch committed after it.",
+            "From the detection of a failure to the first epoch committed after it.",
             labels=["job"],
         )
         for job in self._jobs:
