@@ -1,4 +1,4 @@
-"""Calls that may block, away from the event loop."""
+"""Runs blocking calls outside the event loop."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _T = TypeVar("_T")
 
 
 async def in_thread(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
-    """Like asyncio.to_thread, with a thread of its own: a pool that all share is empty when a few
-    calls of one job hang, and would keep the process from ending.
+    """Run a call like asyncio.to_thread, but in a thread of its own. A few hanging calls of one job
+    would exhaust a shared pool, and keep the process from exiting.
     """
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[_T] = loop.create_future()
@@ -34,7 +34,7 @@ async def in_thread(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs)
             result = call(*args, **kwargs)
         except BaseException as raised:
             error = raised
-        # Nobody waits any more when the loop is closed.
+        # A closed loop raises: nobody waits for the result.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, error)
 

@@ -1,7 +1,7 @@
 """The controller of a service: many jobs, one supervisor each.
 
-A request is checked, stored, and answered; the job's keeper converges to it. Jobs share nothing that
-one of them could hold up: each call that may hang has a thread of its own.
+A request is validated, stored, and answered; the job's keeper converges to it. No job can block
+another: each call that may hang has a thread of its own.
 """
 
 from __future__ import annotations
@@ -55,10 +55,10 @@ from resurgence.ids import Epoch, JobName
 _CONTROL_PORT = "control_port"
 _SERVICE_ID = "service_id"
 _SPREAD = timedelta(milliseconds=300)
-"""Between the starts of jobs when a controller comes up."""
+"""The delay between the starts of jobs when a controller starts."""
 _LAST_EVENTS = timedelta(seconds=5)
 _READ_WITHIN = timedelta(seconds=15)
-"""Longest that a request waits for the object store; less than clients wait for an answer."""
+"""How long a request waits for the object store; less than the timeout of clients."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -68,20 +68,20 @@ log = logging.getLogger("resurgence.control")
 
 @dataclass(frozen=True)
 class NewJob:
-    """What `create` takes."""
+    """The argument of `create`."""
 
     name: JobName
     sql: str
     functions: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
     state_url: str | None = None
-    """None: the service's own."""
+    """None: the default of the service."""
     start: bool = True
 
 
 @dataclass(frozen=True)
 class JobView:
-    """A job as people see it: the record, and what its supervisor knows at this moment."""
+    """A job as the API shows it: the record, and its current progress."""
 
     record: JobRecord
     progress: dict[str, JsonValue]
@@ -89,7 +89,7 @@ class JobView:
 
 @dataclass(frozen=True)
 class WorkerView:
-    """A worker process, active or standing by."""
+    """A worker process, of a job or a standby."""
 
     worker: WorkerRecord
     job: JobName | None
@@ -101,7 +101,7 @@ class WorkerView:
 
 
 class Controller:
-    """What the API calls. Every method answers at once; none waits for a job."""
+    """The operations behind the API. No method waits for a job."""
 
     def __init__(
         self,
@@ -118,42 +118,42 @@ class Controller:
         self._webhooks = webhooks
         self._recorder = EventRecorder(metadata)
         self._keepers: dict[JobName, JobKeeper] = {}
-        self._beside: list[asyncio.Task[None]] = []
+        self._background_tasks: list[asyncio.Task[None]] = []
         self._hurried = False
         self._service_id = ""
         self._files: dict[JobName, tuple[Place, ...]] = {}
-        """What the `single_file` sinks of jobs write, of those jobs that were looked at."""
+        """The files that `single_file` sinks write, by job; only for jobs already checked."""
 
     # ---------------------------------------------------------------- life
 
     async def require_writable(self) -> None:
-        """Fail with a `StorageError` while requests cannot be stored."""
+        """Raise StorageError if requests cannot be stored."""
         await in_thread(self._metadata.require_writable)
 
     async def open(self) -> None:
-        """Take up all jobs on record. Workers of before are expected before anyone can knock."""
+        """Resume all stored jobs. Adopted workers are registered before the channel listens."""
         self._service_id = await in_thread(self._stored_id)
         records = await in_thread(self._metadata.jobs)
-        left = 0
+        delayed = 0
         for record in records:
-            keeper = self._keep(record)
+            keeper = self._add_keeper(record)
             if not keeper.adopt():
-                keeper.delay = _SPREAD * left
-                left += 1
+                keeper.delay = _SPREAD * delayed
+                delayed += 1
         port = await in_thread(self._metadata.value, _CONTROL_PORT)
         self._pool.port = int(port or 0)
         await self._pool.open()
         assert self._pool.address is not None
         await in_thread(self._metadata.put_value, _CONTROL_PORT, str(self._pool.address[1]))
-        self._beside.append(asyncio.create_task(self._recorder.run()))
+        self._background_tasks.append(asyncio.create_task(self._recorder.run()))
         if self._webhooks is not None:
             self._webhooks.start()
         for keeper in self._keepers.values():
             keeper.begin()
 
     async def close(self, mode: StopMode = StopMode.CHECKPOINT) -> None:
-        """Stop every job's worker at a checkpoint. What is wanted of the jobs stays as it is, so
-        that the next controller goes on with them.
+        """Stop every job's worker at a checkpoint. The desired state of the jobs does not change,
+        so that the next controller resumes them.
         """
         if self._hurried:
             mode = StopMode.FORCE
@@ -162,25 +162,25 @@ class Controller:
         await self._recorder.flush(_LAST_EVENTS)
         if self._webhooks is not None:
             await self._webhooks.close(_LAST_EVENTS)
-        for task in self._beside:
+        for task in self._background_tasks:
             task.cancel()
-        await asyncio.gather(*self._beside, return_exceptions=True)
+        await asyncio.gather(*self._background_tasks, return_exceptions=True)
 
     def hurry(self) -> None:
-        """Do not wait for checkpoints any longer."""
+        """Stop waiting for checkpoints."""
         self._hurried = True
         for keeper in self._keepers.values():
             keeper.hurry()
 
     def _stored_id(self) -> str:
-        """What all processes that ever serve this database are known by."""
+        """Return the id that all processes serving this database share."""
         known = self._metadata.value(_SERVICE_ID)
         if known is None:
             known = uuid.uuid4().hex
             self._metadata.put_value(_SERVICE_ID, known)
         return known
 
-    def _keep(self, record: JobRecord) -> JobKeeper:
+    def _add_keeper(self, record: JobRecord) -> JobKeeper:
         keeper = JobKeeper(
             record,
             self._metadata,
@@ -190,13 +190,13 @@ class Controller:
             self._note,
             self._service_id,
         )
-        keeper.on_gone = self._gone
-        keeper.forget_events = self._recorder.forget
+        keeper.on_deleted = self._deleted
+        keeper.discard_events = self._recorder.discard
         self._keepers[record.name] = keeper
         return keeper
 
-    def _gone(self, keeper: JobKeeper) -> None:
-        # The name may have been given to another job already.
+    def _deleted(self, keeper: JobKeeper) -> None:
+        # Another job may already have the name.
         if self._keepers.get(keeper.name) is keeper:
             del self._keepers[keeper.name]
             self._files.pop(keeper.name, None)
@@ -209,7 +209,7 @@ class Controller:
     # ---------------------------------------------------------------- requests
 
     async def create(self, new: NewJob) -> JobView:
-        """Keep a new job, if its pipeline compiles; it starts at once."""
+        """Create a job, if its pipeline compiles, and start it unless `start` is False."""
         pipeline = PipelineRecord(
             sql=new.sql,
             state_url=new.state_url or self._environment.state_url,
@@ -233,29 +233,30 @@ class Controller:
         )
         async with self._claimed_files(new.name, graph):
             await in_thread(self._metadata.create_job, record)
-            keeper = self._keep(record)
+            keeper = self._add_keeper(record)
         keeper.begin()
         return _view(keeper)
 
     async def edit(
         self, name: JobName, sql: str, functions: str | None, settings: dict[str, str]
     ) -> JobView:
-        """Another pipeline for a job: what still fits keeps its state. A job that runs goes on with
-        it after a checkpoint. Refused, with no effect on the job, if state would be lost.
+        """Replace the pipeline of a job. Operators that still fit retain their state. A running job
+        switches to the new pipeline after a checkpoint. Raise if state would be lost; then the job
+        does not change.
         """
         before = (await self._keeper(name)).record
         pipeline = PipelineRecord(sql, before.pipeline.state_url, functions, settings)
         definition, graph = await self._compiled(name, pipeline)
-        given = "pipeline.parallelism" in settings
+        sets_parallelism = "pipeline.parallelism" in settings
         parallelism = definition.settings.pipeline.parallelism
         if not definition.settings.checkpoint.accept_state_loss:
             await self._require_state_kept(
-                name, graph, parallelism if given else before.desired.parallelism
+                name, graph, parallelism if sets_parallelism else before.desired.parallelism
             )
 
         def change(record: JobRecord) -> DesiredConfig:
             desired = record.desired
-            if given:
+            if sets_parallelism:
                 desired = rescaled(desired, parallelism)
             if desired.wanted is Wanted.STOPPED:
                 return desired
@@ -281,16 +282,16 @@ class Controller:
         return await self._change(name, lambda record: rescaled(record.desired, parallelism))
 
     async def preview_rollback(self, name: JobName, to_epoch: Epoch) -> RollbackPreview:
-        """What a rollback to an epoch would do. Raises RollbackRefused if the job cannot go back
-        there.
+        """Return the effects of a rollback to an epoch. Raise RollbackRefused if it is not
+        possible.
         """
         keeper = await self._keeper(name)
         _, graph = await self._compiled(name, keeper.record.pipeline)
         return await self._read(name, preview_rollback, keeper.open_state(), graph, to_epoch)
 
     async def rollback(self, name: JobName, to_epoch: Epoch, *, accept_duplicates: bool) -> JobView:
-        """Go back to an earlier checkpoint. A job that runs goes on from there; one that is stopped
-        stays so.
+        """Roll back to an earlier checkpoint. A running job resumes from there; a stopped one stays
+        stopped.
         """
         preview = await self.preview_rollback(name, to_epoch)
         if not accept_duplicates:
@@ -308,38 +309,38 @@ class Controller:
         change: Callable[[JobRecord], DesiredConfig],
         pipeline: PipelineRecord | None = None,
     ) -> JobView:
-        """Store, then tell the keeper, in the order of the requests."""
+        """Store the change, then pass it to the keeper, in the order of the requests."""
         keeper = await self._keeper(name)
         async with keeper.changing:
             record = await in_thread(
                 self._metadata.change_desired, name, change, self._clock.now(), pipeline
             )
             keeper = self._keepers.get(name, keeper)
-            keeper.want(record)
+            keeper.set_desired(record)
             return _view(keeper)
 
     async def _compiled(
         self, name: JobName, pipeline: PipelineRecord
     ) -> tuple[JobDefinition, Graph]:
-        """Refuse what cannot run."""
+        """Compile a pipeline. Raise if it is invalid."""
         definition = self._environment.define(name, pipeline)
         return definition, await in_thread(definition.compile, pipeline.sql)
 
     @contextlib.asynccontextmanager
     async def _claimed_files(self, name: JobName, graph: Graph) -> AsyncIterator[None]:
-        """Refuse a pipeline that writes a file which another job writes. While it is stored, its
-        own files count as taken: of two requests at the same time, one is refused.
+        """Raise if a pipeline writes a file that another job writes. Its own files are claimed
+        while it is being stored, so that one of two concurrent requests is refused.
         """
         written = files_written(graph)
         if written:
             for each in [each for each in self._keepers.values() if each.name not in self._files]:
                 found: tuple[Place, ...] = ()
-                # A pipeline that does not compile any more writes nothing.
+                # A pipeline that no longer compiles writes nothing.
                 with contextlib.suppress(UserError):
                     _, other = await self._compiled(each.name, each.record.pipeline)
                     found = files_written(other)
                 self._files.setdefault(each.name, found)
-        # From here to the claim nothing is waited for.
+        # No await between here and the claim.
         others = {job: places for job, places in self._files.items() if job != name}
         require_not_taken(written, others)
         before = self._files.get(name)
@@ -353,11 +354,11 @@ class Controller:
             raise
 
     async def _require_state_kept(self, name: JobName, edited: Graph, parallelism: int) -> None:
-        """Refuse an edit that would lose state; the job is not touched."""
+        """Raise if an edit would lose state."""
         keeper = await self._keeper(name)
         running = None
-        if not keeper.is_at_rest:
-            # A pipeline that does not compile any more does not run either.
+        if not keeper.is_inactive:
+            # A pipeline that no longer compiles does not run either.
             with contextlib.suppress(UserError):
                 _, running = await self._compiled(name, keeper.record.pipeline)
         await self._read(
@@ -367,8 +368,8 @@ class Controller:
     async def _read(
         self, name: JobName, read: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """Read checkpoints for a request. A client waits for the answer, so storage that hangs is
-        an error.
+        """Read checkpoints for a request. Raise StorageError if storage hangs, because a client
+        waits for the response.
         """
         try:
             async with asyncio.timeout(_READ_WITHIN.total_seconds()):
@@ -384,13 +385,15 @@ class Controller:
         keeper = self._keepers.get(name)
         if keeper is None:
             known = ", ".join(sorted(self._keepers)[:12])
-            raise NoSuchJob(f"job '{name}' does not exist", hint=f"known: {known}" if known else "")
+            raise NoSuchJob(
+                f"job '{name}' does not exist", hint=f"Use one of: {known}." if known else ""
+            )
         return keeper
 
     # ---------------------------------------------------------------- views
 
     async def jobs(self) -> list[JobView]:
-        """All jobs, by name."""
+        """Return all jobs, by name."""
         return [_view(keeper) for _, keeper in sorted(self._keepers.items())]
 
     async def job(self, name: JobName) -> JobView:
@@ -406,7 +409,7 @@ class Controller:
         return await in_thread(self._metadata.incidents, name, limit)
 
     async def workers(self) -> list[WorkerView]:
-        """All worker processes, of jobs and standing by."""
+        """Return all worker processes, of jobs and standbys."""
         owners = {
             keeper.handle.worker: (keeper.name, keeper.worker_state)
             for keeper in self._keepers.values()
@@ -429,12 +432,12 @@ class Controller:
         return views
 
     async def log_files(self, name: JobName) -> list[Path]:
-        """The logs of the job's workers, the newest last."""
+        """Return the log files of the job's workers, the newest last."""
         await self._keeper(name)
         return await in_thread(self._environment.log_files, name)
 
     async def metrics(self) -> bytes:
-        """All jobs, for Prometheus."""
+        """Return the metrics of all jobs in the Prometheus text format."""
         samples = [keeper.sample() for keeper in self._keepers.values()]
         return exposition(samples, self._clock.now())
 

@@ -1,4 +1,4 @@
-"""A controller for one job, inside the process that asked for it: what `resurgence run` uses."""
+"""A controller for one job, inside the calling process: used by `resurgence run`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _LAST_EVENTS = timedelta(seconds=5)
 
 
 class EmbeddedController:
-    """Runs one job to its end. Ctrl-C stops with a checkpoint, a second one at once."""
+    """Runs one job to its end. Ctrl-C stops it with a checkpoint, a second Ctrl-C at once."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class EmbeddedController:
         *,
         take_over: bool = False,
     ) -> None:
-        """`take_over`: also if another process runs the job."""
+        """`take_over`: claim the job even if another process runs it."""
         self._definition = definition
         self._store = store
         self._metadata = metadata
@@ -59,8 +59,8 @@ class EmbeddedController:
         self.profile: list[EpochCommitted] = []
 
     async def run(self) -> State:
-        """The terminal state. Raises JobHeld, before anything is written, if the job is run
-        elsewhere.
+        """Run the job and return its terminal state. Raise JobHeld, before anything is written, if
+        another process runs it.
         """
         clock = SystemClock()
         definition, settings = self._definition, self._definition.settings
@@ -93,10 +93,10 @@ class EmbeddedController:
             loop.add_signal_handler(number, lambda: _interrupt(ctx))
         try:
             await ctx.claim.require_free()
-            left_in = await in_thread(self._put, ctx, clock.now())
+            interrupted_in = await in_thread(self._put, ctx, clock.now())
             recording = asyncio.create_task(recorder.run())
             try:
-                return await Supervisor(ctx, self._metadata, left_in=left_in).run()
+                return await Supervisor(ctx, self._metadata, interrupted_in=interrupted_in).run()
             finally:
                 await recorder.flush(_LAST_EVENTS)
                 recording.cancel()
@@ -106,7 +106,7 @@ class EmbeddedController:
                 loop.remove_signal_handler(number)
 
     def _put(self, ctx: JobContext, now: datetime) -> StateName | None:
-        """Put the job on record; where a controller of before left it, if that was no end."""
+        """Store the job. Return the state an earlier controller left it in, unless terminal."""
         definition = self._definition
         try:
             before = self._metadata.job(definition.name)

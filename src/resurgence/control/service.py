@@ -1,4 +1,4 @@
-"""A controller with all that it needs, for as long as a service runs."""
+"""Opens the controller of a service with its dependencies, and closes it at the end."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from resurgence.control.workers.worker_pool import WorkerPool
 from resurgence.errors import ConfigError, StorageError
 from resurgence.secrets import open_options
 
-_TAKE_OVER = timedelta(seconds=3)
-_LOOK = timedelta(seconds=5)
+_HOLD_TIMEOUT = timedelta(seconds=3)
+_HOLD_CHECK_INTERVAL = timedelta(seconds=5)
 
 log = logging.getLogger("resurgence.control")
 
@@ -32,8 +32,8 @@ log = logging.getLogger("resurgence.control")
 async def open_service(
     metadata: MetadataStore, *, state_url: str, folder: Path, values: Mapping[str, str]
 ) -> AsyncIterator[Controller]:
-    """The controller of a service: takes up the jobs on record, and stops them at a checkpoint when
-    it ends. `folder` is for logs; `values` are settings that hold for all jobs, by dotted key.
+    """Open the controller of a service. It resumes the stored jobs, and stops them at a checkpoint
+    when it ends. `folder` is for logs; `values` are settings of all jobs, by dotted key.
     """
     settings = settings_from(values)
     clock = SystemClock()
@@ -64,30 +64,30 @@ async def open_service(
 
 
 async def _hold(metadata: MetadataStore) -> None:
-    """Two services would fence out each other's jobs. One that was just killed may need a moment to
-    be gone.
+    """Raise ConfigError if another service holds the database: two would fence each other's jobs.
+    Wait briefly, because one that was just killed may not have exited yet.
     """
-    give_up_at = asyncio.get_running_loop().time() + _TAKE_OVER.total_seconds()
+    give_up_at = asyncio.get_running_loop().time() + _HOLD_TIMEOUT.total_seconds()
     while not await in_thread(metadata.hold):
         if asyncio.get_running_loop().time() > give_up_at:
             raise ConfigError(
                 "another service uses this metadata database",
-                hint="Stop it, or give this one another --state-dir or --database.",
+                hint="Stop it, or start this one with another --state-dir or --database.",
             )
         await asyncio.sleep(0.1)
 
 
 async def _watch_hold(metadata: MetadataStore) -> None:
-    """End this service if another one has its database: that one runs its jobs now."""
+    """Shut this service down when another one holds its database and runs its jobs."""
     while True:
-        await asyncio.sleep(_LOOK.total_seconds())
+        await asyncio.sleep(_HOLD_CHECK_INTERVAL.total_seconds())
         try:
             if await in_thread(metadata.still_holds):
                 continue
         except StorageError as error:
-            log.warning("%s", error.message)
+            log.warning("cannot verify the hold on the metadata database: %s", error.message)
             continue
-        log.error("another service has taken over the metadata database; this one ends")
+        log.error("another service has taken over the metadata database; shutting down")
         signal.raise_signal(signal.SIGTERM)
         return
 

@@ -303,7 +303,7 @@ def quicken(patch: pytest.MonkeyPatch) -> None:
         (job_keeper, "_PAUSE", 50),
         (controller, "_SPREAD", 50),
         (worker_pool, "_STANDBY_PAUSE", 50),
-        (worker_pool, "_BENCH_LOOK", 20),
+        (worker_pool, "_STANDBY_POLL", 20),
         (states, "_STEP", 1000),
         (wake_up, "PROGRESS_TICK", 50),
     ):

@@ -1,1 +1,1 @@
-"""Job definitions: the SQL, functions and settings of a job, and the checks made on them."""
+"""Job definitions: the SQL, functions and settings of a job, and their validation."""

@@ -1,9 +1,9 @@
-"""Whether an edited pipeline can go on with a job's state: judged when the edit is requested, so that
-a job is never stopped for an edit that its state does not fit.
+"""Checks whether an edited pipeline can restore a job's state. The check runs when the edit is
+requested, so that a job is never stopped for an edit that does not fit its state.
 
-What Spark derives is not known here: the column types of an expression. Operators whose text is the
-same have the same types, unless a Python function that they call returns another type than before;
-the worker compares the columns of the state themselves, and refuses.
+The column types of expressions are not known here, because Spark derives them. Operators with the
+same text have the same types, unless a Python function that they call returns another type than
+before; the worker compares the columns of the state itself, and rejects the restore.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HINT = (
 def require_state_kept(
     backend: StateBackend, edited: Graph, running: Graph | None, parallelism: int
 ) -> None:
-    """Raise IncompatibleState, with the fate of every operator, if the edit would lose something.
+    """Raise IncompatibleState, with the outcome for every operator, if the edit would lose state.
     `running` is the pipeline that the job runs; None if it is stopped. Reads storage.
     """
     newest = newest_checkpoint(backend)

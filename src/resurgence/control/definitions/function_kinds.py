@@ -1,5 +1,5 @@
-"""What a user's Python module defines, found out in a process of its own: code of one job that
-hangs, exits or crashes when it is loaded must not do so in a controller of many.
+"""Inspects a user's Python module in a separate process: a module that hangs, exits or crashes on
+import must not take down a controller of many jobs.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from resurgence.errors import ConfigError
 from resurgence.udf import FunctionKind
 
 _DEADLINE = timedelta(seconds=30)
-_LOOK = """
+_INSPECT = """
 import json, sys
 from pathlib import Path
 from resurgence.errors import ConfigError
@@ -31,8 +31,8 @@ Path(sys.argv[2]).write_text(json.dumps(answer))
 
 
 def function_kinds(module: Path, answer_file: Path) -> dict[str, FunctionKind]:
-    """The marked functions of a module, by name; a ConfigError if it cannot be loaded."""
-    command = [sys.executable, "-c", _LOOK, str(module), str(answer_file)]
+    """Return the marked functions of a module, by name. Raise ConfigError if it does not load."""
+    command = [sys.executable, "-c", _INSPECT, str(module), str(answer_file)]
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -45,7 +45,7 @@ def function_kinds(module: Path, answer_file: Path) -> dict[str, FunctionKind]:
     except subprocess.TimeoutExpired as error:
         raise ConfigError(
             f"the Python functions did not load within {_DEADLINE.total_seconds():.0f} s",
-            hint="Remove whatever the module waits for: it is loaded wherever its functions run.",
+            hint="Remove blocking calls from the module: every process that uses it imports it.",
         ) from error
     finally:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -56,8 +56,8 @@ def function_kinds(module: Path, answer_file: Path) -> dict[str, FunctionKind]:
     except (OSError, ValueError) as error:
         how = f"signal {-status}" if status < 0 else f"status {status}"
         raise ConfigError(
-            f"the Python functions ended the process that loaded them ({how})",
-            hint="Let the module define functions and do nothing else.",
+            f"loading the Python functions ended the process ({how})",
+            hint="Remove everything but definitions from the module.",
         ) from error
     finally:
         answer_file.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Where the jobs of a service live: from a stored pipeline to what a supervisor runs."""
+"""The environment of a service's jobs: turns a stored pipeline into a `JobDefinition`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
 from resurgence.storage.private_files import make_private_folder
 
-_KEPT_LOGS = 20
+_RETAINED_LOGS = 20
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class JobEnvironment:
     """The service's folder and defaults."""
 
     state_url: str
-    """Where state goes unless a job says otherwise."""
+    """The default for jobs that do not set their own."""
     folder: Path
-    """For logs and the text of functions."""
+    """Holds logs and the source of functions."""
     settings: dict[str, str] = field(default_factory=dict)
-    """What holds for all jobs, by dotted key; a job's own go before it."""
+    """Settings of all jobs, by dotted key; a job's own settings override them."""
 
     def define(self, name: JobName, pipeline: PipelineRecord) -> JobDefinition:
-        """A job's definition; a ConfigError if its settings are wrong."""
+        """Return the definition of a job. Raise ConfigError if its settings are invalid."""
         settings = settings_from({**self.settings, **pipeline.settings})
         parse_faults(settings.faults)
         module = self._module(name, pipeline.functions)
@@ -44,7 +44,7 @@ class JobEnvironment:
         def compile_text(sql: str) -> Graph:
             kinds = {}
             if module is not None:
-                _written_once(module, pipeline.functions or "")
+                _write_once(module, pipeline.functions or "")
                 kinds = function_kinds(module, module.with_suffix(f".{uuid.uuid4().hex[:8]}"))
             graph = compile_pipeline(sql, CONNECTORS, kinds)
             require_separate_paths(graph)
@@ -61,16 +61,16 @@ class JobEnvironment:
         )
 
     def log_files(self, name: JobName) -> list[Path]:
-        """The logs of a job's workers, the newest last."""
+        """Return the log files of a job's workers, the newest last."""
         return sorted(self._logs(name).glob("*.log"), key=_changed_at)
 
     def tidy_logs(self, name: JobName) -> None:
-        """Keep the newest logs of a job."""
-        for file in self.log_files(name)[:-_KEPT_LOGS]:
+        """Remove all but the newest logs of a job."""
+        for file in self.log_files(name)[:-_RETAINED_LOGS]:
             _remove(file)
 
-    def forget(self, name: JobName) -> None:
-        """Remove what was kept for a job here."""
+    def remove(self, name: JobName) -> None:
+        """Remove the logs and functions of a job."""
         for file in self.log_files(name):
             _remove(file)
         for folder in (self._logs(name), self.folder / "functions" / name):
@@ -80,8 +80,8 @@ class JobEnvironment:
         return self.folder / "logs" / name
 
     def _module(self, name: JobName, functions: str | None) -> Path | None:
-        """Where the text of a job's functions goes; another text is another file, so that a worker
-        never finds one under the other's name.
+        """Return the path for a job's functions. It contains their digest, so that a worker never
+        reads another version under the same name.
         """
         if functions is None:
             return None
@@ -103,8 +103,8 @@ def _remove(file: Path) -> None:
         file.unlink()
 
 
-def _written_once(module: Path, text: str) -> None:
-    """A worker may be reading it: it appears whole, and does not change."""
+def _write_once(module: Path, text: str) -> None:
+    """Write the module atomically, and never again, because a worker may be reading it."""
     if not module.exists():
         make_private_folder(module.parent)
         fresh = module.with_suffix(f".{uuid.uuid4().hex[:8]}")

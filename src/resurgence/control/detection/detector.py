@@ -1,4 +1,4 @@
-"""Asks the failure detector; pure. What a worker reported of itself takes precedence over what was
+"""Evaluates the failure detector; pure. A failure that a worker reported takes precedence over one
 observed from outside.
 """
 
@@ -17,7 +17,7 @@ from resurgence.control.detection.running_job_model import RunningJobModel
 
 
 def detect(model: RunningJobModel, now: datetime) -> Failure | None:
-    """The failure of a running job, if there is one; `now` is the detector's time."""
+    """Return the failure of a running job, if there is one; `now` is the detector's time."""
     if (event := model.task_failed()) is not None:
         return task_failure(event)
     if (status := model.worker_exited()) is not None:

@@ -1,4 +1,4 @@
-"""A failure as the control plane sees it, whatever it was that failed."""
+"""Failures, as the control plane represents them."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class FailureKind(StrEnum):
     PROGRESS_STALLED = "progress_stalled"
     START_FAILED = "start_failed"
     CONTROL_FAILED = "control_failed"
-    """The controller's own step failed: storage, say."""
+    """A step of the controller failed, for example because of storage."""
     CONTROLLER_LOST = "controller_lost"
-    """The controller of before is gone, and left the job in the middle of something."""
+    """An earlier controller ended and left the job in a non-terminal state."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """One failure: where it came from, why, whose fault it is, and whether to try again."""
+    """One failure: its kind, reason and error domain, and whether to retry."""
 
     kind: FailureKind
     reason: str
@@ -53,24 +53,24 @@ class Failure:
     line: int | None = None
     column: int | None = None
     traceback: str = ""
-    """Of the user's own function, if one raised."""
+    """The traceback of the user's function, if one raised."""
     position: str = ""
-    """Where in the input."""
+    """The position in the input."""
     worker_usable: bool = False
     """The worker that reported it can take another generation."""
     killed: bool = False
-    """The worker or its JVM was killed from outside: no reason to think that the next one will be."""
+    """The worker or its JVM was killed from outside, which is no evidence about the next one."""
 
     @property
     def fingerprint(self) -> str:
-        """The same for failures that are the same but for numbers and unique names."""
+        """A digest that is equal for failures which differ only in numbers and unique names."""
         plain = re.sub(r"[0-9a-f]{8,}|\d+", "#", self.reason)
         text = f"{self.kind}|{self.code}|{self.operator}|{self.phase}|{plain}|{self.epoch}"
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def task_failure(event: TaskFailedEvent) -> Failure:
-    """A failure that the worker reported."""
+    """Return the failure that a worker reported."""
     return Failure(
         kind=FailureKind.TASK_FAILED,
         reason=event.error,
@@ -92,10 +92,10 @@ def task_failure(event: TaskFailedEvent) -> Failure:
 
 
 def exit_failure(status: WorkerStatus, epoch: Epoch) -> Failure:
-    """The worker's process ended by itself, or was killed."""
+    """Return the failure for a worker process that exited or was killed."""
     code = status.exit_status
     if code is None:
-        how = "is gone"
+        how = "exited with an unknown status"
     else:
         how = f"was killed by signal {-code}" if code < 0 else f"exited with status {code}"
     failure = _worker_failure(
@@ -105,14 +105,14 @@ def exit_failure(status: WorkerStatus, epoch: Epoch) -> Failure:
 
 
 def timeout_failure(status: WorkerStatus, epoch: Epoch) -> Failure:
-    """The worker's heartbeats stopped."""
+    """Return the failure for a worker whose heartbeats stopped."""
     reason = f"no heartbeat from the worker (pid {status.pid}) within the timeout"
     return _worker_failure(FailureKind.WORKER_TIMEDOUT, reason, status, epoch)
 
 
 _WORKER_HINTS = {
-    FailureKind.WORKER_EXITED: "Check the end of the worker's log, and the kernel's log for an "
-    "out-of-memory kill: then lower spark.driver.memory or pipeline.epoch_rows.",
+    FailureKind.WORKER_EXITED: "Check the end of the worker's log. If the kernel's log shows an "
+    "out-of-memory kill, lower spark.driver.memory or pipeline.epoch_rows.",
     FailureKind.WORKER_TIMEDOUT: "Check the load of the machine, or raise "
     "pipeline.heartbeat_timeout.",
 }
@@ -132,8 +132,9 @@ def _worker_failure(kind: FailureKind, reason: str, status: WorkerStatus, epoch:
 
 
 def stall_failure(stalled: StalledProgress) -> Failure:
-    """Heartbeats continue, but the epoch makes no progress."""
-    reason = f"epoch {stalled.epoch} made no progress in '{stalled.phase}' for {stalled.standing_for.total_seconds():.0f} s"
+    """Return the failure for an epoch without progress while heartbeats continue."""
+    seconds = stalled.stalled_for.total_seconds()
+    reason = f"epoch {stalled.epoch} made no progress in '{stalled.phase}' for {seconds:.0f} s"
     return Failure(
         FailureKind.PROGRESS_STALLED,
         reason,
@@ -142,13 +143,13 @@ def stall_failure(stalled: StalledProgress) -> Failure:
         stalled.epoch,
         operator=stalled.operator,
         phase=stalled.phase,
-        hint="If epochs are that long, raise pipeline.epoch_timeout or lower pipeline.epoch_rows; "
-        "if not, the worker's log says what it waited for.",
+        hint="Check the worker's log. If epochs take that long, raise pipeline.epoch_timeout or "
+        "lower pipeline.epoch_rows.",
     )
 
 
 def failure_from(error: ResurgenceError, kind: FailureKind = FailureKind.CONTROL_FAILED) -> Failure:
-    """An error of the control plane's own."""
+    """Return the failure for an error of the control plane."""
     return Failure(
         kind=kind,
         reason=error.message,
@@ -163,7 +164,7 @@ def failure_from(error: ResurgenceError, kind: FailureKind = FailureKind.CONTROL
 
 
 def controller_failure(state: str) -> Failure:
-    """The job was left in a state that is not an end: whoever ran it died."""
+    """Return the failure for a job that a lost controller left in a non-terminal state."""
     return Failure(
         FailureKind.CONTROLLER_LOST,
         f"the controller ended while the job was {state}",

@@ -1,4 +1,4 @@
-"""The time for which the controller has listened to its workers."""
+"""The clock of the failure detector: counts only the time in which the controller was running."""
 
 from __future__ import annotations
 
@@ -8,31 +8,32 @@ from datetime import datetime, timedelta
 
 from resurgence.clock import Clock
 
-_LOOK_SECONDS = 0.1
+_SAMPLE_SECONDS = 0.1
 
 
 class PauseAwareClock:
-    """A clock that stands still while this process does: stopped, starved, or on a machine that
-    sleeps. Nobody is heard then, and so nobody is silent.
+    """A clock that stops while this process is stopped, starved, or on a sleeping machine. No
+    heartbeat is received then, so none may count as missing.
 
-    It looks at the time over and over; what passes between two looks beyond twice their distance was
-    a pause. Before `start` and after `close` it is the clock that it is made from.
+    It samples the time periodically. An interval between two samples longer than twice the period
+    is a pause; the excess is subtracted. Before `start` and after `close` it equals the underlying
+    clock.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._paused_seconds = 0.0
-        self._looked_at: float | None = None
+        self._sampled_at: float | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to look, on the loop that runs."""
+        """Start to sample, on the running event loop."""
         self._paused_seconds += self._pause_seconds()
-        self._looked_at = time.monotonic()
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self.start)
+        self._sampled_at = time.monotonic()
+        self._timer = asyncio.get_running_loop().call_later(_SAMPLE_SECONDS, self.start)
 
     def close(self) -> None:
-        self._looked_at = None
+        self._sampled_at = None
         if self._timer is not None:
             self._timer.cancel()
 
@@ -40,7 +41,7 @@ class PauseAwareClock:
         return self._clock.now() - timedelta(seconds=self._paused_seconds + self._pause_seconds())
 
     def _pause_seconds(self) -> float:
-        """How long the present pause is."""
-        if self._looked_at is None:
+        """Return the length of the current pause."""
+        if self._sampled_at is None:
             return 0.0
-        return max(0.0, time.monotonic() - self._looked_at - 2 * _LOOK_SECONDS)
+        return max(0.0, time.monotonic() - self._sampled_at - 2 * _SAMPLE_SECONDS)

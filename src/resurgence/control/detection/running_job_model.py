@@ -1,9 +1,9 @@
-"""The failure detector: what is known of a running job, and the questions that are asked on every
-progress tick.
+"""The failure detector: the known facts about a running job, and the queries that are evaluated on
+every progress tick.
 
-Pure. Facts are noted with `observe` and `note_exit`; the questions are methods over values and
-`now`. Only workers in running state count: one that starts or stops has a deadline of its own, kept
-by the state that waits for it.
+Pure. `observe` and `note_exit` record facts; the queries are methods over these and `now`. Only
+workers in the running state count: one that starts or stops has a deadline of its own, set by the
+state that waits for it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from resurgence.worker.messages import (
 )
 
 IDLE = "idle"
-"""The phase of a worker that waits for input."""
+"""The phase of a worker that is waiting for input."""
 
 
 class WorkerState(StrEnum):
-    """Where a worker is in its life."""
+    """The lifecycle state of a worker."""
 
     STARTING = "starting"
     RUNNING = "running"
@@ -41,7 +41,7 @@ class WorkerState(StrEnum):
 
 @dataclass(frozen=True)
 class WorkerStatus:
-    """What is known of one worker."""
+    """The known facts about one worker."""
 
     worker: WorkerId
     generation: Generation
@@ -56,17 +56,17 @@ class WorkerStatus:
 
 @dataclass(frozen=True)
 class StalledProgress:
-    """An epoch that stands still while heartbeats go on."""
+    """An epoch that makes no progress while heartbeats continue."""
 
     worker: WorkerId
     epoch: Epoch
     phase: str
     operator: OperatorId | None
-    standing_for: timedelta
+    stalled_for: timedelta
 
 
 class RunningJobModel:
-    """One job's workers and epochs, as the controller knows them."""
+    """The workers and epochs of one job, as the controller knows them."""
 
     def __init__(self, *, heartbeat_timeout: timedelta, epoch_timeout: timedelta) -> None:
         self._heartbeat_timeout = heartbeat_timeout
@@ -77,20 +77,20 @@ class RunningJobModel:
         self.sealed_epoch = NO_EPOCH
         self.committed_epoch = NO_EPOCH
         self.started_rows: dict[Epoch, int] = {}
-        """Rows of the epochs that were started and are not sealed: what a failure now makes
-        to be read again.
+        """Rows of the epochs that were started and are not sealed: those that a failure now would
+        replay.
         """
         self.restored: StateRestored | None = None
         self.finished = False
 
     def retime(self, *, heartbeat_timeout: timedelta, epoch_timeout: timedelta) -> None:
-        """Other limits hold from now on."""
+        """Replace the timeouts."""
         self._heartbeat_timeout, self._epoch_timeout = heartbeat_timeout, epoch_timeout
 
     # ---------------------------------------------------------------- facts
 
     def expect(self, worker: WorkerId, generation: Generation, pid: int, now: datetime) -> None:
-        """A worker of a new generation was started; whatever was known of older ones is over."""
+        """Note the start of a worker of a new generation. Discards all facts about older ones."""
         self.generation = generation
         self._workers = {worker: WorkerStatus(worker, generation, WorkerState.STARTING, now, pid)}
         self._failure = None
@@ -99,8 +99,8 @@ class RunningJobModel:
         self.finished = False
 
     def observe(self, message: FromWorker, now: datetime) -> bool:
-        """Note what a worker said. False: it is of another generation or unknown, and was
-        dropped.
+        """Record a message of a worker. Return False, and drop the message, if the worker is
+        unknown or of another generation.
         """
         status = self._workers.get(message.worker)
         if status is None or message.generation != self.generation:
@@ -136,7 +136,7 @@ class RunningJobModel:
         return True
 
     def note_exit(self, worker: WorkerId, exit_status: int | None, now: datetime) -> None:
-        """The scheduler saw the process end."""
+        """Record the exit of a worker process."""
         status = self._workers.get(worker)
         if status is not None and status.state is not WorkerState.EXITED:
             state = (
@@ -146,14 +146,14 @@ class RunningJobModel:
                 status, state=state, exit_status=exit_status, last_heard_at=now
             )
 
-    # ---------------------------------------------------------------- questions
+    # ---------------------------------------------------------------- queries
 
     @property
     def workers(self) -> tuple[WorkerStatus, ...]:
         return tuple(self._workers.values())
 
     def worker_timedout(self, now: datetime) -> WorkerStatus | None:
-        """A running worker that has been silent for the heartbeat timeout or longer."""
+        """Return a running worker that has been silent for the heartbeat timeout or longer."""
         for status in self._workers.values():
             if (
                 status.state is WorkerState.RUNNING
@@ -163,17 +163,17 @@ class RunningJobModel:
         return None
 
     def worker_exited(self) -> WorkerStatus | None:
-        """A worker whose process ended without having been told to."""
+        """Return a worker whose process exited without an order."""
         return next(
             (each for each in self._workers.values() if each.state is WorkerState.EXITED), None
         )
 
     def task_failed(self) -> TaskFailedEvent | None:
-        """The first task failure that was reported."""
+        """Return the first task failure that was reported."""
         return self._failure
 
     def progress_stalled(self, now: datetime) -> StalledProgress | None:
-        """A running worker that has been in one phase of an epoch for the epoch timeout or
+        """Return a running worker that has been in one phase of an epoch for the epoch timeout or
         longer.
         """
         for status in self._workers.values():
@@ -183,14 +183,14 @@ class RunningJobModel:
                 or status.phase_began_at is None
             ):
                 continue
-            standing_for = now - status.phase_began_at
-            if standing_for >= self._epoch_timeout:
+            stalled_for = now - status.phase_began_at
+            if stalled_for >= self._epoch_timeout:
                 epoch = Epoch(self.sealed_epoch + (status.phase != "commit"))
                 return StalledProgress(
-                    status.worker, epoch, status.phase, status.operator, standing_for
+                    status.worker, epoch, status.phase, status.operator, stalled_for
                 )
         return None
 
     def all_stopped(self) -> bool:
-        """Every worker has said that it is done."""
+        """Return whether every worker has reported that it stopped."""
         return all(each.state is WorkerState.STOPPED for each in self._workers.values())

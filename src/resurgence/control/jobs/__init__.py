@@ -1,1 +1,1 @@
-"""The job state machine and what carries it out."""
+"""The job state machine and the supervisor that runs it."""

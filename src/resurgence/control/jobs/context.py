@@ -1,9 +1,8 @@
-"""One job, as its states see it: its definition, what is wanted of it, what is known of it, and the
-means to act.
+"""The context of one job, on which its states work.
 
-Each part is a noun of its own: `requests` (what is wanted), `claim` (generation and lease), `worker`
-(the process), `incidents` (failures), `model` (the failure detector's). This module holds them
-together, and does what takes several of them.
+Its parts are `requests` (the desired state), `claim` (generation and lease), `worker` (the
+process), `incidents` (failures) and `model` (the failure detector's). This module combines them,
+and owns the actions that need several of them.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from resurgence.state.records import Owner
 from resurgence.worker.messages import EpochCommitted, FromWorker, StateRestored
 
 _JITTER = random.SystemRandom()
-"""Not the program's own generator, whose numbers may have to be repeatable."""
+"""Separate from the global generator, which may be seeded for reproducibility."""
 
 
 async def _nothing() -> None:
@@ -50,7 +49,7 @@ async def _nothing() -> None:
 
 @dataclass
 class JobContext:
-    """One job's supervisor and its states work on this; nobody else does."""
+    """Used by one job's supervisor and its states only."""
 
     definition: JobDefinition
     backend: StateBackend
@@ -63,24 +62,24 @@ class JobContext:
     incidents: JobIncidents
     wake_up: WakeUp
     detector_time: Callable[[], datetime]
-    """The time of the failure detector."""
+    """Returns the time of the failure detector."""
     jitter: Callable[[], float] = _JITTER.random
     run: int = 0
-    """The run that has been begun; the desired one is ahead when a restart was asked for."""
+    """The current run; the desired one is ahead after a restart request."""
     reset_run: int = 0
-    """The last run whose reset or rollback has been done."""
+    """The last run whose reset or rollback is done."""
     graph: Graph | None = None
     plan: LoadPlan | None = None
     history: RestartHistory = field(default_factory=RestartHistory)
     running_since: datetime | None = None
     parallelism: int = 0
-    """Of the run that has been begun."""
+    """Of the current run."""
     profile: list[EpochCommitted] | None = None
-    """Where to keep what each epoch cost, if that is wanted."""
+    """Collects the cost of each epoch; None: not collected."""
     save: Callable[[], Awaitable[None]] = _nothing
-    """Writes the status; the supervisor's."""
-    take_up_edits: Callable[[], None] = lambda: None
-    """Calls `define` if the user edited the pipeline."""
+    """Writes the status; set by the supervisor."""
+    apply_edits: Callable[[], None] = lambda: None
+    """Calls `define` if the user has edited the pipeline."""
 
     @classmethod
     def of(
@@ -93,7 +92,7 @@ class JobContext:
         clock: Clock,
         owner: Owner,
     ) -> JobContext:
-        """The context of a job that has not begun."""
+        """Create the context of a job that has not started."""
         pipeline = definition.settings.pipeline
         wake_up = WakeUp()
         requests = JobRequests(desired, wake_up)
@@ -124,7 +123,7 @@ class JobContext:
         return self.requests.desired.run > self.run
 
     def define(self, definition: JobDefinition) -> None:
-        """The pipeline was edited: compile it anew, and forget earlier failures."""
+        """Replace the definition after an edit. Discards the graph and the restart history."""
         self.definition, self.graph = definition, None
         self.history = RestartHistory()
         pipeline = definition.settings.pipeline
@@ -133,22 +132,22 @@ class JobContext:
         )
 
     def begin_run(self) -> None:
-        """Take up the restart that was asked for, and forget earlier failures."""
+        """Begin the requested run with a fresh restart history."""
         self.run = self.requests.desired.run
         self.history = RestartHistory()
 
     # ---------------------------------------------------------------- watching
 
     async def tick(self, at_most: timedelta | None = None) -> None:
-        """Wait until something happens, or for one progress tick, or for less."""
+        """Wait for a notification, but at most one progress tick or `at_most`."""
         await (self.wake_up.tick() if at_most is None else self.wake_up.tick(at_most))
 
     def detect(self) -> Failure | None:
-        """Ask the failure detector."""
+        """Return the failure that the detector finds now, if any."""
         return detect(self.model, self.detector_time())
 
     def receive(self, message: FromWorker) -> None:
-        """Take in what the worker reports."""
+        """Process a message of the worker."""
         if not self.model.observe(message, self.detector_time()):
             return
         event = event_of(message)
@@ -166,25 +165,25 @@ class JobContext:
         self.wake_up.notify()
 
     def note_failure(self, failure: Failure) -> None:
-        """Report a failure; open an incident, or count it to the one that is open."""
+        """Report a failure; open an incident, or add it to the open one."""
         generation = self.claim.record.generation if self.claim.record else None
         self.incidents.note_failure(failure, generation, self.model.started_rows)
 
     def healthy_for(self) -> timedelta:
-        """How long the job has been running without a failure."""
+        """Return how long the job has been running without a failure."""
         return self.clock.now() - self.running_since if self.running_since else timedelta(0)
 
     # ---------------------------------------------------------------- acting
 
     async def plan_restore(self) -> None:
-        """Claim the next generation, and plan the load from the newest checkpoint that is whole.
+        """Claim the next generation, and plan the load from the newest valid checkpoint.
 
-        The claim comes first: from then on no older generation can seal an epoch behind the plan's
-        back. Whatever the user asked for until now is taken up here: another parallelism, an edited
-        pipeline, a restart, a rollback.
+        The claim comes first, so that no older generation can seal an epoch after the plan is made.
+        All requests so far take effect here: another parallelism, an edited pipeline, a restart, a
+        rollback.
         """
         desired = self.requests.desired
-        self.take_up_edits()
+        self.apply_edits()
         if desired.parallelism != self.parallelism:
             self.parallelism = desired.parallelism
             self.history = RestartHistory()
@@ -202,8 +201,8 @@ class JobContext:
         self.incidents.planned(self.plan)
 
     async def roll_back(self) -> None:
-        """Do the rollback or reset that was asked for, once. Sinks retract their output when the
-        next generation restores.
+        """Do the requested rollback or reset, once. Sinks retract their output when the next
+        generation restores.
         """
         desired = self.requests.desired
         if desired.reset_run <= self.reset_run:
@@ -216,8 +215,8 @@ class JobContext:
                 self.backend.record_rollback, claim, desired.reset_epoch, self.clock.now(), held
             )
         except UserError as error:
-            # The request was checked, but retention may have removed the checkpoint since. The job
-            # goes on from its newest one, as if nothing had been asked.
+            # The request was valid, but retention may have removed the checkpoint since. The job
+            # resumes from its newest checkpoint, as if there had been no request.
             kind = "rollback_refused"
             event |= {"to_epoch": desired.reset_epoch, "error": error.message, "hint": error.hint}
         else:
@@ -229,13 +228,13 @@ class JobContext:
         self.events.emit(kind, **event)
 
     def _newest_held(self, job: JobIdentity) -> Epoch:
-        """The newest epoch of the job's sinks, which the state may have no record of."""
+        """Return the newest epoch that the job's sinks hold; the state may have no record of it."""
         definition = self.definition
         graph = self.graph or definition.compile(definition.sql)
         return newest_held(graph, definition.state_url, definition.name, job)
 
     async def start_worker(self) -> None:
-        """Get a worker for the claimed generation."""
+        """Acquire a worker for the claimed generation."""
         generation = self.claim.generation
         origin = await self.worker.acquire(self.definition, generation, self.receive)
         await self.save()
@@ -252,6 +251,6 @@ class JobContext:
         await self.worker.start_execution(self.definition, self.graph, self.plan)
 
     async def tear_down(self) -> None:
-        """Make sure that no process of this job is left."""
+        """End the worker process of this job, if there is one."""
         await self.worker.tear_down()
         self.running_since = None

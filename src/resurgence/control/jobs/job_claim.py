@@ -1,5 +1,5 @@
-"""The claim of a process on a job: the newest generation record, and the lease that shows others who
-holds it.
+"""The claim of a process on a job: the newest generation record, and the lease that shows other
+processes who holds it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _T = TypeVar("_T")
 
 
 class JobClaim:
-    """Claims generations of a job, and keeps the lease of the newest."""
+    """Claims generations of a job, and holds the lease of the newest."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class JobClaim:
         requests: JobRequests,
         wake_up: WakeUp,
     ) -> None:
-        """`owner` is who runs the job, as others see it."""
+        """`owner` identifies this process to others."""
         self._backend = backend
         self._owner = owner
         self._clock = clock
@@ -46,14 +46,14 @@ class JobClaim:
         self._sighting: Sighting | None = None
         self.record: GenerationRecord | None = None
         self.take_over = False
-        """Claim the job although a live process elsewhere runs it."""
+        """Claim the job even if another live process runs it."""
 
     @property
     def generation(self) -> Generation:
         return self.record.generation if self.record else NO_GENERATION
 
     async def claim(self) -> GenerationRecord:
-        """Claim the next generation: from then on every older one is fenced out."""
+        """Claim the next generation, which fences every older one."""
         abandoned, now = threading.Event(), self._clock.now()
 
         def claim() -> GenerationRecord:
@@ -68,19 +68,19 @@ class JobClaim:
         try:
             self.record = await self._once_free(claim)
         except asyncio.CancelledError:
-            # The call may hang in its thread, and would claim when storage answers again.
+            # The call may hang in its thread, and would claim once storage responds again.
             abandoned.set()
             raise
-        # Whoever takes the job away from here is not fenced out in return.
+        # A process that takes the job over from here must not be fenced in return.
         self.take_over = False
         return self.record
 
     async def require_free(self) -> None:
-        """Raise JobHeld if a live process elsewhere runs the job."""
+        """Raise JobHeld if another live process runs the job."""
         await self._once_free(lambda: self._permit(self._backend.newest_generation()))
 
     async def renew_lease(self) -> None:
-        """Show that this process still holds the job."""
+        """Renew the lease: this process still holds the job."""
         if self.record is not None:
             job, generation = self.record.job, self.record.generation
             await in_thread(
@@ -88,7 +88,7 @@ class JobClaim:
             )
 
     async def release_lease(self) -> None:
-        """Show that nobody holds the job any more."""
+        """Release the lease: no process holds the job."""
         if self.record is not None:
             await in_thread(self._backend.leases.release, self.record.generation)
 
@@ -99,8 +99,8 @@ class JobClaim:
             )
 
     async def _once_free(self, call: Callable[[], _T]) -> _T:
-        """What the call returns. An owner elsewhere that may be dead is watched until it renews its
-        lease, or that has expired.
+        """Return the result of `call`. If another owner may be dead, watch its lease until it is
+        renewed or has expired.
         """
         while True:
             try:

@@ -14,7 +14,7 @@ from resurgence.state.load_plan import LoadPlan
 
 
 class JobIncidents:
-    """The incident that is open, if one is, and the files that failures have shown to be damaged."""
+    """The open incident, if any, and the files that failures have shown to be damaged."""
 
     def __init__(self, events: EventLog, clock: Clock) -> None:
         self._events = events
@@ -25,7 +25,7 @@ class JobIncidents:
     def note_failure(
         self, failure: Failure, generation: Generation | None, started_rows: Mapping[Epoch, int]
     ) -> None:
-        """Report a failure; open an incident, or count it to the one that is open."""
+        """Report a failure; open an incident, or add it to the open one."""
         self._events.emit(
             "failure",
             kind=failure.kind,
@@ -49,7 +49,7 @@ class JobIncidents:
         self.open.started_rows.update(started_rows)
 
     def planned(self, plan: LoadPlan) -> None:
-        """The load plan that is to end the incident."""
+        """Note the load plan from which the job recovers."""
         if self.open is not None:
             self.open.restored_epoch = plan.epoch
             self.open.fallbacks = plan.fallbacks
@@ -60,8 +60,8 @@ class JobIncidents:
             self.open.phase_done(name, self._clock.now())
 
     def close(self, resumed_at: datetime | None) -> None:
-        """The first epoch after a failure is committed, or the job has ended: close the incident.
-        None: the job ended without having recovered.
+        """Close the incident: the first epoch after the failure is committed, or the job has ended.
+        `resumed_at` None: the job ended without having recovered.
         """
         if self.open is not None:
             self.open.resumed_at = resumed_at

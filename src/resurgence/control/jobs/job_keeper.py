@@ -1,4 +1,4 @@
-"""Keeps one job at what its user wants: run after run, each under a supervisor, until it is deleted."""
+"""Reconciles one job with its desired state: run after run, each under a supervisor."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from resurgence.storage.object_store import ObjectStore
 
 _PAUSE = timedelta(seconds=1)
 _HISTORY: TypeAdapter[RestartHistory] = TypeAdapter(RestartHistory)
-_REMEMBERED_EVENTS = 5_000
+_LOADED_EVENTS = 5_000
 
 log = logging.getLogger("resurgence.control")
 
@@ -58,15 +58,17 @@ class JobKeeper:
         note: Callable[[JobName, Event], None],
         service: str,
     ) -> None:
-        """`service` is the id of the service: what it owns, its next process owns."""
+        """`service` is the id of the service, which its next process inherits with all that it
+        owns.
+        """
         self.name = record.name
         self.record = record
         self.changing = asyncio.Lock()
-        """Requests to this job take turns."""
+        """Serialises the requests to this job."""
         self.delay = timedelta(0)
-        """Before the first start."""
-        self.on_gone: Callable[[JobKeeper], None] = lambda _keeper: None
-        self.forget_events: Callable[[JobName], Awaitable[None]] | None = None
+        """The wait before the first start."""
+        self.on_deleted: Callable[[JobKeeper], None] = lambda _keeper: None
+        self.discard_events: Callable[[JobName], Awaitable[None]] | None = None
         self._last_status = record.status
         self._metadata = metadata
         self._pool = pool
@@ -85,14 +87,16 @@ class JobKeeper:
     # ---------------------------------------------------------------- life
 
     def adopt(self) -> bool:
-        """Expect the worker that the job had under a controller of before; whether it had one."""
+        """Expect the worker that the job had under an earlier controller. Return whether it had
+        one.
+        """
         status = self.record.status
         if status.worker is None or status.state in TERMINAL:
             return False
         try:
             self._ctx = self._context(run=status.run)
         except ResurgenceError:
-            # What is wrong with the definition is told when the job is started.
+            # The start of the job reports what is wrong with its definition.
             return False
         self._ctx.parallelism = status.parallelism or self._ctx.parallelism
         self._ctx.history = _history(status)
@@ -100,35 +104,35 @@ class JobKeeper:
         return True
 
     def begin(self) -> None:
-        """Begin to converge."""
-        self._task = asyncio.create_task(self._keep())
+        """Start to reconcile the job in the background."""
+        self._task = asyncio.create_task(self._reconcile())
 
-    def want(self, record: JobRecord) -> None:
-        """What is wanted has changed, and is stored."""
+    def set_desired(self, record: JobRecord) -> None:
+        """Apply a desired state that has been stored."""
         self.record = record
         if self._ctx is not None:
-            self._ctx.requests.want(record.desired)
+            self._ctx.requests.set_desired(record.desired)
         self._changed.set()
 
     async def close(self, mode: StopMode) -> None:
-        """The controller ends: stop the worker, and forget nothing."""
+        """Stop the worker because the controller shuts down. The desired state does not change."""
         self._closing = mode
         if self._ctx is not None:
             self._ctx.requests.close(mode)
         self._changed.set()
         if self._task is not None:
             if self._ctx is None:
-                # Nothing runs: it waits, or deletes, which the next controller goes on with.
+                # Nothing runs: it waits, or deletes, which the next controller resumes.
                 self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
     def hurry(self) -> None:
-        """Do not wait for a checkpoint any longer."""
+        """Stop waiting for a checkpoint if the controller is shutting down."""
         if self._closing is not None and self._ctx is not None:
             self._ctx.requests.close(StopMode.FORCE)
 
-    async def _keep(self) -> None:
-        await self._remember()
+    async def _reconcile(self) -> None:
+        await self._load_metrics()
         await self._wait(self.delay)
         while self._closing is None:
             self._changed.clear()
@@ -136,14 +140,14 @@ class JobKeeper:
                 await self._run()
             elif self.record.desired.wanted is Wanted.DELETED:
                 if await self._deleted():
-                    self.on_gone(self)
+                    self.on_deleted(self)
                     return
                 await self._wait(_PAUSE)
             else:
                 await self._changed.wait()
 
     async def _wait(self, span: timedelta) -> None:
-        """A pause that a request ends."""
+        """Wait for that long, or until a request arrives."""
         if span:
             try:
                 async with asyncio.timeout(span.total_seconds()):
@@ -151,50 +155,50 @@ class JobKeeper:
             except TimeoutError:
                 return
 
-    async def _remember(self) -> None:
-        """Take up what was counted under a controller of before."""
+    async def _load_metrics(self) -> None:
+        """Rebuild the metrics from the events stored by earlier controllers."""
         try:
             last = await in_thread(self._metadata.last_event_id, self.name)
             stored = await in_thread(
                 self._metadata.events,
                 self.name,
-                after=max(0, last - _REMEMBERED_EVENTS),
-                limit=_REMEMBERED_EVENTS,
+                after=max(0, last - _LOADED_EVENTS),
+                limit=_LOADED_EVENTS,
             )
         except ResurgenceError as error:
-            log.warning("%s: %s", self.name, error.message)
+            log.warning("cannot load the events of job %s: %s", self.name, error.message)
             return
         for each in stored:
             self._metrics.note(each.event)
 
     async def _run(self) -> None:
-        """One run, to its end."""
+        """Run the job once, to its end."""
         before = self.status
         await in_thread(self._environment.tidy_logs, self.name)
-        left_in = before.state if before.state not in TERMINAL and before.run else None
-        if left_in is StateName.FAILING and before.run >= self.record.desired.run:
-            await self._end_given_up(before)
+        interrupted_in = before.state if before.state not in TERMINAL and before.run else None
+        if interrupted_in is StateName.FAILING and before.run >= self.record.desired.run:
+            await self._finish_failing(before)
             return
         try:
             if self._ctx is None:
                 self._ctx = self._context(run=self.record.desired.run)
-                self._ctx.history = _history(before) if left_in else RestartHistory()
+                self._ctx.history = _history(before) if interrupted_in else RestartHistory()
             if self._closing is not None:
                 self._ctx.requests.close(self._closing)
             await self._retire_previous()
-            self._supervisor = Supervisor(self._ctx, self._metadata, left_in=left_in)
+            self._supervisor = Supervisor(self._ctx, self._metadata, interrupted_in=interrupted_in)
             await self._supervisor.run()
             self._last_status = self._supervisor.status
         except Exception as error:
-            # A defect, or a definition that cannot be used any more: the job's end, not the service's.
-            log.exception("job %s", self.name)
+            # A bug, or a definition that is no longer valid: it ends the job, not the service.
+            log.exception("run of job %s failed", self.name)
             await self._fail(error)
         finally:
             self._ctx = None
             self._previous, self._supervisor = self._supervisor, None
 
-    async def _end_given_up(self, before: JobStatus) -> None:
-        """A controller of before had given the job up, and did not come to its end."""
+    async def _finish_failing(self, before: JobStatus) -> None:
+        """Complete the transition to Failed that an earlier controller did not finish."""
         if self._ctx is not None:
             await self._ctx.tear_down()
             self._ctx = None
@@ -204,16 +208,18 @@ class JobKeeper:
         try:
             await in_thread(self._metadata.record_status, self.name, self._last_status)
         except ResurgenceError as failure:
-            log.warning("%s: %s", self.name, failure.message)
+            log.warning("cannot store the status of job %s: %s", self.name, failure.message)
 
     async def _retire_previous(self) -> None:
-        """The supervisor of the run before may still wait for the database."""
+        """Retire the supervisor of the previous run, which may still wait for the database."""
         if self._previous is not None:
             await self._previous.retire()
             self._previous = None
 
     async def _fail(self, error: Exception) -> None:
-        message = error.message if isinstance(error, ResurgenceError) else f"a defect: {error!r}"
+        message = (
+            error.message if isinstance(error, ResurgenceError) else f"internal error: {error!r}"
+        )
         before = self.status
         self._last_status = replace(
             before,
@@ -223,15 +229,15 @@ class JobKeeper:
             worker=None,
             changed_at=self._clock.now(),
         )
-        begun = StateName.CREATED if before.state in TERMINAL else before.state
-        path = dict.fromkeys((begun, StateName.FAILING, StateName.FAILED))
+        begun_in = StateName.CREATED if before.state in TERMINAL else before.state
+        path = dict.fromkeys((begun_in, StateName.FAILING, StateName.FAILED))
         for source, target in pairwise(path):
             facts: dict[str, JsonValue] = {"from": source, "to": target}
             self._events.emit("state", **facts, reason=message)
         try:
             await in_thread(self._metadata.record_status, self.name, self._last_status)
         except ResurgenceError as failure:
-            log.warning("%s: %s", self.name, failure.message)
+            log.warning("cannot store the status of job %s: %s", self.name, failure.message)
 
     def _context(self, run: int) -> JobContext:
         record = self.record
@@ -254,25 +260,25 @@ class JobKeeper:
                 used = self.record.pipeline
                 ctx.define(self._environment.define(self.name, used))
 
-        ctx.take_up_edits = redefine
+        ctx.apply_edits = redefine
         return ctx
 
     def open_state(self) -> StateBackend:
-        """The job's checkpoints."""
+        """Open the checkpoints of the job."""
         return StateBackend(ObjectStore(self.record.pipeline.state_url, private=True), self.name)
 
     async def _deleted(self) -> bool:
-        """Remove all that is to go; the record last, so that a later controller can go on here."""
+        """Delete the job, its record last, so that a later controller can resume the deletion."""
         await self._retire_previous()
         try:
             if self.record.desired.delete_state:
                 await in_thread(_delete_state, self.record)
-            await in_thread(self._environment.forget, self.name)
-            if self.forget_events is not None:
-                await self.forget_events(self.name)
+            await in_thread(self._environment.remove, self.name)
+            if self.discard_events is not None:
+                await self.discard_events(self.name)
             await in_thread(self._metadata.delete_job, self.name)
         except ResurgenceError as error:
-            log.warning("%s cannot be deleted yet: %s", self.name, error.message)
+            log.warning("cannot delete job %s yet: %s", self.name, error.message)
             return False
         return True
 
@@ -280,12 +286,12 @@ class JobKeeper:
 
     @property
     def status(self) -> JobStatus:
-        """What the job is, now."""
+        """The current status of the job."""
         return self._supervisor.status if self._supervisor else self._last_status
 
     @property
-    def is_at_rest(self) -> bool:
-        """Nothing runs, and nothing will before another request: no checkpoint can follow."""
+    def is_inactive(self) -> bool:
+        """Whether nothing runs or will run before the next request: no checkpoint can follow."""
         return not should_start(self.record.desired, self.status)
 
     @property
@@ -300,7 +306,7 @@ class JobKeeper:
 
     @property
     def restarts_left(self) -> int | None:
-        """How often the job may fail before it is given up; None if it does not run."""
+        """The remaining restart budget; None if the job does not run."""
         if self._ctx is None:
             return None
         allowed = self._ctx.definition.settings.pipeline.allowed_restarts
@@ -308,13 +314,13 @@ class JobKeeper:
 
     @property
     def if_it_dies_now(self) -> IfItDiesNow | None:
-        """What the death of the worker would cost; None without one."""
+        """The cost of losing the worker now; None without a worker."""
         if self._ctx is None or self._ctx.worker.handle is None:
             return None
         return self._metrics.if_it_dies_now(self._ctx.model.started_rows.values())
 
     def progress(self) -> dict[str, JsonValue]:
-        """What is known at this moment."""
+        """Return the current progress, as the API shows it."""
         dies = self.if_it_dies_now
         incident = self._ctx.incidents.open if self._ctx else None
         return {
@@ -325,11 +331,11 @@ class JobKeeper:
         }
 
     def current(self) -> JobRecord:
-        """The record with the status of this moment."""
+        """Return the record with the current status."""
         return replace(self.record, status=self.status)
 
     def sample(self) -> JobSample:
-        """For metrics."""
+        """Return the values for Prometheus."""
         return JobSample(
             name=self.name,
             state=self.status.state,
@@ -340,7 +346,7 @@ class JobKeeper:
 
 
 def _history(status: JobStatus) -> RestartHistory:
-    """What the restart policy remembered under a controller of before."""
+    """Return the restart history stored by an earlier controller."""
     if status.history is None:
         return RestartHistory()
     try:

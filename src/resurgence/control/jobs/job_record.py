@@ -1,8 +1,8 @@
-"""A job on record: what its user wants, and what it is. Two records; each has one writer.
+"""The records of a job: its desired state and its status. Each has one writer.
 
-Requests (stop, start, restart, rescale, roll back, delete) change what is wanted: pure functions from one
-`DesiredConfig` to the next, stored before they are answered. The supervisor alone writes the status,
-and converges to what is wanted, from any state.
+Requests (stop, start, restart, rescale, roll back, delete) change the desired state: pure functions
+from one `DesiredConfig` to the next, stored before the request is answered. Only the supervisor
+writes the status. It converges to the desired state from any state.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class StopMode(StrEnum):
     CHECKPOINT = "checkpoint"
     """The worker finishes its epoch, which is sealed and committed."""
     FORCE = "force"
-    """The worker is ended at once."""
+    """The worker is killed at once."""
 
 
 class Wanted(StrEnum):
-    """What a job should come to."""
+    """The desired state of a job."""
 
     RUNNING = "running"
     STOPPED = "stopped"
@@ -36,49 +36,49 @@ class Wanted(StrEnum):
 
 
 class JobBeingDeleted(UserError):
-    """The job is on its way out: nothing else can be asked of it."""
+    """The job is being deleted and accepts no other request."""
 
     code = "job.being_deleted"
 
 
 @dataclass(frozen=True)
 class PipelineRecord:
-    """The pipeline as its user wrote it, and where its state lies."""
+    """The pipeline as its user wrote it, and where its state is stored."""
 
     sql: str
     state_url: str
     functions: str | None = None
-    """The text of the Python module with the user's functions."""
+    """The source of the Python module with the user's functions."""
     settings: dict[str, str] = field(default_factory=dict)
-    """Dotted keys; what is not there has its default."""
+    """By dotted key; missing ones have their defaults."""
 
 
 @dataclass(frozen=True)
 class DesiredConfig:
-    """What the user wants; the supervisor converges to it."""
+    """What the user requested; the supervisor converges to it."""
 
     parallelism: int
     wanted: Wanted = Wanted.RUNNING
     stop_mode: StopMode = StopMode.CHECKPOINT
     run: int = 1
-    """Counts the starts and restarts that were asked for. A status with a lower one is behind."""
+    """Counts the requested starts and restarts. A status with a lower run is behind."""
     force: bool = False
     """The last restart does not wait for a checkpoint."""
     reset_run: int = 0
-    """The last run that was to begin from an earlier checkpoint, or without state."""
+    """The last run that was requested to begin from an earlier checkpoint, or without state."""
     reset_epoch: Epoch = NO_EPOCH
     """That checkpoint. 0: without state."""
     delete_state: bool = False
 
     @property
     def stop(self) -> StopMode | None:
-        """How to stop, if the job is not to run."""
+        """How to stop; None if the job should run."""
         return None if self.wanted is Wanted.RUNNING else self.stop_mode
 
 
 @dataclass(frozen=True)
 class WorkerRecord:
-    """A worker of a job, as far as another controller must know it to take it over."""
+    """What another controller needs to adopt a worker of a job."""
 
     worker: WorkerId
     generation: Generation
@@ -88,28 +88,28 @@ class WorkerRecord:
 
 @dataclass(frozen=True)
 class JobStatus:
-    """What a job is: written by its supervisor alone."""
+    """The status of a job. Only its supervisor writes it."""
 
     state: StateName = StateName.CREATED
     cause: str = ""
     run: int = 0
-    """The run that this status is of."""
+    """The run that this status belongs to."""
     reset_run: int = 0
-    """The last run whose reset or rollback has been done: it happens once."""
+    """The last run whose reset or rollback is done; each is done once."""
     parallelism: int = 0
     generation: Generation = NO_GENERATION
     identity: str = ""
     worker: WorkerRecord | None = None
     failure: dict[str, JsonValue] | None = None
-    """Why the job failed: the first fault, how often it came, what was tried, what to do."""
+    """The diagnosis of a failed job: the first fault, its count, what was tried, what to do."""
     history: dict[str, JsonValue] | None = None
-    """What the restart policy remembers."""
+    """The `RestartHistory` of the restart policy."""
     changed_at: datetime | None = None
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """All that is stored of a job."""
+    """Everything that is stored about a job."""
 
     name: JobName
     pipeline: PipelineRecord
@@ -119,46 +119,46 @@ class JobRecord:
 
 
 def stopped(desired: DesiredConfig, mode: StopMode) -> DesiredConfig:
-    """Stop it. Once it is forced, it stays so."""
-    _require_kept(desired)
+    """Request a stop. A forced stop stays forced."""
+    _require_not_deleted(desired)
     if desired.stop is StopMode.FORCE:
         mode = StopMode.FORCE
     return replace(desired, wanted=Wanted.STOPPED, stop_mode=mode)
 
 
 def started(desired: DesiredConfig, state: StateName) -> DesiredConfig:
-    """Let it run; nothing changes if it does."""
-    _require_kept(desired)
+    """Request a start. No change if the job runs already."""
+    _require_not_deleted(desired)
     if desired.wanted is Wanted.RUNNING and state not in (*TERMINAL, StateName.FAILING):
         return desired
     return replace(desired, wanted=Wanted.RUNNING, run=desired.run + 1, force=False)
 
 
 def restarted(desired: DesiredConfig, *, force: bool, without_state: bool) -> DesiredConfig:
-    """A new run, from whatever state. `without_state` is for this run only."""
-    _require_kept(desired)
+    """Request a new run, from any state. `without_state` applies to this run only."""
+    _require_not_deleted(desired)
     run = desired.run + 1
     desired = replace(desired, wanted=Wanted.RUNNING, run=run, force=force)
     return replace(desired, reset_run=run, reset_epoch=NO_EPOCH) if without_state else desired
 
 
 def rolled_back(desired: DesiredConfig, to_epoch: Epoch) -> DesiredConfig:
-    """A new run from an earlier checkpoint; a job that is stopped is rolled back and stays so. What
-    a running worker is at is undone anyway, so it is not waited for.
+    """Request a new run from an earlier checkpoint. A stopped job is rolled back and stays stopped.
+    The epoch of a running worker is undone anyway, so the restart is forced.
     """
-    _require_kept(desired)
+    _require_not_deleted(desired)
     run = desired.run + 1
     return replace(desired, run=run, force=True, reset_run=run, reset_epoch=to_epoch)
 
 
 def rescaled(desired: DesiredConfig, parallelism: int) -> DesiredConfig:
-    """Another number of subtasks; a job that is stopped stays so."""
-    _require_kept(desired)
+    """Request another number of subtasks. A stopped job stays stopped."""
+    _require_not_deleted(desired)
     return replace(desired, parallelism=parallelism)
 
 
 def deleted(desired: DesiredConfig, *, with_state: bool) -> DesiredConfig:
-    """Stop it at once and forget it; its state stays unless that is to go, too."""
+    """Request a forced stop and the deletion of the job, and of its state if `with_state`."""
     return replace(
         desired,
         wanted=Wanted.DELETED,
@@ -167,7 +167,7 @@ def deleted(desired: DesiredConfig, *, with_state: bool) -> DesiredConfig:
     )
 
 
-def _require_kept(desired: DesiredConfig) -> None:
+def _require_not_deleted(desired: DesiredConfig) -> None:
     if desired.wanted is Wanted.DELETED:
         raise JobBeingDeleted(
             "the job is being deleted", hint="Wait until it is deleted, then create it again."
@@ -175,16 +175,16 @@ def _require_kept(desired: DesiredConfig) -> None:
 
 
 def should_start(desired: DesiredConfig, status: JobStatus) -> bool:
-    """Whether a job that no one supervises needs a supervisor.
+    """Return whether a job without a supervisor needs one.
 
-    One that is in the middle of something always does, if only to be stopped. One that failed or
-    finished stays so until its user asks again; one that was stopped by the end of its controller
-    goes on; one that is stopped and to be rolled back is rolled back and stopped again.
+    A job in a non-terminal state always does, if only to be stopped. A failed or finished job needs
+    one only after a new request. A job that was stopped by the shutdown of its controller resumes.
+    A stopped job with a requested rollback is rolled back and stopped again.
     """
     if status.state not in TERMINAL:
         return True
     if desired.wanted is Wanted.STOPPED:
-        # Only to be rolled back, once.
+        # Only for a rollback, once.
         return desired.reset_run > max(status.reset_run, status.run)
     if desired.wanted is Wanted.DELETED:
         return False

@@ -1,4 +1,4 @@
-"""The worker of a job: acquired, given its orders, torn down."""
+"""The worker of a job: acquires it, sends it orders, tears it down."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from resurgence.worker.messages import Message, StartExecution
 
 
 class JobWorker:
-    """At most one worker at a time. The failure detector is told of its end."""
+    """Holds at most one worker at a time. Reports its exit to the failure detector."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class JobWorker:
     async def acquire(
         self, definition: JobDefinition, generation: Generation, receive: Receive
     ) -> Origin:
-        """Get a worker for a generation: the one that was kept, a standby, or a new process. What
-        it reports goes to `receive`.
+        """Acquire a worker for a generation: the present one, a standby, or a new process. Its
+        messages go to `receive`.
         """
         spark = definition.settings.spark
         if self.handle is not None and (self.handle.ended or self.handle.spark != spark):
@@ -55,7 +55,7 @@ class JobWorker:
         return origin
 
     def adopt(self, definition: JobDefinition, record: WorkerRecord, receive: Receive) -> None:
-        """Expect the worker of an earlier controller to connect. It will report its own state."""
+        """Expect the worker of an earlier controller to connect and report its state."""
         self.handle = self._pool.adopt(
             record,
             dict(definition.settings.spark),
@@ -66,7 +66,7 @@ class JobWorker:
         self._expect(record)
 
     def report_start(self, origin: Origin) -> None:
-        """Report that a worker works for the job now."""
+        """Emit the event that the job has a worker."""
         assert self.handle is not None
         self._events.emit(
             "worker_started",
@@ -77,7 +77,7 @@ class JobWorker:
         )
 
     async def send(self, message: Message) -> None:
-        """Give the worker an order."""
+        """Send the worker an order."""
         if self.handle is not None:
             await self._pool.channel.send(self.handle.worker, message)
 
@@ -101,7 +101,7 @@ class JobWorker:
         )
 
     async def tear_down(self) -> None:
-        """Make sure that no process of this job is left."""
+        """End the worker process of this job, if there is one."""
         if self.handle is not None:
             await self._pool.end(self.handle)
         self.handle = None

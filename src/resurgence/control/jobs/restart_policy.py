@@ -1,21 +1,22 @@
-"""When to try again, after how long, and when to give up. Pure.
+"""The restart policy: when to retry, after which backoff, and when to give up. Pure.
 
-A job may be restarted `allowed_restarts` times; running for `healthy_duration` gives all of them
-back. Waits grow exponentially, with jitter. The same failure at the same epoch three times without
-progress is a crash loop: trying again blindly would go on for ever. So it escalates: the first time
-the same worker takes the next generation, if it can; the second time a new worker does; the third
-time the job ends with a diagnosis: the first fault, how often it came, what was tried, what to do.
+A job may be restarted `allowed_restarts` times; running for `healthy_duration` resets that budget.
+Backoff grows exponentially, with jitter. The same failure at the same epoch three times without
+progress is a crash loop, which blind retries would repeat for ever. So recovery escalates. After
+the first failure the same worker takes the next generation, if it can; after the second a new
+worker does. After the third the job fails with a diagnosis: the first fault, its count, what was
+tried, what to do.
 
-Three limits of that rule.
+The rule has three exceptions.
 
-* A worker or a JVM that was killed from outside (SIGKILL, SIGTERM and the like, see `exit_status`) is no
-  crash loop: a kill says nothing about the job, so only the restart budget and its waits bound it. A kill
-  for want of memory cannot be told from others and is bounded the same. A process that crashes by itself
-  (SIGSEGV, SIGABRT) counts like any other failure.
-* Nor is a failure of the world around the job (storage, a source or a sink that is away): waiting can help
-  there.
-* A run of identical failures is ended by progress or by an idle worker, not by mere time: an epoch that
-  stands still for longer than `healthy_duration` before it fails is not healthy.
+* A worker or a JVM that was killed from outside (SIGKILL, SIGTERM and the like, see `exit_status`)
+  is not a crash loop: a kill is no evidence about the job, so only the restart budget and the
+  backoff bound it. An out-of-memory kill cannot be distinguished from others and is bounded the
+  same way. A process that crashes by itself (SIGSEGV, SIGABRT) counts like any other failure.
+* An external failure (storage, a source or a sink is unavailable) is not a crash loop: waiting can
+  help.
+* A run of identical failures is ended by progress or by an idle worker, not by time alone: an epoch
+  that stalls for longer than `healthy_duration` before it fails is not healthy.
 """
 
 from __future__ import annotations
@@ -31,25 +32,25 @@ from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.ids import NO_EPOCH, Epoch
 
 CRASH_LOOP = 3
-"""So many identical failures without progress are a crash loop."""
+"""The number of identical failures without progress that make a crash loop."""
 _LARGEST_EXPONENT = 16
 
 
 @dataclass(frozen=True)
 class RestartHistory:
-    """What counts of the past: restarts used, and the run of identical failures."""
+    """The restarts used, and the current run of identical failures."""
 
     restarts: int = 0
     first_fault: Failure | None = None
     identical: int = 0
     committed_epoch: Epoch = NO_EPOCH
     tried: tuple[str, ...] = ()
-    """What was done about the run of identical failures."""
+    """The recovery attempts in the run of identical failures."""
 
 
 @dataclass(frozen=True)
 class RecoverAfter:
-    """Try again, not before this instant."""
+    """Retry, not before this instant."""
 
     at: datetime
     history: RestartHistory
@@ -58,15 +59,15 @@ class RecoverAfter:
 
 
 _ADVICE = {
-    ErrorDomain.USER: "mend the pipeline or its input, then start the job again",
-    ErrorDomain.EXTERNAL: "see that storage, sources and sinks can be reached, then start again",
-    ErrorDomain.INTERNAL: "look at the worker's log; the state is kept, and a start tries again",
+    ErrorDomain.USER: "Fix the pipeline or its input, then start the job.",
+    ErrorDomain.EXTERNAL: "Check that storage, sources and sinks respond, then start the job.",
+    ErrorDomain.INTERNAL: "Check the worker's log, then start the job. Its state is retained.",
 }
 
 
 @dataclass(frozen=True)
 class GiveUp:
-    """Recovery is impossible, or pointless: the diagnosis."""
+    """Recovery is impossible or pointless. Holds the diagnosis."""
 
     reason: str
     first_fault: Failure
@@ -75,11 +76,11 @@ class GiveUp:
 
     @property
     def advice(self) -> str:
-        """What a user can do."""
+        """What the user can do about it."""
         return self.first_fault.hint or _ADVICE[self.first_fault.domain]
 
     def facts(self) -> dict[str, JsonValue]:
-        """As it is written to the database."""
+        """Return the diagnosis as it is stored in the database."""
         fault = self.first_fault
         return {
             "reason": self.reason,
@@ -112,8 +113,8 @@ def decide(
     maximal_backoff: timedelta,
     jitter: float,
 ) -> RecoverAfter | GiveUp:
-    """What to do about a failure. `jitter` is a number from 0 to 1, handed in so that this stays
-    a function.
+    """Decide how to handle a failure. `jitter` is a number from 0 to 1, passed in so that this
+    function stays pure.
     """
     if failure.retry_hint is RetryHint.NO_RETRY:
         return GiveUp(failure.reason, failure)
@@ -136,7 +137,9 @@ def decide(
     first = history.first_fault or failure
     may_loop = failure.domain is not ErrorDomain.EXTERNAL and not failure.killed
     if history.identical >= CRASH_LOOP and may_loop:
-        reason = f"the same failure came {history.identical} times without progress: {first.reason}"
+        reason = (
+            f"the same failure occurred {history.identical} times without progress: {first.reason}"
+        )
         return GiveUp(reason, first, history.identical, history.tried)
     if history.restarts > allowed_restarts:
         reason = f"all {allowed_restarts} restarts are used up: {failure.reason}"

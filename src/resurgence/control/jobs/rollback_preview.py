@@ -1,5 +1,6 @@
-"""What a rollback would do: which epochs it undoes, what each sink does about them, and from where the
-input is read again. Only reads; the rollback itself is `StateBackend.record_rollback`.
+"""The preview of a rollback: which epochs it undoes, what each sink does about them, and from which
+position each source is replayed. Read-only; `StateBackend.record_rollback` does the rollback
+itself.
 """
 
 from __future__ import annotations
@@ -23,98 +24,99 @@ from resurgence.state.records import EpochCounts, Offset
 
 
 class RollbackRefused(UserError):
-    """The job cannot go back there, or not without duplicates."""
+    """The job cannot be rolled back to that epoch, or not without duplicates."""
 
     code = "rollback.refused"
 
 
 @dataclass(frozen=True)
 class SinkOutcome:
-    """What a sink does about the rows that it committed after the checkpoint."""
+    """What a sink does with the rows that it committed after the checkpoint."""
 
     table: str
     rows: int
     retracts: bool
-    """False: it keeps them, and gets them a second time."""
+    """False: it does not retract them, and the replay writes them a second time."""
 
 
 @dataclass(frozen=True)
 class SourcePosition:
-    """From where a source is read again."""
+    """The position from which a source is replayed."""
 
     operator: OperatorId
     offset: Offset | None
-    """None: from its beginning."""
+    """None: the beginning."""
     rows: int
-    """Rows after it that were read before."""
+    """Rows after it that were already read."""
 
 
 @dataclass(frozen=True)
 class RollbackPreview:
-    """What a rollback would do."""
+    """The effects of a rollback."""
 
     to_epoch: Epoch
     undone: EpochRange | None
-    """The sealed epochs that are undone, first and last."""
+    """The first and the last sealed epoch that are undone."""
     sinks: tuple[SinkOutcome, ...]
     sources: tuple[SourcePosition, ...]
 
     @property
     def rows(self) -> int:
-        """Rows of output that are undone."""
+        """The number of output rows that are undone."""
         return sum(each.rows for each in self.sinks)
 
     def require_no_duplicates(self) -> None:
-        """Raise RollbackRefused if a sink would get rows a second time."""
-        stuck = [each.table for each in self.sinks if not each.retracts]
-        if stuck:
+        """Raise RollbackRefused if a sink would receive rows a second time."""
+        blocking = [each.table for each in self.sinks if not each.retracts]
+        if blocking:
             raise RollbackRefused(
-                f"{', '.join(stuck)} cannot retract committed output, or is not in the pipeline",
+                f"{', '.join(blocking)} cannot retract committed output, or is not in the pipeline",
                 hint="Accept duplicate rows with --accept-duplicates "
                 "(accept_duplicates in a request).",
             )
 
 
 def preview_rollback(backend: StateBackend, graph: Graph, to_epoch: Epoch) -> RollbackPreview:
-    """What a rollback to an epoch would do, 0 standing for the beginning. Raises RollbackRefused if
-    that epoch has no usable checkpoint.
+    """Return the effects of a rollback to an epoch, where 0 is the beginning. Raise RollbackRefused
+    if that epoch has no usable checkpoint.
     """
     views = of_each_epoch(kept_checkpoints(backend))
     usable = [epoch for epoch, view in views.items() if view.status is CheckpointStatus.VALID]
     if to_epoch not in (NO_EPOCH, *usable):
+        others = f"one of {', '.join(map(str, usable))}, or " if usable else ""
         raise RollbackRefused(
-            f"cannot roll back to epoch {to_epoch}: it has no checkpoint that can be used",
-            hint=f"Choose one of {', '.join(map(str, usable)) or 'none'}, or 0 for the beginning.",
+            f"cannot roll back to epoch {to_epoch}: it has no usable checkpoint",
+            hint=f"Choose {others}0 for the beginning.",
         )
     target = views.get(to_epoch)
-    dying = [
+    undone = [
         view
         for view in views.values()
         if view.epoch > to_epoch and view.status is not CheckpointStatus.DEAD
     ]
-    counts = _counts_after(target, dying)
+    counts = _counts_after(target, undone)
     return RollbackPreview(
         to_epoch=to_epoch,
-        undone=(_first_after(target, dying), dying[-1].epoch) if dying else None,
+        undone=(_first_after(target, undone), undone[-1].epoch) if undone else None,
         sinks=_sinks(backend, graph, counts.rows_out),
         sources=_sources(graph, target, counts.rows_in),
     )
 
 
-def _first_after(target: CheckpointView | None, dying: Sequence[CheckpointView]) -> Epoch:
-    """The first epoch that is undone. Its own checkpoint may have been thinned out already; then
-    the parents of the others do not lead to it.
+def _first_after(target: CheckpointView | None, undone: Sequence[CheckpointView]) -> Epoch:
+    """Return the first epoch that is undone. Retention may have thinned out its checkpoint already;
+    then the parents of the others do not lead to it.
     """
-    parents = [view.manifest.parent for view in dying if view.manifest is not None]
+    parents = [view.manifest.parent for view in undone if view.manifest is not None]
     after = target.epoch if target is not None else NO_EPOCH
-    return dying[0].epoch if after in parents else Epoch(after + 1)
+    return undone[0].epoch if after in parents else Epoch(after + 1)
 
 
-def _counts_after(target: CheckpointView | None, dying: Sequence[CheckpointView]) -> EpochCounts:
-    """What went through the epochs after a checkpoint: the difference of the running totals, which
-    also count epochs that are not kept themselves.
+def _counts_after(target: CheckpointView | None, undone: Sequence[CheckpointView]) -> EpochCounts:
+    """Return the row counts of the epochs after a checkpoint: the difference of the running totals,
+    which include epochs whose checkpoints are no longer retained.
     """
-    sealed = [view.manifest for view in dying if view.manifest is not None]
+    sealed = [view.manifest for view in undone if view.manifest is not None]
     if not sealed:
         return EpochCounts()
     after = sealed[-1].totals.counts
@@ -135,12 +137,12 @@ def _sinks(
         )
         for each in known.values()
     ]
-    gone = [
+    removed = [
         SinkOutcome(operator, count, retracts=False)
         for operator, count in sorted(rows.items())
         if count and operator not in known
     ]
-    return (*found, *gone)
+    return (*found, *removed)
 
 
 def _sources(

@@ -1,9 +1,9 @@
-"""The states of a job: each looks at the context, acts, and says where to go next.
+"""The states of a job. Each one reads the context, acts, and returns the next transition.
 
-A state raises a `ResurgenceError` when its step fails; the supervisor tries it again, then
-recovers, or fails the job when trying again cannot help. While it waits, every state watches the
-worker and the user's wishes, and every wait has a deadline: the state's own, kept by the
-supervisor.
+A state raises a `ResurgenceError` when its step fails. The supervisor retries the step, then
+recovers the job, or fails it if a retry cannot help. While it waits, every state watches the worker
+and the user's requests. Every wait is bounded by the deadline of its state, which the supervisor
+enforces.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TEAR_DOWN = timedelta(seconds=15)
 
 @dataclass(frozen=True)
 class Transition:
-    """Where to go, and why."""
+    """The next state, and the cause of the transition."""
 
     target: State
     cause: str
@@ -44,48 +44,46 @@ class State:
     name: ClassVar[StateName]
 
     def deadline(self, ctx: JobContext) -> timedelta | None:
-        """The longest that this state may take; None for those that last as long as the job
-        does.
-        """
+        """Return the maximum time in this state; None if it lasts as long as the job runs."""
         return _STEP
 
     async def next(self, ctx: JobContext) -> Transition:
-        """Do this state's work and say where to go."""
+        """Do the work of this state and return the next transition."""
         raise AssertionError(f"{self.name} is terminal")
 
 
 @dataclass(frozen=True)
 class Created(State):
-    """Wanted, not yet started: find what is stored. A worker that a controller of before left
-    running is taken over, if it is still of the newest generation.
+    """The job has not started: find its newest checkpoint. A worker that an earlier
+    controller left running is adopted if it still has the newest generation.
     """
 
     name = StateName.CREATED
-    left_in: StateName | None = None
-    """Where a controller of before left the job, if that was no end."""
+    interrupted_in: StateName | None = None
+    """The state in which an earlier controller left the job, unless that was a terminal one."""
 
     def deadline(self, ctx: JobContext) -> timedelta | None:
         return _STEP + ctx.definition.settings.controller.adopt_timeout
 
     async def next(self, ctx: JobContext) -> Transition:
-        if ctx.worker.handle is not None and await _taken_over(ctx):
-            cause = f"took over the worker of generation {ctx.worker.handle.generation}"
+        if ctx.worker.handle is not None and await _adopt_worker(ctx):
+            cause = f"adopted the worker of generation {ctx.worker.handle.generation}"
             return Transition(Running(), cause)
-        if self.left_in is not None and ctx.incidents.open is None:
-            ctx.note_failure(controller_failure(self.left_in))
+        if self.interrupted_in is not None and ctx.incidents.open is None:
+            ctx.note_failure(controller_failure(self.interrupted_in))
         if ctx.stop_requested:
             if not ctx.requests.is_closing:
                 await ctx.roll_back()
             return Transition(Stopping(), "a stop was requested")
         await ctx.plan_restore()
         assert ctx.plan is not None
-        found = f"resume from epoch {ctx.plan.epoch}" if ctx.plan.epoch else "no checkpoint yet"
+        found = f"resume from epoch {ctx.plan.epoch}" if ctx.plan.epoch else "no checkpoint exists"
         return Transition(Compiling(), found)
 
 
-async def _taken_over(ctx: JobContext) -> bool:
-    """Wait for the worker of before to connect and say where it stands. False: it is gone, silent,
-    or not of the newest generation, and has been ended.
+async def _adopt_worker(ctx: JobContext) -> bool:
+    """Wait for the worker of an earlier controller to connect and report its state. Return False,
+    with the worker torn down, if it exited, is silent, or does not have the newest generation.
     """
     assert ctx.worker.handle is not None
     give_up_at = ctx.clock.now() + ctx.definition.settings.controller.adopt_timeout
@@ -96,7 +94,7 @@ async def _taken_over(ctx: JobContext) -> bool:
         try:
             claim = await in_thread(ctx.backend.newest_claim)
         except StorageError:
-            # A healthy worker is not given up because storage cannot be asked about it just now.
+            # A healthy worker must not be torn down because storage is unavailable right now.
             await ctx.tick()
         else:
             break
@@ -120,7 +118,7 @@ async def _taken_over(ctx: JobContext) -> bool:
 
 @dataclass(frozen=True)
 class Compiling(State):
-    """SQL to graph."""
+    """Compile the SQL to a graph."""
 
     name = StateName.COMPILING
 
@@ -130,19 +128,21 @@ class Compiling(State):
             ctx.graph = await in_thread(definition.compile, definition.sql)
         await in_thread(check_connectors, ctx.graph, definition.state_url, definition.name)
         assert ctx.plan is not None
-        # An edit that loses state is refused before a worker is started for it.
+        # Reject an edit that loses state before starting a worker for it.
         accept_loss = definition.settings.checkpoint.accept_state_loss
         judged = restore_fates(ctx.graph, ctx.plan)
         require_kept(judged, ctx.plan.epoch, accept_loss=accept_loss)
         if ctx.stop_requested:
             return Transition(Stopping(), "a stop was requested")
-        if _nothing_left(ctx):
-            return Transition(Finishing(), "all input had been read and committed before")
+        if _is_complete(ctx):
+            return Transition(Finishing(), "all input was already read and committed")
         return Transition(Scheduling(), f"{len(ctx.graph.operators)} operators")
 
 
-def _nothing_left(ctx: JobContext) -> bool:
-    """The restored checkpoint is the end of this very pipeline: no worker is needed to say so."""
+def _is_complete(ctx: JobContext) -> bool:
+    """Return whether the restored checkpoint completes this same pipeline, so that no worker is
+    needed.
+    """
     assert ctx.graph is not None
     assert ctx.plan is not None
     plan = ctx.plan
@@ -153,7 +153,7 @@ def _nothing_left(ctx: JobContext) -> bool:
 
 @dataclass(frozen=True)
 class Scheduling(State):
-    """Get a worker, hand over graph and load plan, wait until state is restored."""
+    """Acquire a worker, send it the graph and the load plan, wait until state is restored."""
 
     name = StateName.SCHEDULING
 
@@ -177,14 +177,14 @@ class Scheduling(State):
                 ctx.incidents.phase_done("restore")
                 ctx.running_since = ctx.clock.now()
                 return Transition(
-                    Running(), f"state of epoch {ctx.model.restored.epoch} is restored"
+                    Running(), f"state restored from epoch {ctx.model.restored.epoch}"
                 )
             await ctx.tick()
 
 
 def _silent_start(ctx: JobContext) -> Failure | None:
-    """A worker that sent heartbeats while starting and then fell silent, or stands still in its
-    restore.
+    """Return the failure of a starting worker whose heartbeats stopped, or whose restore makes no
+    progress.
     """
     pipeline = ctx.definition.settings.pipeline
     now = ctx.detector_time()
@@ -205,7 +205,7 @@ def _silent_start(ctx: JobContext) -> Failure | None:
 
 @dataclass(frozen=True)
 class Running(State):
-    """Epochs go by. On every tick the failure detector is asked."""
+    """The worker runs epochs. The failure detector is evaluated on every tick."""
 
     name = StateName.RUNNING
 
@@ -215,7 +215,7 @@ class Running(State):
     async def next(self, ctx: JobContext) -> Transition:
         while True:
             if ctx.model.finished:
-                return Transition(Finishing(), "no more rows are to come")
+                return Transition(Finishing(), "the input has ended")
             failure = ctx.detect()
             if failure is not None:
                 return Transition(Recovering(failure), failure.reason)
@@ -232,13 +232,15 @@ class Running(State):
             if ctx.restart_requested:
                 return Transition(Restarting(), "a restart was requested")
             if ctx.model.all_stopped():
-                # By the order of a controller of before, which did not live to see it.
-                return Transition(Restarting(), "the worker had been told to stop")
+                # An earlier controller ordered it to stop, and died before it did.
+                return Transition(Restarting(), "the worker had already been ordered to stop")
             await ctx.tick()
 
 
 async def _finish_epoch(ctx: JobContext) -> Failure | None:
-    """Tell the worker to stop after its epoch and wait until it has; None if it did."""
+    """Order the worker to stop after its epoch and wait for it. Return the failure if it fails
+    first; None if it stopped, or if the stop or restart became a forced one.
+    """
     await ctx.worker.send(StopAfterEpoch())
     while not ctx.model.all_stopped():
         failure = ctx.detect()
@@ -254,7 +256,7 @@ async def _finish_epoch(ctx: JobContext) -> Failure | None:
 
 @dataclass(frozen=True)
 class CheckpointStopping(State):
-    """Let the worker finish its epoch: everything up to there is sealed and committed."""
+    """Let the worker finish its epoch, so that everything up to there is sealed and committed."""
 
     name = StateName.CHECKPOINT_STOPPING
 
@@ -264,8 +266,7 @@ class CheckpointStopping(State):
     async def next(self, ctx: JobContext) -> Transition:
         failure = await _finish_epoch(ctx)
         if failure is not None:
-            # What is sealed stays, and a later start goes on from there: there is nothing to
-            # recover for.
+            # No recovery is needed: a later start resumes from the last sealed epoch.
             ctx.events.emit(
                 "failure",
                 kind=failure.kind,
@@ -277,13 +278,13 @@ class CheckpointStopping(State):
             )
             return Transition(Stopping(), f"the worker failed while stopping: {failure.reason}")
         if ctx.model.finished:
-            return Transition(Finishing(), "no more rows are to come")
+            return Transition(Finishing(), "the input has ended")
         return Transition(Stopping(), f"stopped at epoch {ctx.model.sealed_epoch}")
 
 
 @dataclass(frozen=True)
 class Stopping(State):
-    """No worker may be left."""
+    """End the worker."""
 
     name = StateName.STOPPING
 
@@ -293,12 +294,12 @@ class Stopping(State):
     async def next(self, ctx: JobContext) -> Transition:
         await ctx.tear_down()
         ctx.incidents.close(None)
-        return Transition(Stopped(), "no worker is left")
+        return Transition(Stopped(), "no worker process remains")
 
 
 @dataclass(frozen=True)
 class Finishing(State):
-    """The input has ended; the worker goes by itself, or is made to."""
+    """The input has ended: the worker exits by itself, or is killed."""
 
     name = StateName.FINISHING
 
@@ -308,18 +309,18 @@ class Finishing(State):
     async def next(self, ctx: JobContext) -> Transition:
         await ctx.tear_down()
         ctx.incidents.close(ctx.clock.now())
-        return Transition(Finished(), "all input is read and committed")
+        return Transition(Finished(), "all input was read and committed")
 
 
 @dataclass(frozen=True)
 class Recovering(State):
-    """Log the failure, stop what is left, find the newest whole checkpoint, plan the load."""
+    """Report the failure, tear down the worker, find the newest valid checkpoint, plan the load."""
 
     name = StateName.RECOVERING
     failure: Failure
 
     def deadline(self, ctx: JobContext) -> timedelta | None:
-        # The wait is part of the plan, jitter included; only the work around it is short.
+        # Includes the backoff with its jitter; the remaining work is short.
         return _STEP + 2 * ctx.definition.settings.pipeline.maximal_backoff
 
     async def next(self, ctx: JobContext) -> Transition:
@@ -346,8 +347,8 @@ class Recovering(State):
         if not decision.in_place:
             await ctx.tear_down()
         ctx.incidents.phase_done("tear_down")
-        # The wait comes before the plan: should the plan fail because storage is away, then the
-        # next try waits, too. Whoever asks for a restart need not wait.
+        # Back off before planning: if the plan fails because storage is unavailable, the next
+        # attempt backs off as well. A requested restart skips the wait.
         while (
             not ctx.stop_requested
             and not ctx.restart_requested
@@ -367,7 +368,7 @@ class Recovering(State):
 
 @dataclass(frozen=True)
 class Rescaling(State):
-    """A checkpoint, then the same job at another parallelism."""
+    """Take a checkpoint, then start the same job at another parallelism."""
 
     name = StateName.RESCALING
 
@@ -380,7 +381,7 @@ class Rescaling(State):
 
 @dataclass(frozen=True)
 class Restarting(State):
-    """A checkpoint, then the same job with a new worker."""
+    """Take a checkpoint, then start the same job with a new worker."""
 
     name = StateName.RESTARTING
 
@@ -392,7 +393,7 @@ class Restarting(State):
 
 
 async def _restart(ctx: JobContext) -> Transition:
-    # A forced restart does not ask the worker for anything: it may be past answering.
+    # A forced restart does not wait for the worker: it may be unresponsive.
     failure = (
         None if ctx.restart_requested and ctx.requests.desired.force else await _finish_epoch(ctx)
     )
@@ -401,7 +402,7 @@ async def _restart(ctx: JobContext) -> Transition:
     if ctx.stop_requested:
         return Transition(Stopping(), "a stop was requested")
     if ctx.model.finished:
-        return Transition(Finishing(), "no more rows are to come")
+        return Transition(Finishing(), "the input has ended")
     await ctx.tear_down()
     if ctx.restart_requested:
         ctx.begin_run()
@@ -414,7 +415,7 @@ async def _restart(ctx: JobContext) -> Transition:
 
 @dataclass(frozen=True)
 class Failing(State):
-    """Recovery is impossible: clear up, keep the state."""
+    """Recovery is impossible: tear down the worker, retain the state."""
 
     name = StateName.FAILING
     given_up: GiveUp
@@ -430,21 +431,21 @@ class Failing(State):
 
 @dataclass(frozen=True)
 class Stopped(State):
-    """Stopped as requested; a later start goes on from the last checkpoint."""
+    """Stopped as requested. A later start resumes from the last checkpoint."""
 
     name = StateName.STOPPED
 
 
 @dataclass(frozen=True)
 class Finished(State):
-    """All input is read and committed."""
+    """All input has been read and committed."""
 
     name = StateName.FINISHED
 
 
 @dataclass(frozen=True)
 class Failed(State):
-    """Over, with the first fault and what to do about it."""
+    """Failed for good, with the diagnosis: the first fault and what to do about it."""
 
     name = StateName.FAILED
     given_up: GiveUp

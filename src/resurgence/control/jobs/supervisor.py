@@ -1,5 +1,5 @@
-"""One supervisor per job: runs its states, keeps their deadlines, persists each transition
-before the next state.
+"""The supervisor of a job: runs its states, enforces their deadlines, persists each transition
+before the next state runs.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _REPEATABLE = frozenset(
         StateName.FAILING,
     }
 )
-"""The states whose step can be tried again as it is. The others have a worker, or count a failure;
-they go to Recovering, which waits.
+"""States whose step can be retried as it is. The others have a worker, or count a failure; they go
+to Recovering, which backs off.
 """
 
 _WAIT_FOR_STORAGE = frozenset({StateName.CREATED, StateName.COMPILING, StateName.RECOVERING})
-"""What these wait for is storage and connectors; if they hang, it is no fault of ours."""
+"""States that wait for storage and connectors: passing their deadline is an external failure."""
 
 log = logging.getLogger("resurgence.control")
 
 
 class DeadlinePassed(ResurgenceError):
-    """A state took longer than it may."""
+    """A state exceeded its deadline."""
 
     code = "control.deadline"
 
@@ -64,13 +64,13 @@ class Supervisor:
     """Drives one job to a terminal state."""
 
     def __init__(
-        self, ctx: JobContext, metadata: MetadataStore, *, left_in: StateName | None = None
+        self, ctx: JobContext, metadata: MetadataStore, *, interrupted_in: StateName | None = None
     ) -> None:
-        """`left_in`: where a controller of before left the job, if that was no end."""
+        """`interrupted_in`: the state an earlier controller left the job in, unless terminal."""
         self._ctx = ctx
         self._metadata = metadata
-        self._metadata_answers = True
-        self._state: State = Created(left_in)
+        self._metadata_available = True
+        self._state: State = Created(interrupted_in)
         self._cause = ""
         self._changed_at = ctx.clock.now()
         self._unsaved = False
@@ -80,7 +80,7 @@ class Supervisor:
 
     @property
     def status(self) -> JobStatus:
-        """What the job is, now."""
+        """The current status of the job."""
         ctx = self._ctx
         given_up = self._state.given_up if isinstance(self._state, Failing | Failed) else None
         return JobStatus(
@@ -98,7 +98,7 @@ class Supervisor:
         )
 
     async def run(self) -> State:
-        """The terminal state that the job ends in."""
+        """Run the job to its end and return its terminal state."""
         await self._save()
         lease = LeaseKeeper(self._ctx)
         try:
@@ -120,12 +120,12 @@ class Supervisor:
             return self._state
         finally:
             lease.close()
-            # Whatever happens to the controller, no worker stays behind.
+            # No worker may outlive the supervisor, whatever happens to the controller.
             await self._ctx.tear_down()
 
     async def _step(self, state: State) -> Transition:
-        """One state's work. A step that fails is tried again, then the job recovers, or fails if
-        that cannot help.
+        """Run one state. A step that fails is retried; then the job recovers, or fails if a retry
+        cannot help.
         """
         for attempt in range(_TRIES):
             if attempt:
@@ -135,7 +135,7 @@ class Supervisor:
             except ResurgenceError as error:
                 error_now = error
             except Exception as error:
-                log.exception("defect in state %s", state.name)
+                log.exception("internal error in state %s", state.name)
                 error_now = ResurgenceError(f"{state.name}: {type(error).__name__}: {error}")
             if error_now.retry_hint is RetryHint.NO_RETRY and not isinstance(state, Failing):
                 failure = failure_from(error_now)
@@ -172,8 +172,8 @@ class Supervisor:
             raise passed from error
 
     async def retire(self) -> None:
-        """Write nothing any more: another supervisor has the job. What is being written is waited
-        for, so that it cannot come later than what that one writes.
+        """Stop writing the status: another supervisor has the job. Wait for a write in progress, so
+        that it cannot overwrite the status of the new supervisor.
         """
         self._unsaved = False
         if self._writer is not None:
@@ -181,18 +181,18 @@ class Supervisor:
             await asyncio.wait({self._writer}, timeout=_SAVE_WITHIN.total_seconds())
 
     async def _save(self) -> None:
-        """Write the status before the state runs. A database that stays broken does not stop the
-        job: it holds nothing that a recovery needs. Nor does it hold it up: it is waited for
-        briefly, and written to when it answers.
+        """Write the status before the state runs. A broken database does not stop the job, because
+        it holds nothing that a recovery needs. Nor does it delay the job for long: the wait is
+        short, and the write is retried in the background.
         """
         self._unsaved = True
         if self._writer is None or self._writer.done():
             self._writer = asyncio.create_task(self._write())
-        patience = _SAVE_WITHIN if self._metadata_answers else timedelta(0)
+        patience = _SAVE_WITHIN if self._metadata_available else timedelta(0)
         await asyncio.wait({self._writer}, timeout=patience.total_seconds())
 
     async def _write(self) -> None:
-        """One write at a time, so that the newest status is the last."""
+        """Write one status at a time, so that the newest is the last one written."""
         while self._unsaved and not self._retired:
             self._unsaved = False
             try:
@@ -200,9 +200,13 @@ class Supervisor:
                     self._metadata.record_status, self._ctx.definition.name, self.status
                 )
             except StorageError as error:
-                log.warning("%s", error.message)
-                self._metadata_answers = False
+                log.warning(
+                    "cannot store the status of job %s: %s",
+                    self._ctx.definition.name,
+                    error.message,
+                )
+                self._metadata_available = False
                 self._unsaved = True
                 await asyncio.sleep(_CATCH_UP.total_seconds())
             else:
-                self._metadata_answers = True
+                self._metadata_available = True

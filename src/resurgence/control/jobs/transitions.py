@@ -1,5 +1,5 @@
-"""The states of a job and the edges between them: one literal table, from which the docs'
-picture is printed.
+"""The states of a job and the legal transitions between them: one literal table, from which the
+diagram in the docs is generated.
 """
 
 from __future__ import annotations
@@ -61,19 +61,19 @@ EDGES: dict[StateName, frozenset[StateName]] = {
 
 
 class IllegalTransition(ResurgenceError):
-    """An edge that is not in the table: a defect of ours."""
+    """A transition that is not in the table: a bug."""
 
     code = "control.illegal_transition"
 
 
 def require_edge(source: StateName, target: StateName) -> None:
-    """Raise unless the table has this edge."""
+    """Raise IllegalTransition unless the table has this edge."""
     if target not in EDGES[source]:
-        raise IllegalTransition(f"a job cannot go from {source} to {target}")
+        raise IllegalTransition(f"illegal job transition from {source} to {target}")
 
 
 def diagram() -> str:
-    """The table as a Mermaid state diagram, for the docs."""
+    """Return the table as a Mermaid state diagram, for the docs."""
     lines = ["stateDiagram-v2", f"    [*] --> {StateName.CREATED}"]
     for source in StateName:
         lines += [f"    {source} --> {target}" for target in StateName if target in EDGES[source]]

@@ -1,4 +1,4 @@
-"""Wakes the state of a job when something happened: a request, a message, the end of a worker."""
+"""Wakes the state of a job on an event: a request, a message, the exit of a worker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PROGRESS_TICK = timedelta(milliseconds=200)
 
 
 class WakeUp:
-    """One waits, many notify."""
+    """One task waits, many notify."""
 
     def __init__(self) -> None:
         self._happened = asyncio.Event()
@@ -19,7 +19,7 @@ class WakeUp:
         self._happened.set()
 
     async def tick(self, at_most: timedelta = PROGRESS_TICK) -> None:
-        """Wait until something happens, or for one progress tick, or for less."""
+        """Wait for a notification, but at most one progress tick or `at_most`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(min(at_most, PROGRESS_TICK).total_seconds()):
                 await self._happened.wait()

@@ -1,13 +1,13 @@
-"""The door to the metadata database: SQLite in a file, or Postgres.
+"""Connections to the metadata database: SQLite in a file, or Postgres.
 
-Every call ends in bounded time. Postgres ends a statement that takes too long; a server that does
-not answer at all is hung up on from here. A connection that broke is made anew by the next call.
-What fails is a `StorageError`, without secrets: neither the password of the URL nor the values of a
-statement are in its text.
+Every call returns in bounded time. Postgres cancels a statement that takes too long; if the server
+does not respond at all, the client closes the connection. The next call replaces a broken
+connection. Every failure is a `StorageError` without secrets: its text contains neither the
+password of the URL nor the values of a statement.
 
-A SQLite file can be moved or deleted while it is open. SQLite does not notice: it writes on into a
-file that no one will open again. So every transaction first checks that the path still names the
-file that was opened.
+A SQLite file can be moved or deleted while it is open. SQLite does not notice: it continues to
+write to a file that no one will open again. So every transaction first checks that the path still
+names the file that was opened.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from resurgence.storage.private_files import FILE_MODE, make_private_folder
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
 STATEMENT_TIMEOUT = timedelta(seconds=10)
-"""Also for what it waits for: the locks of others, and a free connection of the pool."""
+"""Also bounds the waits for locks and for a free connection of the pool."""
 ANSWER_TIMEOUT = timedelta(seconds=12)
-"""When a server that should have ended a statement itself is given up."""
+"""When the client closes the connection to a server that should have cancelled the statement."""
 
 TABLES_LOCK = 7_263_001
 EVENTS_LOCK = 7_263_002
@@ -52,7 +52,7 @@ class DatabaseFileGone(StorageError):
 
 
 class Database:
-    """Transactions, from any thread. Opening a new one creates its tables."""
+    """Transactions, from any thread. Creates the tables of a new database."""
 
     def __init__(self, location: Path | str) -> None:
         url = _url(location)
@@ -71,34 +71,37 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        """A transaction that changes nothing; on SQLite it waits for no one."""
-        with self._translated("the metadata database fails"):
+        """Open a read-only transaction; on SQLite it waits for no lock."""
+        with self._translated("the metadata database failed"):
             self._require_same_file()
             with self._engine.begin() as connection:
                 yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        """A transaction that is kept whole or not at all. On SQLite there is one at a time."""
-        with self._translated("the metadata database fails"), self._written() as connection:
+        """Open an atomic write transaction. On SQLite there is one at a time."""
+        with (
+            self._translated("the metadata database failed"),
+            self._write_transaction() as connection,
+        ):
             yield connection
 
     def take_turns(self, connection: sa.Connection, lock: int) -> None:
-        """Until this transaction ends, no other one gets past the same lock."""
+        """Hold an exclusive lock until this transaction ends."""
         if self._postgres:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
 
     def hold(self) -> bool:
-        """Be the one service of this database, until it is closed or the process ends. False: there
-        is another one.
+        """Become the only service of this database, until it is closed or the process ends. Return
+        False if another service holds it.
         """
-        with self._translated("the metadata database fails"):
+        with self._translated("the metadata database failed"):
             self._held = self._connection_held() if self._postgres else self._file_held()
         return self._held is not None
 
     def still_holds(self) -> bool:
-        """Whether it is still the one service, or is so again: a server that was restarted has
-        forgotten it.
+        """Return whether this is still the only service. Acquire the lock again if a restart of the
+        server has released it.
         """
         if not isinstance(self._held, sa.Connection):
             self._require_same_file()
@@ -133,37 +136,37 @@ class Database:
         self._engine.dispose()
 
     def _open(self, url: sa.URL) -> None:
-        hint = "is the server up, and does it know this user and database?"
+        hint = "Check that the server is running and that the user and the database exist."
         if not self._postgres:
             hint = (
-                "it holds no checkpoints: move it away and a new one is made; "
-                "a service must then be given its jobs and keys again"
+                "Move the file away to start with a new one: it holds no checkpoints. "
+                "For a service, create its jobs and keys again."
             )
         with self._translated(f"cannot open the metadata database {self._shown}", hint):
             if not self._postgres:
                 path = Path(str(url.database))
                 make_private_folder(path.parent)
-                # The SQL on record may hold secrets.
+                # The stored SQL may contain secrets.
                 path.touch(mode=FILE_MODE)
                 self._file = _file_at(path)
-            # Another process may be in the middle of its first steps: what looks odd is looked at
-            # again when no one else can change it.
+            # Another process may be creating the tables, so an unexpected schema is checked again
+            # under the lock.
             with self._engine.begin() as connection, contextlib.suppress(ConfigError):
                 if is_current(connection):
                     return
-            with self._written() as connection:
+            with self._write_transaction() as connection:
                 self.take_turns(connection, TABLES_LOCK)
                 create_tables(connection)
 
     @contextmanager
-    def _written(self) -> Iterator[sa.Connection]:
+    def _write_transaction(self) -> Iterator[sa.Connection]:
         self._require_same_file()
         connected = self._engine.connect().execution_options(writes=True)
         with connected as connection, connection.begin():
             yield connection
 
     def _require_same_file(self) -> None:
-        """Called before a connection is taken: a new one would create an empty file."""
+        """Call this before connecting: a new connection would create an empty file."""
         if self._file is None:
             return
         found = _file_at(Path(str(self._engine.url.database)))
@@ -175,23 +178,23 @@ class Database:
             )
 
     @contextmanager
-    def _translated(self, trouble: str, hint: str = "") -> Iterator[None]:
+    def _translated(self, failure: str, hint: str = "") -> Iterator[None]:
         try:
             yield
         except ResurgenceError:
             raise
         except (sa.exc.DataError, UnicodeError, OverflowError) as error:
-            raise UserError("the metadata database cannot hold such a value") from error
+            raise UserError("the metadata database cannot store this value") from error
         except (sa.exc.SQLAlchemyError, OSError) as error:
-            raise StorageError(f"{trouble}: {self._told(error)}", hint=hint) from error
+            raise StorageError(f"{failure}: {self._first_line(error)}", hint=hint) from error
         except (pydantic.ValidationError, json.JSONDecodeError) as error:
             raise StorageError(
-                f"{trouble}: a record cannot be read",
+                f"{failure}: a record is malformed",
                 hint="Restore the database from a backup: another program has written to it.",
             ) from error
 
-    def _told(self, error: Exception) -> str:
-        """The first line: in those below, Postgres quotes rows."""
+    def _first_line(self, error: Exception) -> str:
+        """Return the first line of an error: in the others, Postgres quotes rows."""
         cause = error.orig if isinstance(error, sa.exc.DBAPIError) and error.orig else error
         lines = str(cause).strip().splitlines() or [type(cause).__name__]
         return self._concealer.text(lines[0])
@@ -203,8 +206,8 @@ def _url(location: Path | str) -> sa.URL:
     try:
         url = sa.make_url(location)
     except (sa.exc.ArgumentError, ValueError):
-        # Not as the cause: it may quote a password.
-        raise ConfigError("the URL of the metadata database cannot be read", hint=_FORMS) from None
+        # No cause: it may quote a password.
+        raise ConfigError("the URL of the metadata database is malformed", hint=_FORMS) from None
     if url.drivername in _POSTGRES:
         if "@" in (url.host or ""):
             raise ConfigError(
@@ -215,7 +218,9 @@ def _url(location: Path | str) -> sa.URL:
     if url.drivername != "sqlite":
         raise ConfigError(f"'{url.drivername}' is not a supported metadata database", hint=_FORMS)
     if url.query or url.database in (None, "", ":memory:"):
-        raise ConfigError("a SQLite metadata database is a file, without options", hint=_FORMS)
+        raise ConfigError(
+            "the URL of a SQLite metadata database must name a file, without options", hint=_FORMS
+        )
     return url
 
 
@@ -235,7 +240,7 @@ def _secrets(url: sa.URL) -> list[str]:
 def _shown(url: sa.URL) -> str:
     if url.drivername == "sqlite":
         return str(url.database)
-    # Built from the parts that may be seen; `set(password=None)` would leave it as it is.
+    # Built from the public parts, because `set(password=None)` does not remove the password.
     return str(
         sa.URL.create(
             "postgresql",
@@ -252,8 +257,8 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _record: ConnectionPoolEntry) -> None:
-        connection.isolation_level = None  # else the driver begins transactions as it likes
-        _let_readers_pass(connection)
+        connection.isolation_level = None  # otherwise the driver begins transactions itself
+        _enable_wal(connection)
 
     @sa.event.listens_for(engine, "begin")
     def begin(connection: sa.Connection) -> None:
@@ -263,9 +268,9 @@ def _sqlite_engine(url: sa.URL) -> sa.Engine:
     return engine
 
 
-def _let_readers_pass(connection: sqlite3.Connection) -> None:
-    """Set for good by the first who opens a file. While several try, SQLite does not wait: it says
-    that the file is locked.
+def _enable_wal(connection: sqlite3.Connection) -> None:
+    """Set the journal mode that lets readers and a writer run concurrently. The mode is persistent.
+    SQLite does not wait for a concurrent change of mode, but reports a locked file.
     """
     give_up_at = time.monotonic() + STATEMENT_TIMEOUT.total_seconds()
     while True:
@@ -285,12 +290,12 @@ def _postgres_engine(url: sa.URL) -> sa.Engine:
         import psycopg
     except ImportError as error:
         raise ConfigError(
-            "a metadata database in Postgres needs the package psycopg",
+            "a Postgres metadata database requires the package psycopg",
             hint="Install it with pip install 'resurgence[postgres]'.",
         ) from error
 
     class Connection(psycopg.Connection[Any]):
-        """Hangs up on a server that does not answer."""
+        """Closes the connection to a server that does not respond."""
 
         def wait(self, gen: Generator[Any, Any, Any], *rest: Any, **options: Any) -> Any:
             return super().wait(self._bounded(gen), *rest, **options)
@@ -298,13 +303,13 @@ def _postgres_engine(url: sa.URL) -> sa.Engine:
         def _bounded(self, steps: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
             give_up_at = time.monotonic() + ANSWER_TIMEOUT.total_seconds()
             try:
-                wanted = next(steps)
+                awaited = next(steps)
                 while True:
-                    ready = yield wanted
+                    ready = yield awaited
                     if not ready and time.monotonic() > give_up_at:
                         self.pgconn.finish()
-                        raise psycopg.OperationalError("the server does not answer")
-                    wanted = steps.send(ready)
+                        raise psycopg.OperationalError("the server does not respond")
+                    awaited = steps.send(ready)
             except StopIteration as end:
                 return end.value
 
@@ -314,7 +319,7 @@ def _postgres_engine(url: sa.URL) -> sa.Engine:
         connect_args={
             "application_name": "resurgence",
             "connect_timeout": int(CONNECT_TIMEOUT.total_seconds()),
-            # A network that swallows everything: the kernel gives up, in about as long.
+            # If the network drops all packets, the kernel gives up after about as long.
             "tcp_user_timeout": int(STATEMENT_TIMEOUT.total_seconds() * 1000),
             "keepalives_idle": 5,
             "keepalives_interval": 2,
@@ -328,10 +333,10 @@ def _postgres_engine(url: sa.URL) -> sa.Engine:
 
     @sa.event.listens_for(engine, "connect")
     def limit(connection: Any, _record: ConnectionPoolEntry) -> None:
-        # Not as startup options: poolers refuse those, and the URL may have its own.
+        # Not as startup options, because poolers refuse those, and the URL may have its own.
         limit = int(STATEMENT_TIMEOUT.total_seconds() * 1000)
         connection.execute(f"SET statement_timeout = {limit}")
-        # A process that is frozen amid a transaction must not keep its locks.
+        # A process that is frozen in a transaction must not hold its locks.
         connection.execute(f"SET idle_in_transaction_session_timeout = {limit}")
         connection.commit()
 

@@ -1,6 +1,6 @@
-"""Keeps a job's lease while a supervisor runs the job, and gives it back at the end.
+"""Renews a job's lease while a supervisor runs the job, and releases it at the end.
 
-A lease that cannot be written is no failure of the job: it only tells others who runs it.
+A lease that cannot be written is not a failure of the job: it only shows others who runs the job.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ log = logging.getLogger("resurgence.control")
 
 
 class LeaseKeeper:
-    """Renews the lease of the newest claim from the moment it is made."""
+    """Renews the lease of the newest claim, starting on creation."""
 
     def __init__(self, ctx: JobContext) -> None:
         self._ctx = ctx
         self._releasing = asyncio.Event()
-        self._task = asyncio.create_task(self._keep())
+        self._task = asyncio.create_task(self._renew_until_released())
 
     async def release(self) -> None:
-        """Give the lease back; briefly, for storage may be away. It runs out by itself then."""
+        """Release the lease. Wait only briefly: if storage is unavailable, the lease expires."""
         self._releasing.set()
         await asyncio.wait({self._task}, timeout=_RELEASE_WITHIN.total_seconds())
 
@@ -36,16 +36,18 @@ class LeaseKeeper:
         """Stop renewing."""
         self._task.cancel()
 
-    async def _keep(self) -> None:
+    async def _renew_until_released(self) -> None:
         while not self._releasing.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(RENEW_EVERY.total_seconds()):
                     await self._releasing.wait()
-            # A renewal and the release take turns: one that came late would hold the job for ever.
+            # One task does both: a renewal after the release would hold the job for ever.
             try:
                 if self._releasing.is_set():
                     await self._ctx.claim.release_lease()
                 else:
                     await self._ctx.claim.renew_lease()
             except StorageError as error:
-                log.warning("the lease of %s: %s", self._ctx.definition.name, error.message)
+                log.warning(
+                    "cannot write the lease of job %s: %s", self._ctx.definition.name, error.message
+                )

@@ -1,8 +1,9 @@
-"""The metadata database: jobs as their users want them, what they are, and what happened to them.
+"""The metadata database: the desired states of jobs, their statuses, and their events.
 
-It holds no truth about checkpoints: when it is lost, each job still goes on from object storage once
-it is created anew. What is wanted and what is have separate writers, and separate tables. The tables
-are in `schema`; connections, deadlines and what a failing database says are in `database`.
+It is not the source of truth about checkpoints: if it is lost, each job still resumes from object
+storage once it is created again. Desired states and statuses have separate writers and separate
+tables. `schema` owns the tables; `database` owns connections, deadlines and the translation of
+errors.
 """
 
 from __future__ import annotations
@@ -35,25 +36,25 @@ from resurgence.sql.syntax.masking import masked_sql
 
 
 class NoSuchJob(UserError):
-    """No job of that name."""
+    """There is no job of that name."""
 
     code = "job.unknown"
 
 
 class JobExists(UserError):
-    """The name is taken."""
+    """A job of that name exists already."""
 
     code = "job.exists"
 
 
 class KeyExists(UserError):
-    """A key of the API has that name already."""
+    """An API key of that name exists already."""
 
     code = "key.exists"
 
 
 class KeyRole(StrEnum):
-    """What a key of the API allows."""
+    """What an API key allows."""
 
     READ = "read"
     WRITE = "write"
@@ -61,7 +62,7 @@ class KeyRole(StrEnum):
 
 @dataclass(frozen=True)
 class ApiKey:
-    """A key of the API; of the key itself only a digest is kept."""
+    """An API key. Only a digest of the key itself is stored."""
 
     name: str
     role: KeyRole
@@ -71,7 +72,7 @@ class ApiKey:
 
 @dataclass(frozen=True)
 class StoredEvent:
-    """An event and its id: ids of a job's events only ever grow."""
+    """An event and its id. The ids of a job's events only increase."""
 
     id: int
     event: Event
@@ -87,31 +88,31 @@ _BOTH = sa.select(JOBS, STATUSES).join(STATUSES, STATUSES.c.job == JOBS.c.name)
 
 
 class MetadataStore:
-    """Safe to call from many threads. Every call ends in bounded time; a database that fails is a
-    `StorageError`. A path is a SQLite file, a text is a URL: `sqlite:///…` or `postgresql://…`.
+    """Thread-safe. Every call returns in bounded time, and raises `StorageError` if the database
+    fails. A path is a SQLite file, a text is a URL: `sqlite:///…` or `postgresql://…`.
     """
 
     def __init__(self, location: Path | str) -> None:
         self._database = Database(location)
 
     def hold(self) -> bool:
-        """Be the one service of this database, until it is closed or the process ends. False: there
-        is another one.
+        """Become the only service of this database, until it is closed or the process ends. Return
+        False if another service holds it.
         """
         return self._database.hold()
 
     def still_holds(self) -> bool:
-        """Whether it is still the one service of this database; StorageError if it cannot tell."""
+        """Return whether this is still the only service. Raise StorageError if that is unknown."""
         return self._database.still_holds()
 
     def require_writable(self) -> None:
-        """Fail with a `StorageError` unless a write is stored now. It is a real one: a full disk or a
-        read-only server shows only when a transaction is committed.
+        """Raise StorageError unless a write succeeds. It writes a real value, because a full disk
+        or a read-only server fails only when a transaction commits.
         """
         self.put_value("write_check", "ok")
 
     def create_job(self, record: JobRecord) -> None:
-        """Keep a new job. Its SQL is kept as it is: the job is started from here."""
+        """Store a new job. Its SQL is stored verbatim, because the job is started from it."""
         with self._database.writing() as connection:
             try:
                 connection.execute(JOBS.insert().values(_job_values(record)))
@@ -119,14 +120,14 @@ class MetadataStore:
                 raise JobExists(
                     f"job '{record.name}' already exists", hint="Choose another name."
                 ) from error
-            # What a job of that name may have left behind while it was deleted.
+            # Rows that a deleted job of that name may have left.
             for table in (STATUSES, EVENTS, INCIDENTS):
                 connection.execute(table.delete().where(table.c.job == record.name))
             connection.execute(STATUSES.insert().values(_status_values(record.name, record.status)))
 
     def put_job(self, record: JobRecord) -> None:
-        """Keep a job in place of whatever was on record under its name; events and incidents stay.
-        For jobs that are not started from here: literal secrets are not kept.
+        """Insert or replace a job; events and incidents stay. For jobs that are not started from
+        here: literal secrets are masked.
         """
         record = replace(record, pipeline=_masked(record.pipeline))
         with self._database.writing() as connection:
@@ -134,13 +135,13 @@ class MetadataStore:
             _upsert(connection, STATUSES.c.job, _status_values(record.name, record.status))
 
     def jobs(self) -> list[JobRecord]:
-        """All jobs, by name."""
+        """Return all jobs, by name."""
         with self._database.reading() as connection:
             found = [_record(row) for row in connection.execute(_BOTH)]
         return sorted(found, key=lambda each: each.name)
 
     def job(self, name: JobName) -> JobRecord | None:
-        """The job of that name, if there is one."""
+        """Return the job of that name, if there is one."""
         with self._database.reading() as connection:
             row = connection.execute(_BOTH.where(JOBS.c.name == name)).first()
             return _record(row) if row else None
@@ -152,10 +153,10 @@ class MetadataStore:
         now: datetime,
         pipeline: PipelineRecord | None = None,
     ) -> JobRecord:
-        """Change what is wanted of a job, and its pipeline if there is another one; the new record.
+        """Change the desired state of a job, and its pipeline if specified. Return the new record.
 
-        Changes of one job take turns, so that each sees the one before. If `change` raises, nothing
-        is changed. It must not call the store.
+        Changes of one job are serialised, so that each sees the previous one. If `change` raises,
+        nothing is changed. It must not call the store.
         """
         with self._database.writing() as connection:
             row = connection.execute(
@@ -170,21 +171,21 @@ class MetadataStore:
         return after
 
     def record_status(self, name: JobName, status: JobStatus) -> None:
-        """What the job is; for its supervisor alone. Nothing happens if the job is gone."""
+        """Store the status of a job; for its supervisor only. No effect if the job was deleted."""
         with self._database.writing() as connection:
             connection.execute(
                 STATUSES.update().where(STATUSES.c.job == name).values(_status_values(name, status))
             )
 
     def delete_job(self, name: JobName) -> None:
-        """Forget a job and its history; again is the same as once."""
+        """Delete a job and its history. Idempotent."""
         with self._database.writing() as connection:
             connection.execute(JOBS.delete().where(JOBS.c.name == name))
             for table in (STATUSES, EVENTS, INCIDENTS):
                 connection.execute(table.delete().where(table.c.job == name))
 
     def record_events(self, events: Sequence[tuple[JobName, Event]]) -> None:
-        """What happened, all or nothing. Incidents are kept for good, too."""
+        """Store events atomically. Incidents are also stored permanently."""
         if not events:
             return
         happened = [
@@ -197,14 +198,14 @@ class MetadataStore:
             if each["event"] == "incident"
         ]
         with self._database.writing() as connection:
-            # Else a lower id could become visible after a higher one, and a reader miss it.
+            # Without it a lower id could become visible after a higher one, and be missed.
             self._database.take_turns(connection, EVENTS_LOCK)
             connection.execute(EVENTS.insert(), happened)
             if incidents:
                 connection.execute(INCIDENTS.insert(), incidents)
 
     def events(self, job: JobName, *, after: int = 0, limit: int = 1000) -> list[StoredEvent]:
-        """The first events of a job with ids above `after`, in order."""
+        """Return the first events of a job with ids above `after`, in order."""
         query = (
             sa.select(EVENTS.c.id, EVENTS.c.facts)
             .where(EVENTS.c.job == job, EVENTS.c.id > after)
@@ -215,7 +216,7 @@ class MetadataStore:
             return [StoredEvent(row.id, row.facts) for row in connection.execute(query)]
 
     def last_event_id(self, job: JobName) -> int:
-        """The id of the job's newest event; 0 if it has none."""
+        """Return the id of the job's newest event; 0 if it has none."""
         query = sa.select(sa.func.max(EVENTS.c.id)).where(EVENTS.c.job == job)
         with self._database.reading() as connection:
             return connection.execute(query).scalar_one() or 0
@@ -223,7 +224,7 @@ class MetadataStore:
     def incidents(
         self, job: JobName | None = None, limit: int = 1000
     ) -> list[dict[str, JsonValue]]:
-        """The newest incidents, of one job or of all, oldest first."""
+        """Return the newest incidents, of one job or of all, oldest first."""
         query = sa.select(INCIDENTS.c.job, INCIDENTS.c.facts)
         if job is not None:
             query = query.where(INCIDENTS.c.job == job)
@@ -233,7 +234,7 @@ class MetadataStore:
         return found[::-1]
 
     def prune(self, keep_events: int) -> None:
-        """Keep the newest events of each job. Incidents stay."""
+        """Delete all but the newest events of each job. Incidents stay."""
         with self._database.reading() as connection:
             jobs = connection.execute(sa.select(EVENTS.c.job).distinct()).scalars().all()
         for job in jobs:
@@ -247,7 +248,7 @@ class MetadataStore:
                 )
 
     def add_key(self, key: ApiKey) -> None:
-        """Let a key in."""
+        """Store an API key."""
         with self._database.writing() as connection:
             try:
                 connection.execute(API_KEYS.insert().values(_KEY.dump_python(key, mode="json")))
@@ -258,26 +259,26 @@ class MetadataStore:
                 ) from error
 
     def keys(self) -> list[ApiKey]:
-        """All keys, by name."""
+        """Return all keys, by name."""
         with self._database.reading() as connection:
             rows = connection.execute(sa.select(API_KEYS)).mappings()
             found = [_KEY.validate_python(dict(row)) for row in rows]
         return sorted(found, key=lambda each: each.name)
 
     def remove_key(self, name: str) -> bool:
-        """Let a key in no more; whether there was one."""
+        """Remove a key. Return whether there was one."""
         with self._database.writing() as connection:
             done = connection.execute(API_KEYS.delete().where(API_KEYS.c.name == name))
         return done.rowcount > 0
 
     def value(self, key: str) -> str | None:
-        """A value that the service has put aside for itself."""
+        """Return a value that the service has stored for itself."""
         query = sa.select(SERVICE_VALUES.c.value).where(SERVICE_VALUES.c.name == key)
         with self._database.reading() as connection:
             return connection.execute(query).scalar_one_or_none()
 
     def put_value(self, key: str, value: str) -> None:
-        """Put a value aside, in place of the one before."""
+        """Store a value of the service, replacing the previous one."""
         with self._database.writing() as connection:
             _upsert(connection, SERVICE_VALUES.c.name, {"name": key, "value": value})
 
@@ -286,8 +287,8 @@ class MetadataStore:
 
 
 def stored_sql(path: Path, job: JobName) -> str | None:
-    """The pipeline that a job ran last, with `***` for literal secrets, if the database is there
-    and knows it.
+    """Return the last pipeline of a job, with `***` for literal secrets; None if there is no
+    database or no such job.
     """
     if not path.is_file():
         return None
@@ -318,7 +319,7 @@ def _job_values(record: JobRecord) -> dict[str, JsonValue]:
 
 
 def _status_values(job: JobName, status: JobStatus) -> dict[str, JsonValue]:
-    # Causes quote the errors of others, which may hold what no database takes.
+    # Causes quote foreign errors, which may contain characters that no database accepts.
     cause = status.cause.replace("\0", "\ufffd").encode(errors="replace").decode()
     return {"job": job, **_STATUS.dump_python(replace(status, cause=cause), mode="json")}
 

@@ -1,7 +1,7 @@
 """The tables of the metadata database.
 
-They are made in one transaction, by one process: the others wait for it. Structured values are JSON
-text, which any tool can read; so are instants, as ISO 8601.
+They are created in one transaction by one process; others wait for it. Structured values are JSON
+text and instants are ISO 8601 text, so that any tool can read them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from resurgence.errors import ConfigError
 
 
 class Json(sa.TypeDecorator[JsonValue]):
-    """A JSON value as text; None is NULL."""
+    """A JSON value, stored as text; None is NULL."""
 
     impl = sa.String
     cache_ok = True
@@ -43,7 +43,7 @@ def _key(name: str) -> sa.Column[str]:
 
 
 def _own_id() -> sa.Column[int]:
-    """Made by the database, and never used again after its row is deleted."""
+    """A column of ids that the database assigns, and never reuses after a deletion."""
     number = sa.BigInteger().with_variant(sa.Integer, "sqlite")
     return sa.Column("id", number, sa.Identity(), primary_key=True)
 
@@ -110,29 +110,29 @@ _VERSION = sa.Table("schema_version", _TABLES, _required("version", sa.Integer))
 
 
 def is_current(connection: sa.Connection) -> bool:
-    """Whether the tables are there; a ConfigError if they are of another release, or of something
-    else.
+    """Return whether the tables exist. Raise ConfigError if they belong to another release or to
+    another application.
     """
     tables = sa.inspect(connection)
     if not tables.has_table(_VERSION.name):
         if tables.has_table(JOBS.name):
             raise ConfigError(
-                "the metadata database holds a table 'jobs' of something else",
-                hint="Give it a database of its own.",
+                "the metadata database has a table 'jobs' of another application",
+                hint="Use a separate database.",
             )
         return False
     version = connection.execute(sa.select(_VERSION.c.version)).scalar_one()
     if version != SCHEMA_VERSION:
         raise ConfigError(
-            f"the metadata database was written by another release: its tables have version "
-            f"{version}, and this release knows {SCHEMA_VERSION}",
-            hint="Use that release, or another database.",
+            f"the metadata database has schema version {version}, but this release requires "
+            f"{SCHEMA_VERSION}",
+            hint="Use the release that created it, or another database.",
         )
     return True
 
 
 def create_tables(connection: sa.Connection) -> None:
-    """Create what is missing. The caller's transaction keeps all others out."""
+    """Create the tables if they are missing. The caller's transaction excludes all others."""
     if not is_current(connection):
         _TABLES.create_all(connection)
         connection.execute(_VERSION.insert().values(version=SCHEMA_VERSION))

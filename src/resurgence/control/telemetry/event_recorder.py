@@ -1,5 +1,5 @@
-"""Writes events to the metadata database, beside the jobs: a database that is slow or away delays
-no job, and events that wait are bounded.
+"""Writes events to the metadata database in the background: a slow or unavailable database delays
+no job, and the queue of events is bounded.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from resurgence.ids import JobName
 _WAITING = 10_000
 _BATCH = 500
 _PAUSE = timedelta(seconds=1)
-_KEPT_EVENTS = 10_000
+_RETAINED_EVENTS = 10_000
 _PRUNED_EVERY = 2_000
 
 log = logging.getLogger("resurgence.control")
@@ -34,18 +34,18 @@ class EventRecorder:
         self._waiting: deque[tuple[JobName, Event]] = deque()
         self._arrived = asyncio.Event()
         self._writing = asyncio.Lock()
-        # A process that ends before it has written so many prunes what others before it wrote.
+        # Prunes on the first write: a process may end before it has written a full interval itself.
         self._written = _PRUNED_EVERY
         self._largest = _BATCH
         self.dropped = 0
 
     def note(self, job: JobName, event: Event) -> None:
-        """An event to write; answers at once."""
+        """Queue an event. Never blocks."""
         if len(self._waiting) >= _WAITING:
             self._waiting.popleft()
             self.dropped += 1
             if self.dropped == 1:
-                log.error("the metadata database is away for long: the oldest events are lost")
+                log.error("the metadata database is unavailable: dropping the oldest queued events")
         self._waiting.append((job, event))
         self._arrived.set()
 
@@ -59,19 +59,19 @@ class EventRecorder:
                     await asyncio.sleep(_PAUSE.total_seconds())
 
     async def flush(self, deadline: timedelta) -> None:
-        """Write what waits, for no longer than that."""
+        """Write the queued events until the deadline."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(deadline.total_seconds()):
                 while self._waiting and await self._write_batch():
                     pass
 
-    async def forget(self, job: JobName) -> None:
-        """Events of this job that wait are not written any more."""
+    async def discard(self, job: JobName) -> None:
+        """Drop the queued events of this job."""
         async with self._writing:
             self._waiting = deque(each for each in self._waiting if each[0] != job)
 
     async def _write_batch(self) -> bool:
-        # A flush must not write again what is being written.
+        # A flush must not write a batch a second time.
         async with self._writing:
             return await self._write()
 
@@ -80,17 +80,17 @@ class EventRecorder:
         try:
             await in_thread(self._metadata.record_events, batch)
         except StorageError as error:
-            log.warning("events wait: %s", error.message)
+            log.warning("cannot store events yet: %s", error.message)
             return False
         except UserError as error:
-            # One of them cannot be written: alone, it is found and left out.
+            # One event cannot be stored: write them one by one, to find and drop it.
             if len(batch) > 1:
                 self._largest = 1
                 return True
-            log.error("an event of %s is lost: %s", batch[0][0], error.message)
+            log.error("dropped an event of job %s: %s", batch[0][0], error.message)
             self._largest = _BATCH
         for written in batch:
-            # One that was dropped meanwhile is not at the front any more.
+            # An event dropped in the meantime is no longer at the front.
             if self._waiting and self._waiting[0] is written:
                 self._waiting.popleft()
         await self._prune(len(batch))
@@ -101,4 +101,4 @@ class EventRecorder:
         if self._written >= _PRUNED_EVERY:
             self._written = 0
             with contextlib.suppress(StorageError):
-                await in_thread(self._metadata.prune, _KEPT_EVENTS)
+                await in_thread(self._metadata.prune, _RETAINED_EVENTS)

@@ -1,6 +1,6 @@
 """Events: past facts about a job, in order, for people, files and the database.
 
-One JSON object per line, at least `event` and `at`. Those who listen get each event once, in order.
+One JSON object per line, at least `event` and `at`. Listeners receive each event once, in order.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Event = dict[str, JsonValue]
 
 @dataclass
 class EventLog:
-    """Hands each event to whoever listens."""
+    """Passes each event to all listeners."""
 
     clock: Clock
     listeners: list[Callable[[Event], None]] = field(default_factory=list)
 
     def emit(self, event: str, **facts: JsonValue) -> None:
-        """Say that something happened, now."""
+        """Emit an event with the current time."""
         record: Event = {"event": event, "at": instant_text(self.clock.now()), **facts}
         for listener in self.listeners:
             listener(record)

@@ -16,8 +16,8 @@ from resurgence.state.protocol.decisions import Fallback
 
 @dataclass
 class Incident:
-    """What happened and how long each phase of coming back took. Further failures on the way
-    belong to it.
+    """A failure, and how long each phase of the recovery took. Further failures during the recovery
+    belong to the same incident.
     """
 
     detected_at: datetime
@@ -29,26 +29,26 @@ class Incident:
     resumed_at: datetime | None = None
     phases: dict[str, float] = field(default_factory=dict)
     started_rows: dict[Epoch, int] = field(default_factory=dict)
-    """Rows of the epochs that had been started when something failed."""
+    """Rows of the epochs that had been started at the time of a failure."""
     _phase_began_at: datetime | None = None
 
     def count_replayed(self, plan: LoadPlan) -> None:
-        """Every row after the restored epoch of which something had been read is read again."""
+        """Count the rows to replay: those of all started epochs after the restored one."""
         rows = {
             epoch: sum(each.rows for each in recorded.inputs.values())
             for epoch, recorded in plan.recorded.items()
         }
-        again = {**self.started_rows, **rows}
-        self.replayed_rows = sum(count for epoch, count in again.items() if epoch > plan.epoch)
+        started = {**self.started_rows, **rows}
+        self.replayed_rows = sum(count for epoch, count in started.items() if epoch > plan.epoch)
 
     def phase_done(self, name: str, now: datetime) -> None:
-        """The time since the last phase's end goes to this phase."""
+        """Add the time since the end of the last phase to this phase."""
         began_at = self._phase_began_at or self.detected_at
         self.phases[name] = round(self.phases.get(name, 0.0) + seconds(now - began_at), 3)
         self._phase_began_at = now
 
     def facts(self) -> dict[str, JsonValue]:
-        """As it is written to events and the database."""
+        """Return the incident as it is written to events and the database."""
         return {
             "kind": self.failure.kind,
             "reason": self.failure.reason,

@@ -1,8 +1,8 @@
-"""What can be counted and measured of one job, from its events alone.
+"""The metrics of one job, computed from its events alone.
 
-Pure: instants are those of the events, `now` is handed in. So it does not matter whether events come
-as they happen or are read from the database after the controller was started anew. What is kept does
-not grow with the job's age. Who shows it: the API as `progress`, `prometheus` as metrics.
+Pure: instants are those of the events, `now` is an argument. So events count the same whether they
+arrive live or are read from the database after a restart of the controller. Memory does not grow
+with the age of the job. The API shows the metrics as `progress`; `prometheus` exposes them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from resurgence.control.workers.worker_pool import Origin
 from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.ids import NO_EPOCH, Epoch
 
-REMEMBERED_RECOVERIES = 5
+RECENT_RECOVERIES = 5
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
 class LastCheckpoint:
-    """The newest checkpoint: when it was sealed, and what its epoch took."""
+    """The newest checkpoint: when it was sealed, and the cost of its epoch."""
 
     sealed_at: datetime
     duration: timedelta
@@ -40,11 +40,11 @@ class LastCheckpoint:
 
 @dataclass(frozen=True)
 class IfItDiesNow:
-    """What the death of the worker at this moment would cost."""
+    """The cost of losing the worker now."""
 
     rows_to_replay: int
     expected_seconds: float | None
-    """From the detection to the first epoch committed after it. None: nothing is known yet."""
+    """From detection to the first epoch committed after it. None: not known yet."""
 
     def as_json(self) -> dict[str, JsonValue]:
         return {"rows_to_replay": self.rows_to_replay, "expected_seconds": self.expected_seconds}
@@ -56,25 +56,25 @@ def if_it_dies_now(
     last_start: timedelta | None,
     last_epoch: timedelta | None,
 ) -> IfItDiesNow:
-    """The cost of a death of the worker at this moment.
+    """Estimate the cost of losing the worker now.
 
-    Rows to replay are those of epochs that were started and are not sealed. What is sealed is never
-    read again: if its commit is pending, the restore finishes that.
+    Rows to replay are those of epochs that were started and are not sealed. A sealed epoch is never
+    replayed: if its commit is pending, the restore completes it.
 
     The expected time is the median of the last five recoveries of this job, oldest first in
-    `past_recoveries`. They hold everything that a formula would leave out: clearing up, backoff,
-    this machine, this pipeline's state. The median, because one recovery in a row of failures with
-    long waits says little about the next; the last five, because state and input change.
+    `past_recoveries`. They include everything that a formula would omit: tear-down, backoff, this
+    machine, this pipeline's state. The median, because one recovery in a series of failures with
+    long backoff does not predict the next; the last five, because state and input change.
 
-    A job that never failed has only its parts: the last start of a worker, until state was restored,
-    and the last epoch, for the one that comes after the restore closes the incident. That leaves out
-    the first backoff and the plan, about a second. Half of the parts is no estimate.
+    For a job that never failed, the estimate is the sum of the last start of a worker, until state
+    was restored, and the last epoch, because the first epoch after the restore closes the incident.
+    That omits the first backoff and the plan, about a second. One of the two alone is no estimate.
 
-    Detection is not in it, as it is not in an incident: a process that ends is seen at once, one that
-    only falls silent after `pipeline.heartbeat_timeout`.
+    Detection is not included, as it is not in an incident: an exit is detected at once, a silent
+    worker after `pipeline.heartbeat_timeout`.
     """
     rows = sum(unsealed_rows)
-    recent = past_recoveries[-REMEMBERED_RECOVERIES:]
+    recent = past_recoveries[-RECENT_RECOVERIES:]
     if recent:
         median = statistics.median(each.total_seconds() for each in recent)
         return IfItDiesNow(rows, round(median, 3))
@@ -85,8 +85,8 @@ def if_it_dies_now(
 
 @dataclass
 class JobMetrics:
-    """One job, as far as its events tell. An epoch that is sealed again after a fallback counts
-    again: it is work done.
+    """The metrics of one job. An epoch that is sealed again after a fallback counts again, because
+    it is work done.
     """
 
     state: StateName = StateName.CREATED
@@ -102,29 +102,29 @@ class JobMetrics:
     """In microseconds since 1970."""
     last_checkpoint: LastCheckpoint | None = None
     last_start: timedelta | None = None
-    """From the moment when the job got its last new worker until it was running. One that was at
-    hand already says nothing about how long its successor would need.
+    """From the acquisition of the last new worker until the job was running. A reused worker is no
+    measure of how long its successor would take.
     """
     failures_by_domain: Counter[str] = field(default_factory=Counter)
     failures_by_kind: Counter[str] = field(default_factory=Counter)
     recoveries: int = 0
-    """Incidents that the job came back from."""
+    """Incidents that the job recovered from."""
     recovery_time: timedelta = timedelta(0)
-    """Of all of them together."""
+    """The total of all recoveries."""
     past_recoveries: deque[timedelta] = field(
-        default_factory=lambda: deque(maxlen=REMEMBERED_RECOVERIES)
+        default_factory=lambda: deque(maxlen=RECENT_RECOVERIES)
     )
-    """How long each of the last ones took, oldest first."""
+    """The durations of the last recoveries, oldest first."""
     replayed_rows: int = 0
     fallbacks: int = 0
     damaged_checkpoints: int = 0
-    """Found by a running job in its own newest checkpoint."""
+    """Found when a running job verified its own newest checkpoint."""
     _worker_started_at: datetime | None = None
 
     # ---------------------------------------------------------------- facts
 
     def note(self, event: Event) -> None:
-        """Something happened. Events come in order; unknown ones are passed over."""
+        """Count an event. Events must arrive in order; unknown ones are ignored."""
         match event["event"]:
             case "state":
                 self.state = StateName(str(event["to"]))
@@ -132,8 +132,8 @@ class JobMetrics:
                     self.last_start = _instant(event["at"]) - self._worker_started_at
                     self._worker_started_at = None
             case "worker_started":
-                was_at_hand = event.get("origin") in (Origin.IN_PLACE, Origin.ADOPTED)
-                self._worker_started_at = None if was_at_hand else _instant(event["at"])
+                was_reused = event.get("origin") in (Origin.IN_PLACE, Origin.ADOPTED)
+                self._worker_started_at = None if was_reused else _instant(event["at"])
             case "checkpoint":
                 self._note_checkpoint(event)
             case "committed":
@@ -175,32 +175,35 @@ class JobMetrics:
             state_bytes=_count(event, "state_bytes"),
         )
 
-    # ---------------------------------------------------------------- questions
+    # ---------------------------------------------------------------- queries
 
     @property
     def input_has_ended(self) -> bool:
-        """The watermark is at the end of time: nothing can come after it."""
+        """Whether the watermark is at the end of time, so that no more input can follow."""
         return self.watermark == END_OF_TIME
 
     def watermark_lag(self, now: datetime) -> float | None:
-        """Seconds that the watermark is behind `now`, less than zero if it is ahead. None without
-        one, and at the end of input. A number, since a watermark need not fit a timedelta.
+        """Return the seconds that the watermark is behind `now`, negative if it is ahead. None
+        without a watermark, and at the end of input. A number, because a watermark may exceed a
+        timedelta.
         """
         if self.watermark is None or self.input_has_ended:
             return None
         return round(((now - _1970) // _MICROSECOND - self.watermark) / 1_000_000, 3)
 
     def checkpoint_age(self, now: datetime) -> timedelta | None:
-        """How long ago the last checkpoint was sealed; None if there is none."""
+        """Return the time since the last checkpoint was sealed; None if there is none."""
         return now - self.last_checkpoint.sealed_at if self.last_checkpoint else None
 
     def if_it_dies_now(self, unsealed_rows: Iterable[int]) -> IfItDiesNow:
-        """What the death of the worker would cost; the rows are `RunningJobModel.started_rows`."""
+        """Estimate the cost of losing the worker; the rows are `RunningJobModel.started_rows`."""
         last_epoch = self.last_checkpoint.duration if self.last_checkpoint else None
         return if_it_dies_now(unsealed_rows, [*self.past_recoveries], self.last_start, last_epoch)
 
     def progress(self, now: datetime) -> dict[str, JsonValue]:
-        """As the API shows it: plain JSON, instants as ISO text, spans in seconds."""
+        """Return the metrics as the API shows them: JSON, instants as ISO text, durations in
+        seconds.
+        """
         return {
             "state": self.state.value,
             "epoch": self.sealed_epoch,
@@ -239,7 +242,7 @@ class JobMetrics:
         }
 
     def _watermark_text(self) -> str | None:
-        """None, too, for one that no calendar has: the end of input, or far off by mistake."""
+        """None also for a watermark outside the calendar: end of input, or a wrong event time."""
         if self.watermark is None or self.input_has_ended:
             return None
         try:

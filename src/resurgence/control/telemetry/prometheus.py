@@ -1,8 +1,8 @@
-"""All jobs as Prometheus metrics, in the text format.
+"""The metrics of all jobs in the Prometheus text format.
 
-The values are those of `JobMetrics`. Labels are bounded by the number of jobs: nothing here is per
-operator, subtask, epoch or error text. What is not known is absent and not zero; what is counted
-begins at zero, so that a rate sees the first one.
+The values come from `JobMetrics`. Label cardinality is bounded by the number of jobs: no metric is
+per operator, subtask, epoch or error text. An unknown value is absent, not zero. Counters start at
+zero, so that a rate includes the first increment.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from resurgence.errors import ErrorDomain
 from resurgence.ids import JobName
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
-_AT_REST = frozenset({StateName.STOPPED, StateName.FINISHED})
-"""No one waits for such a job: what it lags behind would only raise false alarms."""
+_INACTIVE = frozenset({StateName.STOPPED, StateName.FINISHED})
+"""Lag and age of such a job would only raise false alarms."""
 
 
 @dataclass(frozen=True)
 class JobSample:
-    """One job at one moment."""
+    """The values of one job at one instant."""
 
     name: JobName
     state: StateName
     metrics: JobMetrics
     restarts_left: int
     if_it_dies_now: IfItDiesNow | None
-    """None: it has no worker that could die."""
+    """None: the job has no worker."""
 
 
 def exposition(jobs: Sequence[JobSample], now: datetime) -> bytes:
-    """The metrics of all jobs; to be served as `CONTENT_TYPE`."""
+    """Return the metrics of all jobs, to be served as `CONTENT_TYPE`."""
     registry = CollectorRegistry()
     registry.register(_JobsCollector(jobs, now))
     return generate_latest(registry)
@@ -53,7 +53,7 @@ def exposition(jobs: Sequence[JobSample], now: datetime) -> bytes:
 
 @dataclass(frozen=True)
 class _PerJob:
-    """A metric with one value a job. Names of counters end in `_total`."""
+    """A metric with one value per job. Names of counters end in `_total`."""
 
     name: str
     meaning: str
@@ -68,44 +68,44 @@ _PER_JOB = (
     ),
     _PerJob(
         "resurgence_epochs_committed_total",
-        "Epochs whose sinks are done.",
+        "Epochs that all sinks have committed.",
         lambda job, _now: job.metrics.epochs_committed,
     ),
     _PerJob(
         "resurgence_rows_in_total",
-        "Rows that sealed epochs read.",
+        "Rows read by sealed epochs.",
         lambda job, _now: job.metrics.rows_in,
     ),
     _PerJob(
         "resurgence_rows_out_total",
-        "Rows that sealed epochs gave to sinks.",
+        "Rows staged in sinks by sealed epochs.",
         lambda job, _now: job.metrics.rows_out,
     ),
     _PerJob(
         "resurgence_late_rows_total",
-        "Rows left out because their window had closed.",
+        "Late rows: dropped because their window had closed.",
         lambda job, _now: job.metrics.late_rows,
     ),
     _PerJob(
         "resurgence_bad_rows_total",
-        "Records left out because they could not be read.",
+        "Bad records: dropped because they could not be parsed.",
         lambda job, _now: job.metrics.bad_rows,
     ),
     _PerJob(
         "resurgence_watermark_lag_seconds",
         "How far the watermark is behind the clock.",
-        lambda job, now: None if job.state in _AT_REST else job.metrics.watermark_lag(now),
+        lambda job, now: None if job.state in _INACTIVE else job.metrics.watermark_lag(now),
     ),
     _PerJob(
         "resurgence_checkpoint_age_seconds",
-        "How long ago the last checkpoint was sealed.",
+        "Time since the last checkpoint was sealed.",
         lambda job, now: (
-            None if job.state in _AT_REST else _seconds(job.metrics.checkpoint_age(now))
+            None if job.state in _INACTIVE else _seconds(job.metrics.checkpoint_age(now))
         ),
     ),
     _PerJob(
         "resurgence_checkpoint_duration_seconds",
-        "How long the epoch of the last checkpoint took until it was sealed.",
+        "Time from the start of the last checkpoint's epoch to its seal.",
         lambda job, _now: (
             last.duration.total_seconds() if (last := job.metrics.last_checkpoint) else None
         ),
@@ -122,44 +122,44 @@ _PER_JOB = (
     ),
     _PerJob(
         "resurgence_recoveries_total",
-        "Incidents that the job came back from.",
+        "Incidents from which the job recovered.",
         lambda job, _now: job.metrics.recoveries,
     ),
     _PerJob(
         "resurgence_replayed_rows_total",
-        "Rows that were read again in recoveries.",
+        "Rows that were replayed in recoveries.",
         lambda job, _now: job.metrics.replayed_rows,
     ),
     _PerJob(
         "resurgence_fallbacks_total",
-        "Checkpoints that a restore passed over because they could not be used.",
+        "Checkpoints that a restore skipped because they were not valid.",
         lambda job, _now: job.metrics.fallbacks,
     ),
     _PerJob(
         "resurgence_damaged_checkpoints_total",
-        "Checkpoints that a running job verified and found damaged.",
+        "Damaged checkpoints found by the verification in running jobs.",
         lambda job, _now: job.metrics.damaged_checkpoints,
     ),
     _PerJob(
         "resurgence_restarts_left",
-        "Recoveries that will still be tried before the job fails.",
+        "Remaining recoveries before the job fails.",
         lambda job, _now: None if job.state in TERMINAL else job.restarts_left,
     ),
     _PerJob(
         "resurgence_if_it_dies_now_rows",
-        "Rows to replay if the worker died at this moment.",
+        "Rows to replay if the worker died now.",
         lambda job, _now: job.if_it_dies_now.rows_to_replay if job.if_it_dies_now else None,
     ),
     _PerJob(
         "resurgence_if_it_dies_now_seconds",
-        "Expected time until the job has recovered if the worker died at this moment.",
+        "Expected recovery time if the worker died now.",
         lambda job, _now: job.if_it_dies_now.expected_seconds if job.if_it_dies_now else None,
     ),
 )
 
 
 class _JobsCollector(Collector):
-    """Gives the library what it writes."""
+    """Provides the metrics to `prometheus_client`."""
 
     def __init__(self, jobs: Sequence[JobSample], now: datetime) -> None:
         self._jobs = jobs
@@ -188,7 +188,7 @@ class _JobsCollector(Collector):
 
     def _failures(self) -> Metric:
         metric = CounterMetricFamily(
-            "resurgence_failures_total", "Failures by blame.", labels=["job", "domain"]
+            "resurgence_failures_total", "Failures by domain.", labels=["job", "domain"]
         )
         for job in self._jobs:
             for domain in ErrorDomain:

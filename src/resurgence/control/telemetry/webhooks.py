@@ -1,10 +1,10 @@
-"""Tells a receiver by HTTP when a job fails and when it has come back.
+"""Notifies a receiver by HTTP when a job fails and when it has recovered.
 
-What to send for an event, and what to make of an answer, are pure functions. `Webhooks` is the shell
-around them: a bounded queue and one task that posts from it, one notice at a time. So the order is
-kept, and a receiver that is away costs its own notices and nothing else: no job ever waits for it.
+What to send for an event, and how to treat a response, are pure functions. `Webhooks` is the shell
+around them: a bounded queue and one task that posts from it, one notice at a time. This preserves
+the order, and an unavailable receiver loses only its own notices: no job ever waits for it.
 
-Notices are not stored. What is still queued when the controller dies is lost; events and incidents
+Notices are not stored. Those in the queue are lost when the controller dies; events and incidents
 are in the metadata database.
 """
 
@@ -34,25 +34,25 @@ from resurgence.ids import JobName
 SIGNATURE_HEADER = "X-Resurgence-Signature"
 DELIVERY_HEADER = "X-Resurgence-Delivery"
 
-_DICE = random.SystemRandom()
-"""Not the program's own, whose throws may have to be repeatable."""
+_JITTER = random.SystemRandom()
+"""Separate from the global generator, which may be seeded for reproducibility."""
 
 log = logging.getLogger("resurgence.webhooks")
 
 
 class NoticeKind(StrEnum):
-    """What a notice is about."""
+    """The subject of a notice."""
 
     FAILURE = "failure"
-    """Something failed, and the job is being recovered, or is about to be given up."""
+    """Something failed; the job recovers, or is about to fail for good."""
     RECOVERED = "recovered"
     FAILED = "failed"
-    """The job has been given up."""
+    """The job has failed for good."""
 
 
 @dataclass(frozen=True)
 class Notice:
-    """One event as it is posted, the same at every try."""
+    """One event as it is posted, identical on every attempt."""
 
     id: str
     job: JobName
@@ -62,33 +62,34 @@ class Notice:
 
 @dataclass(frozen=True)
 class DeliveryPolicy:
-    """How hard to try."""
+    """Timeouts, retries and backoff of deliveries."""
 
     timeout: timedelta = timedelta(seconds=5)
-    """For one try, from the connection to the answer's status."""
+    """For one attempt, from the connection to the status of the response."""
     tries: int = 8
     initial_backoff: timedelta = timedelta(seconds=1)
     maximal_backoff: timedelta = timedelta(seconds=60)
-    """Before jitter."""
+    """Without jitter."""
     capacity: int = 1000
-    """Notices that wait; one more drops the oldest."""
+    """The size of the queue; one more notice drops the oldest."""
 
 
 class Reception(Enum):
-    """What an answer means."""
+    """The outcome of an attempt."""
 
     DELIVERED = auto()
     TRY_AGAIN = auto()
     REFUSED = auto()
-    """The same again would be refused again."""
+    """A retry would be refused again."""
 
 
 def judge_event(event: Event, *, is_down: bool) -> tuple[NoticeKind | None, bool]:
-    """What to send for an event, and whether the job is down after it.
+    """Return what to send for an event, if anything, and whether the job is down after it.
 
-    A job is down from the failure that opens an incident until the incident is over or the job has
-    ended; further failures on the way send nothing. A failure while stopping opens no incident, and
-    is told by having no generation. Nor is a stop that ends an incident news to whoever asked for it.
+    A job is down from the failure that opens an incident until the incident is closed or the job
+    has ended; further failures in between send nothing. A failure while stopping opens no incident;
+    it is recognised by its missing generation. A requested stop that closes an incident sends
+    nothing.
     """
     match event["event"]:
         case "failure" if "generation" in event:
@@ -101,7 +102,7 @@ def judge_event(event: Event, *, is_down: bool) -> tuple[NoticeKind | None, bool
 
 
 def make_notice(job: JobName, kind: NoticeKind, event: Event) -> Notice:
-    """The event as a notice with a fresh id."""
+    """Return the event as a notice with a new id."""
     notice_id = uuid.uuid4().hex
     facts = {name: value for name, value in event.items() if name not in ("event", "at")}
     body = {"id": notice_id, "at": event["at"], "job": job, "kind": kind, "facts": facts}
@@ -109,8 +110,8 @@ def make_notice(job: JobName, kind: NoticeKind, event: Event) -> Notice:
 
 
 def signature(secret: str, body: bytes, now: datetime) -> str:
-    """The value of the signature's header. The instant is signed, too, so that a receiver can
-    refuse what someone recorded and posts again.
+    """Return the value of the signature header. The instant is signed, too, so that a receiver can
+    reject a replayed request.
     """
     instant = int(now.timestamp())
     signed = hmac.new(secret.encode(), f"{instant}.".encode() + body, hashlib.sha256)
@@ -118,9 +119,10 @@ def signature(secret: str, body: bytes, now: datetime) -> str:
 
 
 def judge_answer(status: int | None) -> Reception:
-    """What an HTTP status means; None: there was none, for want of a connection or of time.
+    """Return the outcome for an HTTP status; None: no response, for lack of a connection or a
+    timeout.
 
-    Redirects are refusals: whoever may answer for the receiver must not send notices elsewhere.
+    A redirect counts as a refusal: a responder must not be able to divert notices elsewhere.
     """
     if status is None or status >= 500 or status in (408, 429):
         return Reception.TRY_AGAIN
@@ -128,7 +130,7 @@ def judge_answer(status: int | None) -> Reception:
 
 
 def wait_after(tries: int, policy: DeliveryPolicy, jitter: float) -> timedelta | None:
-    """How long to wait after so many tries; None: give up. `jitter` is a number from 0 to 1."""
+    """Return the backoff after that many attempts; None: give up. `jitter` is from 0 to 1."""
     if tries >= policy.tries:
         return None
     wait = min(policy.initial_backoff * 2.0 ** (tries - 1), policy.maximal_backoff)
@@ -136,7 +138,7 @@ def wait_after(tries: int, policy: DeliveryPolicy, jitter: float) -> timedelta |
 
 
 class Webhooks:
-    """Posts notices of all jobs to one receiver."""
+    """Posts the notices of all jobs to one receiver."""
 
     def __init__(
         self,
@@ -145,12 +147,12 @@ class Webhooks:
         *,
         policy: DeliveryPolicy | None = None,
         clock: Clock | None = None,
-        jitter: Callable[[], float] = _DICE.random,
+        jitter: Callable[[], float] = _JITTER.random,
     ) -> None:
-        """`secret` None: notices are not signed. A ConfigError if one of the two cannot be used."""
+        """`secret` None: notices are not signed. Raise ConfigError if one of the two is invalid."""
         self._url, self._receiver = _checked(url)
         if secret is not None and not secret:
-            raise ConfigError("the webhook secret is empty", hint="set one, or leave it out")
+            raise ConfigError("the webhook secret is empty", hint="Set a secret, or omit it.")
         self._secret = secret
         self._policy = policy or DeliveryPolicy()
         self._clock = clock or SystemClock()
@@ -161,10 +163,12 @@ class Webhooks:
         self._delivery: asyncio.Task[None] | None = None
         self.delivered = 0
         self.dropped = 0
-        """Notices that did not arrive, for whatever reason."""
+        """Notices that were not delivered, for any reason."""
 
     def note(self, job: JobName, event: Event) -> None:
-        """A job's event, in order. Answers at once; to be called on the event loop."""
+        """Queue the notice for a job's event, if it has one. Never blocks; call it on the event
+        loop.
+        """
         kind, is_down = judge_event(event, is_down=job in self._down)
         if is_down:
             self._down.add(job)
@@ -173,7 +177,7 @@ class Webhooks:
         if kind is None:
             return
         if self._queue.full():
-            self._drop_oldest(f"{self._policy.capacity} newer ones wait")
+            self._drop_oldest(f"the queue is full, with {self._policy.capacity} newer notices")
         self._queue.put_nowait(make_notice(job, kind, event))
 
     def start(self) -> None:
@@ -181,7 +185,7 @@ class Webhooks:
         self._delivery = asyncio.create_task(self._deliver_all())
 
     async def close(self, deadline: timedelta) -> None:
-        """Deliver what waits, for no longer than that, and drop the rest."""
+        """Deliver the queued notices until the deadline, and drop the rest."""
         if self._delivery is not None:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(deadline.total_seconds()):
@@ -189,7 +193,7 @@ class Webhooks:
             self._delivery.cancel()
             await asyncio.wait([self._delivery])
         while not self._queue.empty():
-            self._drop_oldest("the controller ends")
+            self._drop_oldest("the controller is shutting down")
         await self._client.aclose()
 
     async def _deliver_all(self) -> None:
@@ -198,7 +202,7 @@ class Webhooks:
             try:
                 await self._deliver(notice)
             except asyncio.CancelledError:
-                self._drop(notice, "the controller ends")
+                self._drop(notice, "the controller is shutting down")
                 raise
             finally:
                 self._queue.task_done()
@@ -206,24 +210,26 @@ class Webhooks:
     async def _deliver(self, notice: Notice) -> None:
         tries = 0
         while True:
-            status, said = await self._post(notice)
+            status, detail = await self._post(notice)
             tries += 1
             reception = judge_answer(status)
             if reception is Reception.DELIVERED:
                 self.delivered += 1
                 return
             if reception is Reception.REFUSED:
-                self._drop(notice, f"{self._receiver} refused it: {said}")
+                self._drop(notice, f"{self._receiver} refused it: {detail}")
                 return
             wait = wait_after(tries, self._policy, self._jitter())
             if wait is None:
-                self._drop(notice, f"{self._receiver} did not take it in {tries} tries: {said}")
+                self._drop(
+                    notice, f"{self._receiver} did not accept it in {tries} attempts: {detail}"
+                )
                 return
             await asyncio.sleep(wait.total_seconds())
 
     async def _post(self, notice: Notice) -> tuple[int | None, str]:
-        """One try: the status of the answer, if one came, and a word for people. The answer's body
-        is not read.
+        """Make one attempt. Return the status of the response, if there is one, and a description
+        for the log. The body of the response is not read.
         """
         headers = {"Content-Type": "application/json", DELIVERY_HEADER: notice.id}
         if self._secret is not None:
@@ -237,9 +243,9 @@ class Webhooks:
             ):
                 return response.status_code, f"status {response.status_code}"
         except (TimeoutError, httpx.TimeoutException):
-            return None, f"no answer within {self._policy.timeout.total_seconds():g} s"
+            return None, f"no response within {self._policy.timeout.total_seconds():g} s"
         except Exception as error:
-            # Not all that the library throws is an error of its own, and no notice may end the rest.
+            # httpx also raises errors of other libraries, and no notice may stop the delivery task.
             return None, f"{type(error).__name__}: {error}"
         finally:
             self._client.cookies.clear()
@@ -251,12 +257,12 @@ class Webhooks:
     def _drop(self, notice: Notice, why: str) -> None:
         self.dropped += 1
         log.warning(
-            "webhook %s (%s of job %s) is dropped: %s", notice.id, notice.kind, notice.job, why
+            "dropped webhook %s (%s of job %s): %s", notice.id, notice.kind, notice.job, why
         )
 
 
 def _checked(url: str) -> tuple[httpx.URL, str]:
-    """The URL, and as much of it as may be shown: path, query and user may hold a token."""
+    """Return the URL, and the part of it to log: path, query and user may contain a token."""
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL:
@@ -264,16 +270,17 @@ def _checked(url: str) -> tuple[httpx.URL, str]:
     port = 80 if parsed.port is None else parsed.port
     if parsed.scheme not in ("http", "https") or not parsed.host or not 0 < port < 2**16:
         raise ConfigError(
-            "the webhook URL cannot be used", hint="write it as https://host/path, or http://"
+            "the webhook URL is not a valid http or https URL",
+            hint="Write it as https://HOST/PATH.",
         )
     return parsed, f"{parsed.scheme}://{parsed.netloc.decode()}"
 
 
 def _open_client(timeout: timedelta) -> httpx.AsyncClient:
-    # httpx logs every request with its URL, and that may hold a token.
+    # httpx logs every request with its URL, which may contain a token.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     try:
-        # Notices are rare: no connection is kept between them.
+        # Notices are rare: no connection stays open between them.
         return httpx.AsyncClient(
             timeout=timeout.total_seconds(),
             follow_redirects=False,
@@ -281,6 +288,6 @@ def _open_client(timeout: timedelta) -> httpx.AsyncClient:
         )
     except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
         raise ConfigError(
-            f"the environment does not allow for webhooks: {error}",
-            hint="look at HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE",
+            f"cannot create the HTTP client for webhooks: {error}",
+            hint="Check HTTP_PROXY, HTTPS_PROXY, ALL_PROXY and SSL_CERT_FILE in the environment.",
         ) from error

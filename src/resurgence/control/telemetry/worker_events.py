@@ -1,4 +1,4 @@
-"""What a worker reports, as events; pure."""
+"""Translates the messages of a worker to events; pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from resurgence.worker.messages import (
 
 
 def event_of(message: FromWorker) -> tuple[str, dict[str, JsonValue]] | None:
-    """The kind and the facts of the event for a message; None: it is no event."""
+    """Return the kind and the facts of the event for a message; None if it is not an event."""
     match message:
         case EpochSealed():
             return "checkpoint", {

@@ -1,7 +1,7 @@
-"""The controller's end of the control connections: loopback only, one token per generation, one
-place for all workers of a controller.
+"""The controller's end of the control connections: one server on loopback for all workers of a
+controller, one token per generation.
 
-Tokens are kept as digests alone: what stands in the database lets no one in.
+Only digests of tokens are stored, so that the contents of the database do not authenticate anyone.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from resurgence.worker.messages import (
 )
 
 _LONGEST_REPORT = 4 * 1024 * 1024
-"""What a worker says is short; load plans go the other way."""
-_FIRST_WORD = timedelta(seconds=10)
+"""Messages of a worker are short; load plans go the other way."""
+_HANDSHAKE_TIMEOUT = timedelta(seconds=10)
 
 Receive = Callable[[FromWorker], None]
 
@@ -44,7 +44,7 @@ class _Expected:
 
 
 class ControlChannel:
-    """Accepts the workers that are expected, and no one else."""
+    """Accepts connections from expected workers only."""
 
     def __init__(self) -> None:
         self._expected: dict[WorkerId, _Expected] = {}
@@ -52,7 +52,7 @@ class ControlChannel:
         self._handlers: set[asyncio.Task[None]] = set()
 
     async def open(self, port: int = 0) -> tuple[str, int]:
-        """Begin to listen, at this port if it is free; the address to give to workers."""
+        """Start to listen, on this port if it is free. Return the address for workers."""
         try:
             self._server = await self._listen(port)
         except OSError:
@@ -64,7 +64,7 @@ class ControlChannel:
         return await asyncio.start_server(self._handle, "127.0.0.1", port, limit=_LONGEST_REPORT)
 
     def expect(self, worker: WorkerId, generation: Generation, receive: Receive) -> str:
-        """Let a worker in, or let one that is in be of another generation; its token."""
+        """Admit a worker, or move a connected one to another generation. Return its token."""
         token = secrets.token_hex(16)
         known = self._expected.get(worker)
         if known is not None:
@@ -77,28 +77,28 @@ class ControlChannel:
     def expect_again(
         self, worker: WorkerId, generation: Generation, digest: str, receive: Receive
     ) -> None:
-        """Let in a worker that another controller gave its token."""
+        """Admit a worker whose token another controller issued."""
         self._expected[worker] = _Expected(generation, digest, receive)
 
-    def forget(self, worker: WorkerId) -> None:
-        """Hang up; the worker is not let in any more."""
+    def disconnect(self, worker: WorkerId) -> None:
+        """Close the connection of a worker and stop admitting it."""
         expected = self._expected.pop(worker, None)
         if expected is not None and expected.writer is not None:
             expected.writer.close()
 
     def is_connected(self, worker: WorkerId) -> bool:
-        """Whether the worker has said who it is."""
+        """Return whether the worker is connected and authenticated."""
         expected = self._expected.get(worker)
         return expected is not None and expected.writer is not None
 
     async def drained(self, worker: WorkerId) -> None:
-        """Wait until all that a worker said has been received."""
+        """Wait until all messages of a worker have been received."""
         expected = self._expected.get(worker)
         if expected is not None and expected.writer is not None:
             await expected.closed.wait()
 
     async def send(self, worker: WorkerId, message: Message) -> None:
-        """Give an order; a worker that is gone does not get it, which the scheduler notices."""
+        """Send an order. No effect if the worker is disconnected: the scheduler detects that."""
         expected = self._expected.get(worker)
         if expected is None or expected.writer is None or expected.writer.is_closing():
             return
@@ -109,11 +109,11 @@ class ControlChannel:
             return
 
     async def close(self) -> None:
-        """Stop listening and hang up on everyone."""
+        """Stop listening and close all connections."""
         if self._server is not None:
             self._server.close()
         for worker in list(self._expected):
-            self.forget(worker)
+            self.disconnect(worker)
         for handler in self._handlers:
             handler.cancel()
         await asyncio.gather(*self._handlers, return_exceptions=True)
@@ -139,7 +139,7 @@ class ControlChannel:
                     expected.closed = asyncio.Event()
                 expected.receive(message)
         except (ConnectionError, TimeoutError, ValidationError, ValueError, asyncio.CancelledError):
-            # Whoever does not speak our language, or was cut off, is treated as gone.
+            # A peer that breaks the protocol, or was cut off, is treated as disconnected.
             return
         finally:
             self._handlers.discard(task)
@@ -150,20 +150,20 @@ class ControlChannel:
                 writer.close()
 
     async def _line(self, reader: asyncio.StreamReader, is_first: bool) -> bytes:
-        """What is said next; strangers are not listened to for long."""
+        """Read the next message. An unauthenticated peer has a deadline."""
         if not is_first:
             return await reader.readline()
-        async with asyncio.timeout(_FIRST_WORD.total_seconds()):
+        async with asyncio.timeout(_HANDSHAKE_TIMEOUT.total_seconds()):
             return await reader.readline()
 
     def _admit(self, message: FromWorker) -> _Expected | None:
         expected = self._expected.get(message.worker)
         if not isinstance(message, WorkerConnected) or expected is None:
             return None
-        fits = hmac.compare_digest(token_digest(message.token), expected.token_digest)
-        return expected if fits and message.generation == expected.generation else None
+        matches = hmac.compare_digest(token_digest(message.token), expected.token_digest)
+        return expected if matches and message.generation == expected.generation else None
 
 
 def token_digest(token: str) -> str:
-    """A token as it is kept. It is random and long, so a plain digest gives nothing away."""
+    """Return a token as it is stored. It is random and long, so a plain digest is safe."""
     return hashlib.sha256(token.encode()).hexdigest()

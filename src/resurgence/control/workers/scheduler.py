@@ -25,13 +25,13 @@ from resurgence.worker.process import LOG_VARIABLE, SPARK_VARIABLE, TOKEN_VARIAB
 
 _TEAR_DOWN = timedelta(seconds=1)
 _SWEEP_WITHIN = timedelta(seconds=5)
-_LOOK = timedelta(milliseconds=200)
+_POLL_INTERVAL = timedelta(milliseconds=200)
 
 Exited = Callable[[WorkerId, int | None], Awaitable[None]]
 
 
 class WorkerStartFailed(ResurgenceError):
-    """The operating system would not start the process."""
+    """The operating system did not start the process."""
 
     code = "worker.start"
 
@@ -46,27 +46,27 @@ class WorkerOrder:
     token: str
     log_file: Path
     spark: dict[str, str] = field(default_factory=dict)
-    """What Spark is started with, before the first order comes."""
+    """The Spark configuration; Spark starts before the first order arrives."""
 
 
 class WorkerProcess:
-    """A running child."""
+    """A worker as a child process."""
 
     swept = False
-    """It has ended, and nothing of its group is left."""
+    """It has exited, and its process group has been killed."""
     torn_down = False
-    """It was told to end, by force."""
+    """It was killed by `tear_down`."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
         self.pid = process.pid
 
     async def wait(self) -> int | None:
-        """The exit status, negative for a signal; None if it cannot be known."""
+        """Wait for the exit. Return the status, negative for a signal; None if it is unknown."""
         return await self._process.wait()
 
     async def tear_down(self) -> None:
-        """Kill the whole group and wait until it is gone. The dead are not waited for."""
+        """Kill the whole process group and wait briefly for its exit."""
         self.torn_down = True
         self.sweep()
         with contextlib.suppress(TimeoutError):
@@ -74,8 +74,8 @@ class WorkerProcess:
                 await self.wait()
 
     def sweep(self) -> None:
-        """Kill what is left of the group. Not again once the leader is gone: its number may be
-        another's by then.
+        """Kill the rest of the process group; no effect once the leader has exited, because its pid
+        may have been reused.
         """
         if not self.swept:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -83,7 +83,7 @@ class WorkerProcess:
 
 
 class AdoptedProcess(WorkerProcess):
-    """A worker that another controller started: not a child, so its exit status is not told."""
+    """A worker that another controller started: not a child, so its exit status is unknown."""
 
     def __init__(self, worker: WorkerId, pid: int) -> None:
         self._worker = worker
@@ -95,13 +95,13 @@ class AdoptedProcess(WorkerProcess):
 
     async def wait(self) -> None:
         try:
-            # Tells at once, and of one whose parent does not take its exit status, too.
+            # Signals the exit at once, even if the parent does not reap the process.
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
             return
         except (AttributeError, OSError):
             while _exists(self.pid):
-                await asyncio.sleep(_LOOK.total_seconds())
+                await asyncio.sleep(_POLL_INTERVAL.total_seconds())
             return
         ended = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -124,32 +124,32 @@ def _exists(pid: int) -> bool:
 
 
 def is_worker(pid: int, worker: WorkerId) -> bool:
-    """Whether this process is that worker: numbers of processes are used again."""
+    """Return whether this process is that worker: a pid may have been reused."""
     return str(worker) in _arguments(pid)
 
 
 def _arguments(pid: int) -> list[str]:
-    """The command line of a process."""
+    """Return the command line of a process."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(errors="replace").split("\0")
     except OSError:
         pass
     command = ["ps", "-o", "args=", "-p", str(pid)]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=5)
+        completed = subprocess.run(command, capture_output=True, text=True, timeout=5)
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return told.stdout.split()
+    return completed.stdout.split()
 
 
 class ProcessScheduler:
-    """Starts workers and watches them."""
+    """Starts worker processes and watches them."""
 
     def __init__(self) -> None:
         self._watchers: dict[asyncio.Task[None], WorkerProcess] = {}
 
     async def start(self, order: WorkerOrder, exited: Exited) -> WorkerProcess:
-        """Start a worker; `exited` is called at once when its process ends."""
+        """Start a worker; `exited` is called as soon as its process exits."""
         host, port = order.address
         environment = {
             **os.environ,
@@ -182,7 +182,7 @@ class ProcessScheduler:
         return started
 
     def adopt(self, worker: WorkerId, pid: int, exited: Exited) -> WorkerProcess:
-        """Watch over a worker that another controller started."""
+        """Watch a worker that another controller started."""
         adopted = AdoptedProcess(worker, pid)
         self.watch(worker, adopted, exited)
         return adopted
@@ -193,7 +193,7 @@ class ProcessScheduler:
             process.sweep()
             process.swept = True
             await exited(worker, status)
-            # Its JVM would do so when it ends by itself, but has been killed with the group.
+            # The JVM removes them on a normal exit, but it was killed with the group.
             await in_thread(sweep_temporary_directories)
 
         watcher = asyncio.create_task(run())
@@ -201,8 +201,8 @@ class ProcessScheduler:
         watcher.add_done_callback(self._watchers.pop)
 
     async def close(self) -> None:
-        """Wait a moment for workers that were ended to be gone, with all their files: a busy machine
-        needs longer for that than a tear-down waits.
+        """Wait for killed workers to exit and for the removal of their files: on a busy machine
+        that takes longer than a tear-down waits.
         """
         ended = [watcher for watcher, process in self._watchers.items() if process.torn_down]
         if ended:

@@ -1,8 +1,8 @@
-"""The workers of a controller: started when a job needs one, kept warm as a standby, taken over from
-a controller of before.
+"""The workers of a controller: started for a job, warm as a standby, or adopted from an earlier
+controller.
 
-A worker has one owner at a time: the job it works for, or the bench of standbys, which all jobs of
-the controller share. Who owns it gets what it says and hears of its end.
+A worker has one owner at a time: the job that it runs, or the set of standbys, which all jobs of
+the controller share. The owner receives its messages and is notified of its exit.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from resurgence.ids import NO_GENERATION, Generation, WorkerId
 from resurgence.storage.private_files import make_private_folder
 from resurgence.worker.messages import FromWorker, Heartbeat, StandBy, StandbyReady
 
-_LAST_WORDS = timedelta(seconds=1)
-_BENCH_LOOK = timedelta(milliseconds=200)
+_DRAIN_TIMEOUT = timedelta(seconds=1)
+_STANDBY_POLL = timedelta(milliseconds=200)
 _STANDBY_DEADLINE = timedelta(minutes=3)
-"""A standby that is not ready by then is ended, and another one started."""
+"""A standby that is not ready by then is replaced."""
 _STANDBY_PAUSE = timedelta(seconds=5)
-"""From the last acquire to the start of a standby, and between two starts: a job that just got a worker
-needs the machine more.
+"""From the last acquire to the start of a standby, and between two starts, because a job that just
+got a worker needs the machine more.
 """
 
 LogFile = Callable[[WorkerId], Path]
@@ -50,7 +50,7 @@ log = logging.getLogger("resurgence.control")
 
 
 class Origin(StrEnum):
-    """How a job came by its worker."""
+    """How a job acquired its worker."""
 
     STARTED = "started"
     STANDBY = "standby"
@@ -60,19 +60,19 @@ class Origin(StrEnum):
 
 @dataclass
 class WorkerHandle:
-    """A worker, and who owns it."""
+    """A worker and its owner."""
 
     worker: WorkerId
     generation: Generation
     digest: str
-    """Of its token."""
+    """The digest of its token."""
     log_file: Path
     spark: dict[str, str]
-    """What its Spark was started with: it cannot be changed later."""
+    """The configuration with which its Spark was started; it cannot change later."""
     started_at: datetime
     last_heard_at: datetime
     last_heard: datetime
-    """The same by the clock that stands still while the controller does."""
+    """The same on the detector's clock, which stops while the controller is paused."""
     receive: Receive
     exited: Exited
     token: str = ""
@@ -92,26 +92,26 @@ class WorkerHandle:
 
 @dataclass
 class WorkerPool:
-    """Gives workers to the jobs of one controller."""
+    """Provides workers to the jobs of one controller."""
 
     scheduler: ProcessScheduler
     clock: Clock
     channel: ControlChannel = field(default_factory=ControlChannel)
     patience: timedelta = timedelta(0)
-    """How long workers go on without this controller."""
+    """How long workers continue without this controller."""
     standby: int = 0
     standby_settings: Settings = field(default_factory=Settings)
     log_folder: Path = Path()
     port: int = 0
-    standby_ready: Callable[[WorkerHandle, dict[str, float]], None] = lambda _hand, _seconds: None
-    """Called when a standby is started and warm, with what that took."""
+    standby_ready: Callable[[WorkerHandle, dict[str, float]], None] = lambda _handle, _spent: None
+    """Called when a standby is warm, with the seconds that each step took."""
 
     def __post_init__(self) -> None:
         self.address: tuple[str, int] | None = None
         self._handles: dict[WorkerId, WorkerHandle] = {}
-        self._bench: list[WorkerHandle] = []
+        self._standbys: list[WorkerHandle] = []
         self._acquired_at = datetime.min.replace(tzinfo=UTC)
-        self._bench_task: asyncio.Task[None] | None = None
+        self._standby_task: asyncio.Task[None] | None = None
         self.detector_clock = PauseAwareClock(self.clock)
 
     @property
@@ -119,19 +119,19 @@ class WorkerPool:
         return tuple(self._handles.values())
 
     async def open(self) -> None:
-        """Begin to listen for workers, and to keep standbys."""
+        """Start to listen for workers and to maintain standbys."""
         if self.address is None:
             self.address = await self.channel.open(self.port)
             self.detector_clock.start()
             if self.standby:
-                self._bench_task = asyncio.create_task(self._keep_bench())
+                self._standby_task = asyncio.create_task(self._maintain_standbys())
 
     async def close(self) -> None:
-        """End the standbys and hang up on all others."""
-        if self._bench_task is not None:
-            self._bench_task.cancel()
-            await asyncio.gather(self._bench_task, return_exceptions=True)
-        for handle in list(self._bench):
+        """End the standbys and close all other connections."""
+        if self._standby_task is not None:
+            self._standby_task.cancel()
+            await asyncio.gather(self._standby_task, return_exceptions=True)
+        for handle in list(self._standbys):
             await self.end(handle)
         await self.channel.close()
         await self.scheduler.close()
@@ -147,14 +147,14 @@ class WorkerPool:
         receive: Receive,
         exited: Exited,
     ) -> tuple[WorkerHandle, Origin]:
-        """A worker for a generation: a standby if there is one that fits, else a new process."""
+        """Return a worker for a generation: a matching standby, or else a new process."""
         self._acquired_at = self.clock.now()
-        fits = [each for each in self._bench if self._is_well(each) and each.spark == spark]
+        fits = [each for each in self._standbys if self._is_healthy(each) and each.spark == spark]
         if fits:
             handle = fits[0]
-            self._bench.remove(handle)
+            self._standbys.remove(handle)
             self.retask(handle, generation, receive, exited)
-            _show_log(handle, log_file(handle.worker))
+            _link_log(handle, log_file(handle.worker))
             return handle, Origin.STANDBY
         worker = WorkerId(f"worker-{uuid.uuid4().hex[:8]}")
         handle = await self._start(worker, generation, spark, log_file, receive, exited)
@@ -163,9 +163,9 @@ class WorkerPool:
     def retask(
         self, handle: WorkerHandle, generation: Generation, receive: Receive, exited: Exited
     ) -> None:
-        """Let a worker be of another generation, and perhaps of another owner."""
+        """Move a worker to another generation, and possibly to another owner."""
         handle.receive, handle.exited, handle.generation = receive, exited, generation
-        handle.token = self.channel.expect(handle.worker, generation, self._hears(handle.worker))
+        handle.token = self.channel.expect(handle.worker, generation, self._receiver(handle.worker))
         handle.digest = token_digest(handle.token)
 
     def adopt(
@@ -176,28 +176,28 @@ class WorkerPool:
         receive: Receive,
         exited: Exited,
     ) -> WorkerHandle:
-        """Expect a worker that another controller started; before this one listens, for whoever
-        is not expected is dismissed. Whether it comes is the caller's to wait for.
+        """Expect a worker that another controller started. Call this before the channel listens,
+        because it dismisses unexpected workers. The caller waits for the worker to connect.
         """
         worker, digest = record.worker, record.token_digest
         handle = self._register(worker, record.generation, digest, spark, log_file, receive, exited)
         handle.process = self.scheduler.adopt(worker, record.pid, self._exited)
-        self.channel.expect_again(worker, record.generation, digest, self._hears(worker))
+        self.channel.expect_again(worker, record.generation, digest, self._receiver(worker))
         return handle
 
     async def end(self, handle: WorkerHandle) -> None:
-        """Make sure that its process is gone. Its owner knows, and is not told."""
-        handle.exited = _not_told
+        """End the process of a worker, without a notification of its owner."""
+        handle.exited = _ignore_exit
         if handle.process is not None:
             await handle.process.tear_down()
-        self._forget(handle)
+        self._remove(handle)
 
-    def _forget(self, handle: WorkerHandle) -> None:
-        self.channel.forget(handle.worker)
+    def _remove(self, handle: WorkerHandle) -> None:
+        self.channel.disconnect(handle.worker)
         self._handles.pop(handle.worker, None)
-        if handle in self._bench:
-            self._bench.remove(handle)
-            # It never had a job that its log could be asked for.
+        if handle in self._standbys:
+            self._standbys.remove(handle)
+            # It never had a job, so no one can request its log.
             handle.log_file.unlink(missing_ok=True)
 
     async def _start(
@@ -211,7 +211,7 @@ class WorkerPool:
     ) -> WorkerHandle:
         await self.open()
         assert self.address is not None
-        token = self.channel.expect(worker, generation, self._hears(worker))
+        token = self.channel.expect(worker, generation, self._receiver(worker))
         digest = token_digest(token)
         handle = self._register(worker, generation, digest, spark, log_file, receive, exited)
         handle.token = token
@@ -219,7 +219,7 @@ class WorkerPool:
         try:
             handle.process = await self.scheduler.start(order, self._exited)
         except BaseException:
-            self._forget(handle)
+            self._remove(handle)
             raise
         return handle
 
@@ -249,7 +249,7 @@ class WorkerPool:
         self._handles[worker] = handle
         return handle
 
-    def _hears(self, worker: WorkerId) -> Receive:
+    def _receiver(self, worker: WorkerId) -> Receive:
         def receive(message: FromWorker) -> None:
             handle = self._handles.get(worker)
             if handle is None:
@@ -262,47 +262,47 @@ class WorkerPool:
         return receive
 
     async def _exited(self, worker: WorkerId, status: int | None) -> None:
-        # The last words of a worker may still be on their way.
+        # The last messages of the worker may still be in flight.
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_WORDS.total_seconds()):
+            async with asyncio.timeout(_DRAIN_TIMEOUT.total_seconds()):
                 await self.channel.drained(worker)
         handle = self._handles.get(worker)
         if handle is None:
             return
         handle.ended = True
         await handle.exited(worker, status)
-        self._forget(handle)
+        self._remove(handle)
 
-    # ---------------------------------------------------------------- the bench
+    # ---------------------------------------------------------------- standbys
 
-    def _is_well(self, handle: WorkerHandle) -> bool:
+    def _is_healthy(self, handle: WorkerHandle) -> bool:
         silent_for = self.detector_clock.now() - handle.last_heard
         return handle.ready and silent_for < self.standby_settings.pipeline.heartbeat_timeout
 
-    async def _keep_bench(self) -> None:
-        """Keep as many standbys as are wanted; one that dies, falls silent or does not get ready is
-        replaced.
+    async def _maintain_standbys(self) -> None:
+        """Maintain the configured number of standbys. One that exits, falls silent or does not
+        become ready is replaced.
         """
         pause = _STANDBY_PAUSE
         while True:
-            if any(each.ready for each in self._bench):
+            if any(each.ready for each in self._standbys):
                 pause = _STANDBY_PAUSE
-            for handle in [each for each in self._bench if not self._is_well(each)]:
+            for handle in [each for each in self._standbys if not self._is_healthy(each)]:
                 if handle.ready or self.clock.now() - handle.started_at > _STANDBY_DEADLINE:
-                    log.warning("the standby %s is not well; it is replaced", handle.worker)
+                    log.warning("standby %s is unhealthy; replacing it", handle.worker)
                     await self.end(handle)
-            rested = self.clock.now() - self._acquired_at >= _STANDBY_PAUSE
-            if rested and len(self._bench) < self.standby:
+            may_start = self.clock.now() - self._acquired_at >= _STANDBY_PAUSE
+            if may_start and len(self._standbys) < self.standby:
                 try:
-                    await self._bench_one()
+                    await self._start_standby()
                 except ResurgenceError as error:
-                    log.warning("no standby: %s", error.message)
+                    log.warning("cannot start a standby: %s", error.message)
                 await asyncio.sleep(pause.total_seconds())
-                # Until one gets ready, whatever keeps them from it is not made worse.
+                # Back off until one becomes ready, so as not to add to what prevents it.
                 pause = min(pause * 2, _LONGEST_STANDBY_PAUSE)
-            await asyncio.sleep(_BENCH_LOOK.total_seconds())
+            await asyncio.sleep(_STANDBY_POLL.total_seconds())
 
-    async def _bench_one(self) -> None:
+    async def _start_standby(self) -> None:
         worker = WorkerId(f"standby-{uuid.uuid4().hex[:8]}")
 
         def receive(message: FromWorker) -> None:
@@ -311,7 +311,7 @@ class WorkerPool:
                 self.standby_ready(handle, message.seconds)
 
         async def exited(_worker: WorkerId, _status: int | None) -> None:
-            log.warning("the standby %s ended", worker)
+            log.warning("standby %s exited", worker)
 
         handle = await self._start(
             worker,
@@ -321,21 +321,21 @@ class WorkerPool:
             receive,
             exited,
         )
-        self._bench.append(handle)
+        self._standbys.append(handle)
         give_up_at = self.clock.now() + _STANDBY_DEADLINE
         while not self.channel.is_connected(worker) and self.clock.now() < give_up_at:
             if handle.ended:
                 return
-            await asyncio.sleep(_BENCH_LOOK.total_seconds() / 4)
+            await asyncio.sleep(_STANDBY_POLL.total_seconds() / 4)
         await self.channel.send(worker, StandBy(settings=self.standby_settings))
 
 
-async def _not_told(_worker: WorkerId, _status: int | None) -> None:
+async def _ignore_exit(_worker: WorkerId, _status: int | None) -> None:
     return
 
 
-def _show_log(handle: WorkerHandle, place: Path) -> None:
-    """Let a standby's log be found among those of the job that took it."""
+def _link_log(handle: WorkerHandle, place: Path) -> None:
+    """Link a standby's log into the log folder of its job."""
     with contextlib.suppress(OSError):
         make_private_folder(place.parent)
         place.symlink_to(handle.log_file.absolute())

@@ -18,7 +18,7 @@ LOOK = timedelta(seconds=0.02)
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pause_aware_clock, "_LOOK_SECONDS", LOOK.total_seconds())
+    monkeypatch.setattr(pause_aware_clock, "_SAMPLE_SECONDS", LOOK.total_seconds())
 
 
 def test_it_goes_on_while_others_run_and_stands_still_while_nobody_does() -> None:

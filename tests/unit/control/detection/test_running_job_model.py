@@ -193,7 +193,7 @@ def test_an_epoch_stalls_exactly_when_its_phase_is_as_old_as_the_timeout(
     stalled = running.progress_stalled(began_at + EPOCH_TIMEOUT)
     assert stalled is not None
     assert (stalled.epoch, stalled.phase) == (Epoch(4), "execute")
-    assert (stalled.operator, stalled.standing_for) == (OperatorId("window-1"), EPOCH_TIMEOUT)
+    assert (stalled.operator, stalled.stalled_for) == (OperatorId("window-1"), EPOCH_TIMEOUT)
 
 
 def test_heartbeats_of_the_same_phase_do_not_make_it_younger(running: RunningJobModel) -> None:

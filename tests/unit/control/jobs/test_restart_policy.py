@@ -148,7 +148,7 @@ def test_the_third_identical_failure_without_progress_is_a_crash_loop() -> None:
     decisions = run_of(10)
     assert len(decisions) == CRASH_LOOP == 3
     last = given_up(decisions[-1])
-    assert "the same failure came 3 times without progress" in last.reason
+    assert "the same failure occurred 3 times without progress" in last.reason
     assert "pid 100" in last.first_fault.reason
 
 

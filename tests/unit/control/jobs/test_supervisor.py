@@ -221,7 +221,7 @@ def test_identical_failures_without_progress_escalate_within_three_tries(job: Su
     assert run.visited[-2:] == ["Failing", "Failed"]
     assert len(run.workers) == 3
     assert isinstance(run.state, Failed)
-    assert "the same failure came 3 times" in run.state.reason
+    assert "the same failure occurred 3 times" in run.state.reason
 
 
 @pytest.mark.parametrize("dies", [dies_before_it_connects, dies_in_its_restore])
@@ -329,11 +329,11 @@ def stop(mode: StopMode) -> Callable[[JobContext], None]:
 
 
 def rescale(ctx: JobContext) -> None:
-    ctx.requests.want(rescaled(ctx.requests.desired, 3))
+    ctx.requests.set_desired(rescaled(ctx.requests.desired, 3))
 
 
 def restart(ctx: JobContext) -> None:
-    ctx.requests.want(restarted(ctx.requests.desired, force=False, without_state=False))
+    ctx.requests.set_desired(restarted(ctx.requests.desired, force=False, without_state=False))
 
 
 @pytest.mark.parametrize("mode", list(StopMode))

@@ -41,9 +41,9 @@ class Store(MetadataStore):
         self.may_write.wait(5)
         if self.failing_writes > 0:
             self.failing_writes -= 1
-            raise StorageError("the metadata database fails: it is away")
+            raise StorageError("the metadata database failed: it is away")
         if self.refused in [event for _, event in events]:
-            raise UserError("the metadata database cannot hold such a value")
+            raise UserError("the metadata database cannot store this value")
         super().record_events(events)
 
     def numbers(self, job: JobName = RIDES) -> list[object]:
@@ -217,7 +217,7 @@ def test_an_event_that_the_database_cannot_hold_does_not_end_the_recording(store
 
 
 def test_old_events_are_pruned(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_recorder, "_KEPT_EVENTS", 50)
+    monkeypatch.setattr(event_recorder, "_RETAINED_EVENTS", 50)
     monkeypatch.setattr(event_recorder, "_PRUNED_EVERY", 100)
 
     async def scene(recorder: EventRecorder) -> None:

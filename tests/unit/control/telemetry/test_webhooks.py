@@ -152,7 +152,7 @@ def test_an_environment_that_httpx_cannot_work_with_is_an_error_for_people(
     variable: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(ConfigError, match="environment") as refused:
+    with pytest.raises(ConfigError, match="cannot create the HTTP client for webhooks") as refused:
         Webhooks("https://receiver.example/hook", None)
     assert variable in refused.value.hint
 
@@ -353,7 +353,7 @@ def test_a_receiver_that_stays_broken_is_given_up_after_all_tries(
     assert [got.json["kind"] for got in receiver.received] == ["failure"] * 4 + ["recovered"]
     assert (webhooks.delivered, webhooks.dropped) == (1, 1)
     (line,) = caplog.messages
-    assert "did not take it in 4 tries: status 500" in line
+    assert "did not accept it in 4 attempts: status 500" in line
 
 
 def test_a_receiver_that_is_not_there_is_given_up_after_all_tries(
@@ -364,7 +364,7 @@ def test_a_receiver_that_is_not_there_is_given_up_after_all_tries(
         taken.bind(("127.0.0.1", 0))
         webhooks = deliver(f"http://127.0.0.1:{taken.getsockname()[1]}/hook", failure())
     assert (webhooks.delivered, webhooks.dropped) == (0, 1)
-    assert "did not take it in 4 tries" in caplog.text
+    assert "did not accept it in 4 attempts" in caplog.text
 
 
 def test_the_order_of_a_job_is_kept_while_tries_fail(receiver: Receiver) -> None:
@@ -450,7 +450,9 @@ def test_close_waits_no_longer_than_its_deadline_and_drops_the_rest(
     )
     assert time.monotonic() - began < 10
     assert (webhooks.delivered, webhooks.dropped) == (1, 2)
-    assert [line.split(": ")[-1] for line in caplog.messages] == ["the controller ends"] * 2
+    assert [line.split(": ")[-1] for line in caplog.messages] == [
+        "the controller is shutting down"
+    ] * 2
 
 
 def test_events_that_come_while_it_runs_are_delivered_without_a_close(receiver: Receiver) -> None:

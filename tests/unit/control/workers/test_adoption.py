@@ -100,7 +100,7 @@ async def test_an_adopted_worker_is_watched_and_replaced_when_it_dies(service: S
     await until(lambda: len(service.world.workers) == 2)
     await service.run()
     (failure,) = service.of("failure")
-    assert "is gone" in str(failure["error"])
+    assert "exited with an unknown status" in str(failure["error"])
 
 
 @played

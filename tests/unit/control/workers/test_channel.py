@@ -139,7 +139,7 @@ def test_a_worker_that_lost_its_connection_comes_back_with_its_token() -> None:
 def test_a_worker_that_nobody_expects_any_more_is_dismissed() -> None:
     async def scene(door: Door) -> None:
         token = door.expect(ONE, 1)
-        door.channel.forget(ONE)
+        door.channel.disconnect(ONE)
         reader, _ = await door.knock(connected(token))
         assert TO_WORKER.validate_json(await reader.readline()) == Dismissed()
         assert door.received == []
