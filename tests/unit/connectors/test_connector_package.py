@@ -23,7 +23,10 @@ def test_a_pipeline_compiles_with_the_connector_of_a_package(packages: Path) -> 
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("first = 'zero'", "1:53: option 'first' is 'zero'\nhint: give a whole number from 1"),
+        (
+            "first = 'zero'",
+            "1:53: option 'first' is 'zero'\nhint: Use a whole number of at least 1.",
+        ),
         ("frist = 10", "as a source has no option 'frist'\nhint: did you mean 'first'?"),
     ],
 )
