@@ -86,7 +86,7 @@ def require_separate_paths(graph: Graph) -> None:
         if one.table != other.table and is_shared:
             raise UserError(
                 f"tables '{one.table}' and '{other.table}' both write to {other.shown}",
-                hint="Choose a path for each, or INSERT into one table twice.",
+                hint="Choose a separate path for each, or INSERT into one table twice.",
             )
 
 
