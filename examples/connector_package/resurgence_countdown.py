@@ -1,7 +1,7 @@
 """`countdown`: a source of the numbers from `first` down to 1.
 
-Its offset is how many numbers are left. A range is read again with the same rows, because a row
-depends on nothing but its place in the range.
+Its offset is how many numbers are left. Reading a range again returns the same rows, because a row
+depends only on its place in the range.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from resurgence.state.records import InputRange, Offset
 
 
 class CountdownOptions(TableOptions):
-    """What a table may say in WITH (...)."""
+    """The options of a table, in WITH (...)."""
 
     first: Annotated[int, Field(ge=1)] = option(
-        "the number to begin with", hint="give a whole number from 1"
+        "the number to begin with", hint="Use a whole number of at least 1."
     )
 
 
@@ -36,7 +36,7 @@ class CountdownSource:
         self._first = options.first
 
     def check(self) -> None:
-        """Numbers are always there."""
+        """Nothing to check: a generator is always available."""
 
     def first_offset(self, now: datetime, parallelism: int) -> Offset:
         return {"left": self._first}
@@ -50,7 +50,7 @@ class CountdownSource:
         return spark.range(0, input_range.rows, 1, 1).selectExpr(f"{left} - id AS number")
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
-        return BadRecord(f"countdown made a bad record at {position}")
+        return BadRecord(f"countdown generated a bad record at {position}")
 
     def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
         start, end = _left(input_range.start), _left(input_range.end)

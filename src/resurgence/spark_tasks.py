@@ -1,5 +1,5 @@
-"""What runs inside a Spark task: a function from Arrow batches to Arrow batches, that knows its
-subtask.
+"""The type of a function that runs in a Spark task, from Arrow batches to Arrow batches, and the
+subtask that it runs as.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 def current_subtask() -> int:
-    """The index of the task that this runs in."""
+    """Return the index of the current task; 0 outside of a task."""
     context = TaskContext.get()
     return context.partitionId() if context is not None else 0

@@ -1,8 +1,8 @@
 """User-defined functions by type annotations: `from resurgence import udf, udaf`.
 
-A module given with `--udfs` marks its functions; the planner learns their names and kinds, the
-engine registers them with Spark, vectorised through Arrow. An argument that is not annotated `|
-None` is never called with a null: the result is null then, as in SQL.
+A module passed with `--udfs` marks its functions. The planner reads their names and kinds; the
+engine registers them with Spark, vectorised through Arrow. A function is never called with a null
+for an argument that is not annotated `| None`: the result is null then, as in SQL.
 
 A function may be an `async def`: calls for the rows of a batch then overlap, within `CallLimits`.
 """
@@ -51,12 +51,12 @@ class FunctionKind(StrEnum):
 
 @dataclass(frozen=True)
 class CallLimits:
-    """What an async function's calls are held to."""
+    """The limits on an async function's calls."""
 
     max_in_flight: int = 100
-    """So many calls at once, in each task."""
+    """The maximum of concurrent calls in each task."""
     timeout: timedelta = timedelta(seconds=10)
-    """A call that takes longer has failed."""
+    """A call that takes longer fails."""
 
 
 @overload
@@ -66,7 +66,7 @@ def udf(
     *, max_in_flight: int = ..., timeout: timedelta | str = ...
 ) -> Callable[[AnyFunction], AnyFunction]: ...
 def udf(function: Any = None, /, **limits: Any) -> Any:
-    """Mark a function of one row's values: `@udf def f(x: int) -> int`. Of an `async def`, calls
+    """Mark a function of one row's values: `@udf def f(x: int) -> int`. The calls of an `async def`
     can be limited: `@udf(max_in_flight=20, timeout="5 seconds")`.
     """
     return _marked(FunctionKind.SCALAR, function, limits)
@@ -108,27 +108,29 @@ class UserFunction:
 
 
 def registered_name(name: str) -> str:
-    """The name under which Spark knows a user's function: it cannot be taken for one of Spark's
-    own.
+    """Return the name under which a user's function is registered in Spark. It cannot be confused
+    with one of Spark's own.
     """
     return f"resurgence_udf_{name}"
 
 
 def load_functions(path: Path | None) -> dict[str, UserFunction]:
-    """The marked functions of a Python file, by name."""
+    """Return the marked functions of a Python file, by name."""
     if path is None:
         return {}
     name = f"resurgence_udfs_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None or not path.is_file():
-        raise ConfigError(f"cannot load functions from {path}", hint="--udfs takes a Python file")
+        raise ConfigError(
+            f"cannot load functions from {path}", hint="Pass a Python file with --udfs."
+        )
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
     except Exception as error:
         raise ConfigError(
-            f"{path} fails when it is loaded: {type(error).__name__}: {error}"
+            f"cannot load functions from {path}: {type(error).__name__}: {error}"
         ) from error
     marked = [each for each in vars(module).values() if callable(each) and hasattr(each, _MARK)]
     return {each.__name__: _described(each, path) for each in marked}
@@ -139,22 +141,25 @@ def _described(function: Callable[..., Any], path: Path) -> UserFunction:
     try:
         hints = typing.get_type_hints(function)
     except (NameError, TypeError) as error:
-        raise ConfigError(f"{where}: an annotation cannot be understood: {error}") from error
+        raise ConfigError(f"{where}: an annotation cannot be resolved: {error}") from error
     if "return" not in hints:
-        raise ConfigError(f"{where} has no return annotation", hint="write def f(x: int) -> int")
+        raise ConfigError(
+            f"{where} has no return annotation", hint="Write it as in `def f(x: int) -> int`."
+        )
     result = hints.pop("return")
     bare = [each for each in inspect.signature(function).parameters if each not in hints]
     if bare:
         raise ConfigError(
-            f"{where}: {bare[0]} has no annotation", hint="write def f(x: int) -> int"
+            f"{where}: parameter {bare[0]} has no annotation",
+            hint="Write it as in `def f(x: int) -> int`.",
         )
     kind = getattr(function, _MARK)
     if kind is FunctionKind.AGGREGATE and not all(
         get_origin(each) is list for each in hints.values()
     ):
         raise ConfigError(
-            f"{where}: an aggregate takes lists of values",
-            hint="write def g(values: list[int]) -> int",
+            f"{where}: the parameters of an aggregate function must be lists",
+            hint="Write it as in `def g(values: list[int]) -> int`.",
         )
     return UserFunction(
         name=function.__name__,
@@ -167,43 +172,44 @@ def _described(function: Callable[..., Any], path: Path) -> UserFunction:
 
 
 def _limits(function: Callable[..., Any], where: str) -> CallLimits | None:
-    given = getattr(function, _LIMITS)
+    limits = getattr(function, _LIMITS)
     if not inspect.iscoroutinefunction(inspect.unwrap(function)):
-        if given:
+        if limits:
             raise ConfigError(
-                f"{where}: {' and '.join(given)} can be given to an async function only",
-                hint="write async def, or leave it out",
+                f"{where}: {' and '.join(limits)} can only be set on an async function",
+                hint="Write it as `async def`, or remove the limit.",
             )
         return None
     if not inspect.signature(function).parameters:
         raise ConfigError(
-            f"{where}: an async function takes at least one argument",
-            hint="write async def f(x: int) -> int",
+            f"{where}: an async function must have at least one parameter",
+            hint="Write it as in `async def f(x: int) -> int`.",
         )
-    if unknown := sorted(given.keys() - vars(CallLimits()).keys()):
+    if unknown := sorted(limits.keys() - vars(CallLimits()).keys()):
         raise ConfigError(
-            f"{where}: there is no limit '{unknown[0]}'", hint="use max_in_flight and timeout"
+            f"{where}: limit '{unknown[0]}' does not exist",
+            hint="Use max_in_flight and timeout.",
         )
-    most = given.get("max_in_flight", CallLimits.max_in_flight)
+    most = limits.get("max_in_flight", CallLimits.max_in_flight)
     if not isinstance(most, int) or most < 1:
-        raise ConfigError(f"{where}: max_in_flight is {most!r}, and must be a number above 0")
-    return CallLimits(most, _timeout(given.get("timeout", CallLimits.timeout), where))
+        raise ConfigError(f"{where}: max_in_flight must be a number above 0, but is {most!r}")
+    return CallLimits(most, _timeout(limits.get("timeout", CallLimits.timeout), where))
 
 
-def _timeout(given: object, where: str) -> timedelta:
-    if isinstance(given, str):
+def _timeout(value: object, where: str) -> timedelta:
+    if isinstance(value, str):
         with contextlib.suppress(ValueError):
-            given = parse_duration(given)
-    if not isinstance(given, timedelta) or given <= timedelta(0):
+            value = parse_duration(value)
+    if not isinstance(value, timedelta) or value <= timedelta(0):
         raise ConfigError(
-            f"{where}: the timeout {given!r} is no time to wait",
-            hint="write timeout='10 seconds', or give a timedelta",
+            f"{where}: timeout must be a positive duration, but is {value!r}",
+            hint="Write it as in timeout='10 seconds', or pass a timedelta.",
         )
-    return given
+    return value
 
 
 def spark_type(annotation: object, where: str) -> str:
-    """A Python annotation as a Spark SQL type."""
+    """Return the Spark SQL type of a Python annotation. Raise ConfigError if it has none."""
     if _is_optional(annotation):
         inner = [each for each in get_args(annotation) if each is not type(None)]
         if len(inner) == 1:
@@ -212,8 +218,8 @@ def spark_type(annotation: object, where: str) -> str:
         return f"ARRAY<{spark_type(get_args(annotation)[0], where)}>"
     if annotation in _TYPES:
         return _TYPES[annotation]
-    known = "int, float, str, bool, bytes, datetime, date, Decimal, list[...] and ... | None"
-    raise ConfigError(f"{where}: the annotation {annotation} has no SQL type", hint=f"use {known}")
+    known = "int, float, str, bool, bytes, datetime, date, Decimal, list[...] or ... | None"
+    raise ConfigError(f"{where}: the annotation {annotation} has no SQL type", hint=f"Use {known}.")
 
 
 def _is_optional(annotation: object) -> bool:

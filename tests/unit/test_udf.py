@@ -54,7 +54,7 @@ def test_annotations_become_sql_types(annotation: object, sql: str) -> None:
 def test_an_annotation_without_a_sql_type_is_refused(annotation: object) -> None:
     with pytest.raises(ConfigError, match=r"f: the annotation .* has no SQL type") as caught:
         spark_type(annotation, "f")
-    assert caught.value.hint.startswith("use int, float")
+    assert caught.value.hint.startswith("Use int, float")
 
 
 def test_marked_functions_are_found_with_kind_types_and_nulls(load: Load) -> None:
@@ -104,18 +104,24 @@ def test_annotations_may_be_text(load: Load) -> None:
     ("text", "message"),
     [
         ("@udf\ndef f(x: int): return x", "f in .* has no return annotation"),
-        ("@udf\ndef f(x, y: int | None) -> int: return 1", "f in .*: x has no annotation"),
+        (
+            "@udf\ndef f(x, y: int | None) -> int: return 1",
+            "f in .*: parameter x has no annotation",
+        ),
         ("@udf\ndef f(x: int) -> dict: return {}", "has no SQL type"),
-        ("@udf\ndef f(x: 'Unheard') -> int: return x", "an annotation cannot be understood"),
-        ("@udf\nasync def f() -> int: return 1", "f in .*: an async function takes at least one"),
-        ("@udf(timeout='1s')\ndef f(x: int) -> int: return x", "timeout can be given to an async"),
-        ("@udf(timeout='soon')\nasync def f(x: int) -> int: return x", "the timeout 'soon' is no"),
-        ("@udf(timeout='0s')\nasync def f(x: int) -> int: return x", "is no time to wait"),
+        ("@udf\ndef f(x: 'Unheard') -> int: return x", "an annotation cannot be resolved"),
+        ("@udf\nasync def f() -> int: return 1", "f in .*: an async function must have at least"),
+        (
+            "@udf(timeout='1s')\ndef f(x: int) -> int: return x",
+            "timeout can only be set on an async",
+        ),
+        ("@udf(timeout='soon')\nasync def f(x: int) -> int: return x", "timeout .* but is 'soon'"),
+        ("@udf(timeout='0s')\nasync def f(x: int) -> int: return x", "must be a positive duration"),
         ("@udf(max_in_flight=0)\nasync def f(x: int) -> int: return x", "must be a number above 0"),
-        ("@udf(limit=1)\nasync def f(x: int) -> int: return x", "there is no limit 'limit'"),
-        ("1 / 0", "fails when it is loaded: ZeroDivisionError: division by zero"),
-        ("def f(:", "fails when it is loaded: SyntaxError"),
-        ("import no_such_module", "fails when it is loaded: ModuleNotFoundError"),
+        ("@udf(limit=1)\nasync def f(x: int) -> int: return x", "limit 'limit' does not exist"),
+        ("1 / 0", "cannot load functions from .*: ZeroDivisionError: division by zero"),
+        ("def f(:", "cannot load functions from .*: SyntaxError"),
+        ("import no_such_module", "cannot load functions from .*: ModuleNotFoundError"),
     ],
 )
 def test_a_module_that_cannot_be_used_is_refused(load: Load, text: str, message: str) -> None:
@@ -129,7 +135,7 @@ def test_what_is_no_python_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "functions.txt").write_text("")
     with pytest.raises(ConfigError, match="cannot load functions from") as caught:
         load_functions(tmp_path / name)
-    assert "--udfs takes a Python file" in caught.value.hint
+    assert "Pass a Python file with --udfs" in caught.value.hint
 
 
 def test_no_file_means_no_functions() -> None:

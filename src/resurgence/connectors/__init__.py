@@ -1,1 +1,1 @@
-"""Connectors: one module per system, one contract for sources, one for sinks."""
+"""Connectors: one module per system, one contract each for sources, sinks and lookup tables."""

@@ -1,4 +1,4 @@
-"""What can be checked of a job's connectors before Spark starts."""
+"""The checks of a job's connectors that run before Spark starts."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from resurgence.secrets import open_options
 
 
 def check_connectors(graph: Graph, state_url: str, job: JobName) -> None:
-    """Raise a UserError for what can be seen to be wrong before Spark starts: a missing file
-    or secret, say.
+    """Raise UserError for errors that can be detected without Spark, such as a missing file or
+    secret.
     """
     require_separate_paths(graph)
     for source in graph.sources():

@@ -1,14 +1,14 @@
 """The commit log of a file sink: beside the output, one small record per (job, epoch).
 
-The first to create an epoch's record fixes what that epoch's output is; everyone else, a zombie or
-whoever restores the job, completes that record instead of their own. So an epoch that is replayed
-after a fallback, perhaps with its rows dealt to other files, can never become visible twice or in
-two mixed versions. A retraction after a rollback is a record, too.
+The process that creates an epoch's record first fixes the output of that epoch. Every other one, a
+zombie or a restored job, completes that record instead of its own. So an epoch that is replayed
+after a fallback, perhaps with its rows in other files, can never become visible twice or in two
+mixed versions. A retraction after a rollback is a record, too.
 
 A record names the input that the epoch covers. Records written by older releases do not; those
-epochs are known by their numbers alone.
+epochs are identified by their numbers alone.
 
-Records reach back as far as checkpoints are kept, which can be days. All but the newest are merged
+Records are retained as long as checkpoints are, which can be days. All but the newest are merged
 into objects of many epochs, under `past/`, so that a commit lists a few hundred objects at most.
 """
 
@@ -27,19 +27,19 @@ from resurgence.state.protocol.epoch_runs import EpochRuns
 from resurgence.storage.object_store import ObjectStore
 
 CLOSED_EPOCHS = 101
-"""Of the epochs that a rollback declared dead, so many are closed. A fenced process can only hold
-one that no later epoch was begun after, so the newest ones are enough.
+"""How many of the epochs that a rollback declared dead are closed. A fenced process can only hold
+an epoch after which no later one was begun, so closing the newest ones is enough.
 """
 RECENT = 100
-"""So many of the newest records are objects of their own, and are merged when there are twice as
-many.
+"""How many of the newest records remain objects of their own. Older ones are merged when there are
+twice as many in all.
 """
 _INPUT = "input"
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """A record: of an epoch, or of the retraction of all epochs after one up to this one."""
+    """A record: of an epoch, or of the retraction of the epochs after `after` up to `epoch`."""
 
     epoch: Epoch
     after: Epoch | None
@@ -47,7 +47,7 @@ class _Listed:
 
     @property
     def rank(self) -> tuple[int, int]:
-        """A retraction comes after the epoch itself, and one that goes back further after others."""
+        """A retraction ranks after the epoch itself, and the one that reaches back further last."""
         return self.epoch, 0 if self.after is None else self.epoch - self.after
 
 
@@ -60,14 +60,14 @@ class CommitLog:
         self._merged_up_to: dict[JobIdentity, Epoch] = {}
 
     def staged_prefix(self, job: JobIdentity, epoch: Epoch, generation: int) -> str:
-        """Where an epoch's output is staged; the names end in no suffix that a reader would look
-        for.
+        """Return the prefix of an epoch's staged objects. Their names have no suffix that a reader
+        would match.
         """
         return f"{self._folder}/{job}/staged/{epoch:010}-{generation}"
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
-        """Remove all that is staged for epochs up to this one, but for what a commit that was begun
-        still needs: should its epoch be replayed, that is what must become visible.
+        """Remove everything staged for epochs up to this one, except the files of a commit that was
+        begun: if its epoch is replayed, those files must become visible.
         """
         past = {path: each for path, each in self._staged(job).items() if each <= epoch}
         needed = {path for each in set(past.values()) for path in self._fixed_files(job, each)}
@@ -84,9 +84,7 @@ class CommitLog:
         content: dict[str, JsonValue],
         covered: CoveredInput,
     ) -> dict[str, JsonValue]:
-        """The content of an epoch: this one if it is the first, else the one that was fixed
-        before.
-        """
+        """Fix the content of an epoch unless it was fixed before, and return the fixed content."""
         if (merged := self._merged(job, epoch)) is not None:
             return merged
         path = self._path(job, epoch)
@@ -96,15 +94,15 @@ class CommitLog:
         return self._read(path)
 
     def fixed(self, job: JobIdentity, epoch: Epoch) -> dict[str, JsonValue] | None:
-        """The content of an epoch, if it was fixed."""
+        """Return the fixed content of an epoch; None if it was not fixed."""
         try:
             return self._read(self._path(job, epoch))
         except ObjectMissing:
             return self._merged(job, epoch)
 
     def _merged(self, job: JobIdentity, epoch: Epoch) -> dict[str, JsonValue] | None:
-        """The content of an epoch whose record was merged. How far that reaches is looked for once:
-        only the job's own upkeep merges.
+        """Return the content of an epoch whose record was merged. The newest merged epoch is read
+        once, because only the job's own upkeep merges.
         """
         if job not in self._merged_up_to:
             self._merged_up_to[job] = self._past(job).newest()
@@ -113,17 +111,18 @@ class CommitLog:
         return self._past(job).between(Epoch(epoch - 1), epoch).get(epoch)
 
     def covered(self, content: Mapping[str, JsonValue]) -> CoveredInput | None:
-        """The input that an epoch's content covers; None if it does not say."""
+        """Return the input that an epoch's content covers; None if it names none."""
         try:
             return CoveredInput.model_validate(content[_INPUT]) if _INPUT in content else None
         except ValidationError as error:
             raise SinkError(
-                f"a commit record in {self._store.url}/{self._folder} is damaged: its input cannot be read",
+                f"a commit record in {self._store.url}/{self._folder} is damaged: its input cannot"
+                " be read",
                 hint="Restore the records of the sink from a backup.",
             ) from error
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
-        """The newest epoch on record, all retractions, and the input of some epochs."""
+        """Return the newest epoch on record, all retractions, and the input of `epochs`."""
         records = self._records(job)
         contents = {
             each.epoch: self.fixed(job, each.epoch) or {}
@@ -146,8 +145,8 @@ class CommitLog:
         )
 
     def forget(self, job: JobIdentity, before: Epoch) -> None:
-        """Delete the records of epochs before one, and merge older ones if there are many. The
-        newest record stays: it says which numbers are spent, and where the output ends.
+        """Delete the records of epochs before one, and merge older ones if there are many. Retain
+        the newest record: it marks which numbers are used, and where the output ends.
         """
         records = self._records(job)
         self._store.delete(each.path for each in records[:-1] if each.epoch < before)
@@ -160,12 +159,12 @@ class CommitLog:
             self._merged_up_to.pop(job, None)
 
     def latest(self, job: JobIdentity) -> tuple[Epoch, dict[str, JsonValue]] | None:
-        """The newest epoch that was fixed, or up to which was retracted, and its content."""
+        """Return the epoch and the content of the newest record, be it a commit or a retraction."""
         records = self._records(job)
         return (records[-1].epoch, self._read(records[-1].path)) if records else None
 
     def between(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> list[dict[str, JsonValue]]:
-        """What was fixed for the epochs after one up to another, oldest first."""
+        """Return the contents fixed for the epochs after one up to another, oldest first."""
         records = self._records(job)
         past = self._past(job).between(after, up_to)
         return [
@@ -174,15 +173,15 @@ class CommitLog:
         ]
 
     def is_retracted(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> bool:
-        """All epochs after one up to another have been retracted."""
+        """Return whether all epochs after one up to another have been retracted."""
         marks = [each.after for each in self._records(job) if each.epoch == up_to]
         return any(each is not None and each <= after for each in marks)
 
     def close(
         self, job: JobIdentity, after: Epoch, up_to: Epoch, content: dict[str, JsonValue]
     ) -> None:
-        """Close the epochs after one up to another: a zombie that still comes to commit one of them
-        finds that it has no output.
+        """Close the epochs after one up to another, so that a zombie that still commits one of them
+        finds it fixed without output.
         """
         dead = range(max(after, up_to - CLOSED_EPOCHS) + 1, up_to + 1)
         for epoch in dead:
@@ -193,12 +192,14 @@ class CommitLog:
     def mark_retracted(
         self, job: JobIdentity, after: Epoch, up_to: Epoch, content: dict[str, JsonValue]
     ) -> None:
-        """Say that these epochs show nothing any more. `latest` gives `content` from then on."""
+        """Record that these epochs have no output any more. `latest` returns `content` from then
+        on.
+        """
         path = f"{self._folder}/{job}/epochs/{up_to:010}-{after:010}.json"
         self._store.create(path, _closed(content))
 
     def _records(self, job: JobIdentity) -> list[_Listed]:
-        """All records, in the order in which they hold: the last one is what is true now."""
+        """Return all records in the order in which they apply: the last one is in effect."""
         found = []
         for each in self._store.list(f"{self._folder}/{job}/epochs"):
             name = each.path.rsplit("/", 1)[1].removesuffix(".json")
@@ -210,7 +211,7 @@ class CommitLog:
         return sorted(found, key=lambda each: each.rank)
 
     def _past(self, job: JobIdentity) -> EpochRuns[dict[str, JsonValue]]:
-        """The records that were merged."""
+        """Return the merged records."""
         return EpochRuns(
             self._store, f"{self._folder}/{job}/past", _merged_text, self._merged_records
         )
@@ -235,7 +236,7 @@ class CommitLog:
     def _damaged(self, path: str) -> SinkError:
         return SinkError(
             f"the commit record {self._store.url}/{path} is damaged",
-            hint="restore it from a backup: it says what the output of this epoch is",
+            hint="Restore it from a backup. It defines the output of this epoch.",
         )
 
     def _path(self, job: JobIdentity, epoch: Epoch) -> str:

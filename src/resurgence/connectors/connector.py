@@ -1,4 +1,4 @@
-"""What a connector declares: its roles, the options and formats of each, and how it is made.
+"""What a connector declares: its roles, and the options, formats and factory of each.
 
 A connector is one `Connector` in one module, and one line in `registry`. An installed package may
 add its own under the entry point group `resurgence.connectors`.
@@ -21,7 +21,7 @@ from resurgence.graph.values import Column
 O = TypeVar("O", bound=TableOptions)  # noqa: E741
 
 NO_FORMAT = Format(FormatSpec(""), suffix="")
-"""Of tables in a role without formats."""
+"""The format of tables in a role without formats."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class SourceDeclaration:
 
     table: str
     columns: tuple[Column, ...]
-    """Those that it must give; the others are computed from them."""
+    """The columns that the source must produce; the others are computed from them."""
     keys: tuple[str, ...] = ()
-    """The PRIMARY KEY of a changelog that is normalised by it."""
+    """The PRIMARY KEY by which a changelog is normalised."""
     format: Format = NO_FORMAT
 
 
@@ -46,9 +46,9 @@ class SinkDeclaration:
     state_url: str = ""
     """The storage of the job, for sinks that have none of their own."""
     state_folder: str = ""
-    """Where in it this sink may stage."""
+    """The folder in it in which this sink may stage."""
     is_limited: bool = False
-    """It takes only so many rows in all."""
+    """The total number of rows is limited."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class FormatChoice:
     can_use: Callable[[Format], bool]
 
     def among(self, formats: Mapping[str, Format]) -> tuple[Format, ...]:
-        """Those of them that it can use, the default first."""
+        """Return the formats that it can use, the default first."""
         others = (each for each in formats.values() if each.name != self.default.name)
         return (self.default, *filter(self.can_use, others))
 
@@ -81,11 +81,11 @@ class SourceRole(Generic[O]):
     options: type[O]
     formats: FormatChoice | None = None
     fixed_columns: tuple[Column, ...] | None = None
-    """A generator's own columns: declared ones must be among them, and none need be declared."""
+    """The columns of a generator. A table may declare some of them, or none."""
     event_time: str | None = None
-    """The column that is event time where the user names none."""
+    """The event-time column, unless the user names one."""
     metadata: Mapping[str, str] = field(default_factory=dict)
-    """What is known of a record that is not in it: Spark SQL type by key."""
+    """The metadata of a record, which is not part of it: Spark SQL type by key."""
 
     def spec(self, formats: Mapping[str, Format]) -> RoleSpec:
         return RoleSpec(
@@ -107,8 +107,8 @@ class SinkRole(Generic[O]):
     guarantee: Guarantee
     formats: FormatChoice | None = None
     records_folder: Callable[[Path], Path] | None = None
-    """Where a sink with a file of its own keeps its records, by the path of that file. No other job
-    may write such a file.
+    """Returns where a sink with a file of its own stores its records, by the path of that file. No
+    other job may write such a file.
     """
 
     def spec(self, formats: Mapping[str, Format]) -> RoleSpec:
@@ -134,7 +134,7 @@ class LookupRole(Generic[O]):
 
 @dataclass(frozen=True)
 class Connector:
-    """A system by name, in the roles that it has."""
+    """A connector by name, with the roles that it supports."""
 
     name: str
     source: SourceRole[Any] | None = None
@@ -142,7 +142,7 @@ class Connector:
     lookup: LookupRole[Any] | None = None
 
     def spec(self, formats: Mapping[str, Format]) -> ConnectorSpec:
-        """What the planner must know of it."""
+        """Return what the planner must know of the connector."""
         roles = {Role.SOURCE: self.source, Role.SINK: self.sink, Role.LOOKUP: self.lookup}
         return ConnectorSpec(
             self.name,

@@ -1,19 +1,19 @@
-"""The two contracts: what a source gives and what a sink promises.
+"""The contracts of sources and sinks.
 
-A source plans ranges of offsets and reads them as DataFrames. Reading a range again gives the same
-rows. Only the source understands its offsets: it cuts a range in two, and it describes a range to
-people.
+A source plans ranges of offsets and reads them as DataFrames. Reading a range again returns the
+same rows. Only the source interprets its offsets: it splits a range in two, and it describes a
+range to users.
 
-A sink takes an epoch's rows in two steps. `stage` makes them durable and invisible, under names of
-their own. `commit` makes them visible and may be called again, by anyone, for the same (job,
-epoch): what was committed first stays. `discard` and `sweep` remove what was staged and will never
-be committed. `retract` takes back what a rollback has declared dead.
+A sink takes an epoch's rows in two steps. `stage` makes them durable but invisible, under names of
+their own. `commit` makes them visible. It is idempotent: any process may call it again for the same
+(job, epoch), and what was committed first stays. `discard` and `sweep` remove staged output that
+will never be committed. `retract` removes the output of epochs that a rollback has declared dead.
 
-An epoch's number alone does not say what was committed: a state dir that was restored from a backup
-counts the same numbers again, over other input. So a sink records with each commit the input that
-it covers, and `recall` returns what it recorded. The engine compares that with the state before it
-runs the first epoch, and `commit` compares it once more. A sink that keeps nothing of its own, such
-as a terminal, recalls nothing and cannot be compared.
+An epoch's number alone does not identify what was committed: a state dir that was restored from a
+backup uses the same numbers again, over other input. So a sink records with each commit the input
+that it covers, and `recall` returns these records. The engine compares them with the state before
+it runs the first epoch, and `commit` compares them once more. A sink without storage of its own,
+such as a terminal, returns no records and cannot be compared.
 """
 
 from __future__ import annotations
@@ -32,44 +32,50 @@ from resurgence.state.protocol.decisions import EpochRange
 from resurgence.state.records import InputRange, Offset, Part
 
 BAD_POSITION = "__bad_position"
-"""A source that can meet bad records marks them here, with their position; good rows have null."""
+"""The column in which a source marks bad records with their position; null in good rows."""
 RECORD_POSITION = "__record_position"
-"""Such a source gives the position of every record here, so that it can be found to be bad later."""
+"""The column in which such a source returns the position of every record: a record may turn out to
+be bad later.
+"""
 
 
 class Source(Protocol):
-    """Where rows come from."""
+    """A replayable input of rows."""
 
     drops_bad_records: bool
 
     def check(self) -> None:
-        """Raise a UserError now if this can never be read."""
+        """Raise UserError if this can never be read."""
         ...
 
     def first_offset(self, now: datetime, parallelism: int) -> Offset:
-        """Where a new job begins."""
+        """Return the offset at which a new job begins."""
         ...
 
     def plan(self, offset: Offset, most_rows: int, now: datetime) -> InputRange | None:
-        """What to read next from here; None if there is nothing yet. Raises SourceRangeGone."""
-        ...
-
-    def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
-        """The rows of a range: the declared columns, and BAD_POSITION where records can be bad."""
-        ...
-
-    def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
-        """The error for the bad record at a position, as a user would want to read it."""
-        ...
-
-    def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
-        """The range cut in two, each part with fewer rows; None if it cannot be cut. Raises
+        """Return the next range after an offset; None if there is none yet. Raises
         SourceRangeGone.
         """
         ...
 
+    def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
+        """Return the rows of a range: the declared columns, and BAD_POSITION if records can be
+        bad.
+        """
+        ...
+
+    def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
+        """Return the error that describes the bad record at a position to the user."""
+        ...
+
+    def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
+        """Split the range in two, each part with fewer rows. Return None if it cannot be split.
+        Raises SourceRangeGone.
+        """
+        ...
+
     def in_words(self, input_range: InputRange) -> str:
-        """The range for people, as in `after line 3, up to line 7`."""
+        """Describe the range to users, as in `after line 3, up to line 7`."""
         ...
 
 
@@ -84,7 +90,7 @@ class StagedFile(BaseModel):
 
 
 class StagedOutput(BaseModel):
-    """All that an epoch staged in one sink; plain JSON, kept in the checkpoint until it is
+    """Everything that an epoch staged in one sink; plain JSON, stored in the checkpoint until it is
     committed.
     """
 
@@ -94,17 +100,17 @@ class StagedOutput(BaseModel):
     files: tuple[StagedFile, ...] = ()
 
     def first(self, rows: int) -> StagedOutput:
-        """Only so many rows of it: of the last file that is needed, those at its beginning."""
+        """Return the first rows of it: whole files, and the beginning of the last one needed."""
         files: list[StagedFile] = []
         for each in self.files:
-            kept = min(each.rows, rows - sum(file.rows for file in files))
-            if kept > 0:
-                files.append(each.model_copy(update={"rows": kept}))
+            needed = min(each.rows, rows - sum(file.rows for file in files))
+            if needed > 0:
+                files.append(each.model_copy(update={"rows": needed}))
         return StagedOutput(rows=sum(each.rows for each in files), files=tuple(files))
 
 
 def merged_output(parts: Iterable[StagedOutput]) -> StagedOutput:
-    """What several operators staged for one table, as one."""
+    """Merge what several operators staged for one table."""
     listed = tuple(parts)
     return StagedOutput(
         rows=sum(each.rows for each in listed),
@@ -113,7 +119,7 @@ def merged_output(parts: Iterable[StagedOutput]) -> StagedOutput:
 
 
 class SourceSpan(Part):
-    """What an epoch read of one source."""
+    """The range that an epoch read from one source."""
 
     start: Offset
     end: Offset
@@ -122,15 +128,15 @@ class SourceSpan(Part):
 class CoveredInput(Part):
     """The input that an epoch's output was computed from.
 
-    Offsets identify it. The planning time and the flags of a range do not belong to it: they say
-    when and why the epoch was cut there.
+    Offsets identify it. The planning time and the flags of a range are not part of it: they record
+    when and why the epoch ended there.
     """
 
     sources: dict[OperatorId, SourceSpan]
 
     @classmethod
     def of(cls, inputs: Mapping[OperatorId, InputRange]) -> CoveredInput:
-        """The part of an epoch's recorded input that identifies it."""
+        """Return the part of an epoch's recorded input that identifies it."""
         return cls(
             sources={
                 operator: SourceSpan(start=each.start, end=each.end)
@@ -151,13 +157,13 @@ def _brief(offset: Offset) -> str:
 
 @dataclass(frozen=True)
 class SinkMemory:
-    """What a sink recorded of a job."""
+    """The records of a job in a sink."""
 
     newest: Epoch = NO_EPOCH
-    """The highest epoch that was ever committed or retracted. It is never forgotten."""
+    """The highest epoch that was ever committed or retracted. Its record is never dropped."""
     inputs: dict[Epoch, CoveredInput] = field(default_factory=dict)
-    """Of the epochs that were asked for: the input that their output covers. An epoch without
-    output, or of an older release, is missing.
+    """The input that the output of each requested epoch covers. An epoch without output, or of an
+    older release, is missing.
     """
     retracted: tuple[EpochRange, ...] = ()
 
@@ -165,30 +171,33 @@ class SinkMemory:
 def require_same_input(
     place: str, epoch: Epoch, held: CoveredInput | None, covered: CoveredInput
 ) -> None:
-    """Refuse to commit an epoch that the sink holds over other input. None: it is not known."""
+    """Raise SinkConflict if the sink holds the epoch over other input. `held` is None if the sink
+    has no record of its input.
+    """
     if held not in (None, covered):
         raise SinkConflict(
             f"{place} holds epoch {epoch} over other input than the epoch to commit: it covers "
             f"{held}, not {covered}",
             hint="Check whether another copy of this state dir is running. Retract the epoch with "
-            f"`resurgence rollback` to an epoch before {epoch}, or choose another --name and another path.",
+            f"`resurgence rollback` to an epoch before {epoch}, or choose another --name and "
+            "another path.",
         )
 
 
 class Sink(Protocol):
-    """Where rows go."""
+    """An output of rows, staged and committed by epoch."""
 
     retracts: bool
-    """What was committed can be taken back."""
+    """Committed output can be retracted."""
 
     def check(self) -> None:
-        """Raise a UserError now if this can never be written."""
+        """Raise UserError if this can never be written."""
         ...
 
     def stage(
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
-        """Make an epoch's rows durable, and invisible."""
+        """Make an epoch's rows durable but invisible."""
         ...
 
     def commit(
@@ -200,13 +209,13 @@ class Sink(Protocol):
         ...
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
-        """What was recorded of a job's commits, with the input of some epochs. A sink without a
-        memory returns an empty one.
+        """Return the records of a job's commits, with the input of `epochs`. A sink without records
+        returns an empty SinkMemory.
         """
         ...
 
     def discard(self, staged: StagedOutput) -> None:
-        """Remove what will never be committed."""
+        """Remove staged output that will never be committed."""
         ...
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
@@ -215,23 +224,23 @@ class Sink(Protocol):
 
     def forget(self, job: JobIdentity, before: Epoch) -> None:
         """Drop the records of epochs before one, which can neither be replayed nor retracted any
-        more. The newest record stays, however old it is.
+        more. Retain the newest record, however old it is.
         """
         ...
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
-        """Take back what was committed for the epochs after one up to another, also if this was
-        begun before. Later epochs go on after them.
+        """Retract what was committed for the epochs after one up to another, also if this was begun
+        before. Later epochs are numbered after them.
         """
         ...
 
 
 def whole_number(content: Mapping[str, object], name: str) -> int:
-    """A member of an offset, or of a commit record."""
+    """Return a whole number from an offset or a commit record. Raise UserError if it is missing."""
     value = content.get(name)
     if not isinstance(value, int):
         raise UserError(
             f"'{name}' is missing in {dict(content)}",
-            hint="Restore the checkpoint from a backup: it was edited by hand.",
+            hint="Restore the checkpoint from a backup. It was edited by hand.",
         )
     return value

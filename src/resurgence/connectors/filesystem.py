@@ -1,8 +1,8 @@
 """The `filesystem` sink: a folder of Parquet or JSON files, on a disk or in an object store.
 Exactly once.
 
-Staged objects lie in the hidden folder `.resurgence`; commit moves each to its final name, which
-holds the job and the epoch. A file appears whole or not at all.
+Staged objects are in the hidden folder `.resurgence`. Commit moves each to its final name, which
+contains the job and the epoch. A file appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FilesystemSink:
         return CommitLog(self._store, ".resurgence")
 
     def check(self) -> None:
-        """Opening the store makes the folder."""
+        """Open the store, which creates the folder."""
         _ = self._store
 
     def stage(
@@ -110,11 +110,11 @@ class FilesystemSink:
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
         if is_missing_folder(self._url):
-            # Nothing was ever staged here, and opening the store would make the folder.
+            # Nothing was ever staged here, and opening the store would create the folder.
             return
         if self._log.is_retracted(job, after, up_to):
             return
-        # First close the epochs, then remove what they show: a zombie shows nothing in between.
+        # Close the epochs before their files are removed: a zombie publishes nothing in between.
         self._log.close(job, after, up_to, {})
         dead = {f"{job}-{epoch:010}" for epoch in range(after + 1, up_to + 1)}
         visible = [each.path for each in self._store.list("")]
@@ -122,14 +122,15 @@ class FilesystemSink:
         self._log.mark_retracted(job, after, up_to, {})
 
     def _publish(self, staged: str, final: str) -> None:
-        """Move one object into sight; someone else having done it is as good."""
+        """Move a staged object to its final name, unless another process has done so."""
         try:
             self._store.move(staged, final)
         except ObjectMissing as error:
             if self._store.size(final) is None:
                 raise SinkError(
-                    f"{self._url}/{staged} was staged for {final} and is gone",
-                    hint="staged output was removed by hand; roll the job back to an earlier checkpoint",
+                    f"staged output {self._url}/{staged} of {final} is missing",
+                    hint="Roll the job back to an earlier checkpoint. Staged output was removed by"
+                    " hand.",
                 ) from error
 
 

@@ -1,7 +1,7 @@
-"""`impulse`: a generator of numbered rows, made inside Spark, the same for the same offset.
+"""`impulse`: a generator of numbered rows, computed in Spark, the same for the same offset.
 
 Columns: `counter`, `timestamp` and `subtask`. The first timestamp and the number of subtasks are
-part of the offset, so that a range read again, by anyone and at any parallelism, gives the same
+part of the offset, so that a range read again, by any process and at any parallelism, has the same
 rows.
 """
 
@@ -49,7 +49,7 @@ def _count(value: object) -> int:
 
 
 def _interval_micros(value: object) -> int:
-    """`5s`, `'1 second'`, or a bare number of nanoseconds."""
+    """Parse `5s`, `'1 second'`, or a bare number of nanoseconds."""
     text = str(value).strip()
     if text.isdigit():
         return int(text) // 1000
@@ -67,36 +67,36 @@ def _instant(value: object) -> datetime:
 
 
 PositiveNumber = Annotated[float, BeforeValidator(_positive)]
-POSITIVE_HINT = "give a positive number"
+POSITIVE_HINT = "Use a positive number."
 
 
 class ImpulseOptions(TableOptions):
     """The options of an `impulse` source."""
 
     event_rate: PositiveNumber | None = option(
-        "rows a second; without it, as fast as it can", default=None, hint=POSITIVE_HINT
+        "rows per second; without it, as many as possible", default=None, hint=POSITIVE_HINT
     )
     message_count: Annotated[int, BeforeValidator(_count)] | None = option(
-        "so many rows, then the input ends; without it, unbounded",
+        "the number of rows after which the input ends; without it, the input is unbounded",
         default=None,
         hint=POSITIVE_HINT,
     )
     event_time_interval: Annotated[int, BeforeValidator(_interval_micros)] | None = option(
         "event time between two rows: `'1 second'`, `5ms`, or a bare number of nanoseconds; by"
-        " default that of the rate, else one millisecond",
+        " default, the time between two rows at `event_rate`, or one millisecond without it",
         default=None,
-        hint="write it as '1 second' or 5ms",
+        hint="Write it as in '1 second' or 5ms.",
     )
     start_time: Annotated[datetime, BeforeValidator(_instant)] | None = option(
         "the first timestamp, as in `'2024-01-01T00:00:00'`; by default the time of the job's first"
         " start",
         default=None,
-        hint="write it as 2024-01-01T00:00:00",
+        hint="Write it as in 2024-01-01T00:00:00.",
     )
 
 
 class ImpulseSource:
-    """Counts, at a rate of so many a second or as fast as it can."""
+    """A generator of numbered rows, at a fixed rate or as fast as possible."""
 
     drops_bad_records = False
 
@@ -111,7 +111,7 @@ class ImpulseSource:
         self._start = options.start_time
 
     def check(self) -> None:
-        """A generator is always there."""
+        """Nothing to check: a generator is always available."""
 
     def first_offset(self, now: datetime, parallelism: int) -> Offset:
         start = self._start or now
@@ -145,7 +145,7 @@ class ImpulseSource:
         first = whole_number(input_range.start, "start_micros")
         subtasks = whole_number(input_range.start, "subtasks")
         partitions = parallelism if end - start > 10_000 else 1
-        made = {
+        expressions = {
             "counter": "id",
             "timestamp": f"timestamp_micros({first} + id * {self._interval})",
             "subtask": f"id % {subtasks}",
@@ -153,7 +153,7 @@ class ImpulseSource:
         rows = spark.range(start, end, 1, partitions)
         return rows.selectExpr(
             *(
-                f"CAST({made[each.name.lower()]} AS {each.type}) AS `{each.name}`"
+                f"CAST({expressions[each.name.lower()]} AS {each.type}) AS `{each.name}`"
                 for each in self._columns
             )
         )
@@ -180,7 +180,7 @@ class ImpulseSource:
         return f"after counter {start}, up to counter {end}"
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
-        return BadRecord(f"impulse made a bad record at {position} of {input_range.start}")
+        return BadRecord(f"impulse generated a bad record at {position} of {input_range.start}")
 
 
 IMPULSE = Connector(

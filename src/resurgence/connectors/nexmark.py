@@ -1,10 +1,10 @@
-"""`nexmark`: the events of an auction site, made inside Spark, the same for the same offset.
+"""`nexmark`: the events of an auction site, computed in Spark, the same for the same offset.
 
 Of 50 events one is a new person, three are new auctions, 46 are bids. An event is a function of its
-number alone, drawn by hashing the number, so that a range read again gives the same rows. Numbers,
-pace and offsets are those of `impulse`.
+number alone, drawn by hashing the number, so that a range read again has the same rows. Numbers,
+rate and offsets are those of `impulse`.
 
-Events come out of order, as in the benchmark: the numbers of a group of up to 50 are shuffled, and
+Events are out of order, as in the benchmark: the numbers of a group of up to 50 are shuffled, and
 an event has the time of its own number. A group spans at most a second, so that no event is late
 for the default watermark.
 """
@@ -75,18 +75,18 @@ COLUMNS = (
 )
 
 _GROUP = 50
-"""Events of which one is a person and three are auctions; also, within which they are shuffled."""
+"""Events of which one is a person and three are auctions; also the largest shuffled group."""
 _SHUFFLE = 953
-"""A prime above any group: multiplying by it runs through all of a group."""
+"""A prime above any group: multiplying by it permutes a group."""
 _FIRST_ID = 1000
 _FIRST_CATEGORY = 10
 _CATEGORIES = 5
 _AUCTIONS_IN_FLIGHT = 100
 _ACTIVE_PEOPLE = 1000
 _LEAD = 10
-"""People and auctions that are referred to before they come."""
+"""How many people and auctions may be referred to before they appear."""
 _HOT_RATIO = 100
-"""Of so many people or auctions in a row, the first is the hot one."""
+"""Of this many consecutive people or auctions, the first is the hot one."""
 _CHANNELS = 10_000
 _FIRST_NAMES = [
     "Peter",
@@ -125,7 +125,7 @@ class NexmarkOptions(ImpulseOptions):
     """The options of a `nexmark` source: those of `impulse`, and how long it runs."""
 
     runtime: PositiveNumber | None = option(
-        "so many seconds at that rate, then the input ends",
+        "the number of seconds at `event_rate` after which the input ends",
         default=None,
         hint=POSITIVE_HINT,
     )
@@ -134,26 +134,26 @@ class NexmarkOptions(ImpulseOptions):
     def _has_one_end(self) -> Self:
         if self.runtime is not None and self.event_rate is None:
             raise UserError(
-                "option 'runtime' needs 'event_rate'",
-                hint="give the events a second, or 'message_count' in place of 'runtime'",
+                "option 'runtime' requires option 'event_rate'",
+                hint="Set 'event_rate', or set 'message_count' instead of 'runtime'.",
             )
         if self.runtime is not None and self.message_count is not None:
             raise UserError(
-                "options 'runtime' and 'message_count' both say when to end",
-                hint="leave one of them out",
+                "options 'runtime' and 'message_count' are mutually exclusive",
+                hint="Remove one of them.",
             )
         return self
 
     @property
     def as_impulse(self) -> ImpulseOptions:
-        """The options of `impulse`: a running time becomes a number of events."""
+        """The options of `impulse`: the running time is converted to a number of events."""
         if self.runtime is None or self.event_rate is None:
             return self
         return self.model_copy(update={"message_count": int(self.runtime * self.event_rate)})
 
 
 class NexmarkSource(ImpulseSource):
-    """People, auctions and bids, at a rate of so many a second or as fast as it can."""
+    """A generator of people, auctions and bids, at a fixed rate or as fast as possible."""
 
     def __init__(self, options: NexmarkOptions, columns: Sequence[Column]) -> None:
         super().__init__(options.as_impulse, columns)
@@ -177,26 +177,26 @@ class NexmarkSource(ImpulseSource):
                 f"timestamp_micros({first} + n * {self._interval}) AS at",
             )
         )
-        # Apart, for the JVM compiles no method as long as one that makes all three would be.
-        people = self._made(placed.where("place = 0"), "person", _person())
-        auctions = self._made(
+        # Three queries, because the JVM would not compile a method as long as one for all three.
+        people = self._events(placed.where("place = 0"), "person", _person())
+        auctions = self._events(
             placed.where("place BETWEEN 1 AND 3"), "auction", _auction(self._interval)
         )
-        bids = self._made(placed.where("place > 3"), "bid", _bid())
+        bids = self._events(placed.where("place > 3"), "bid", _bid())
         return people.union(auctions).union(bids).coalesce(partitions)
 
-    def _made(self, placed: DataFrame, name: str, sql: str) -> DataFrame:
-        """The declared columns, of events of one kind."""
-        made = {name: sql, "timestamp": "at"}
+    def _events(self, placed: DataFrame, name: str, sql: str) -> DataFrame:
+        """Return the declared columns of the events of one kind."""
+        values = {name: sql, "timestamp": "at"}
         return placed.selectExpr(
             *(
-                f"{made.get(each.name.lower(), f'CAST(NULL AS {each.type})')} AS `{each.name}`"
+                f"{values.get(each.name.lower(), f'CAST(NULL AS {each.type})')} AS `{each.name}`"
                 for each in self._columns
             )
         )
 
     def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
-        return BadRecord(f"nexmark made a bad record at {position} of {input_range.start}")
+        return BadRecord(f"nexmark generated a bad record at {position} of {input_range.start}")
 
 
 NEXMARK = Connector(
@@ -214,7 +214,7 @@ NEXMARK = Connector(
 
 
 def _draw(salt: str, below: int | str, of: str = "n") -> str:
-    """A number from 0 on."""
+    """A number from 0 up to but not including `below`."""
     return f"pmod(xxhash64({of}, '{salt}'), CAST({below} AS BIGINT))"
 
 
@@ -224,30 +224,30 @@ def _choice(salt: str, values: Sequence[str]) -> str:
 
 
 def _text(salt: str, length: int, of: str = "n") -> str:
-    """Letters and digits, so many."""
+    """A text of `length` letters and digits."""
     parts = (f"lpad(hex(xxhash64({of}, '{salt} {at}')), 16, '0')" for at in range(0, length, 16))
     return f"substring(concat({', '.join(parts)}), 1, {length})"
 
 
 def _word(salt: str, longest: int, of: str = "n") -> str:
-    """From three letters up to fewer than so many."""
+    """A text of at least 3 and fewer than `longest` characters."""
     length = _draw(f"length of {salt}", longest - 3, of)
     return f"substring({_text(salt, longest, of)}, 1, CAST(3 + {length} AS INT))"
 
 
 def _price(salt: str) -> str:
-    """From 100 to 100 million, each power of ten as often as the next."""
+    """A log-uniform price from 100 to 100 million."""
     return f"CAST(pow(10.0D, {_draw(salt, 6_000_000)} / 1000000.0D) * 100 AS BIGINT)"
 
 
 def _known_person(salt: str) -> str:
-    """A person of the last thousand, or one who comes soon."""
+    """A person of the last thousand, or one who appears soon."""
     active = f"least(last_person, {_ACTIVE_PEOPLE})"
     return f"last_person - {active} + {_draw(salt, f'{active} + {_LEAD}')}"
 
 
 def _known_auction(salt: str) -> str:
-    """An auction of the last hundred, or one that comes soon."""
+    """An auction of the last hundred, or one that appears soon."""
     oldest = f"greatest(0, last_auction - {_AUCTIONS_IN_FLIGHT})"
     return f"{oldest} + {_draw(salt, f'last_auction - {oldest} + 1 + {_LEAD}')}"
 
@@ -305,7 +305,7 @@ def _bid() -> str:
     path = f"concat_ws('/', {', '.join(_word(f'path {part}', 5, channel) for part in range(3))})"
     has_id = f"{_draw('has id', 10, channel)} > 0"
     site, page = "'https://www.nexmark.com/'", "'/item.htm?query=1'"
-    # One draw chooses the hot channel and its address.
+    # The same draw chooses the hot channel and its URL.
     fields = {
         "auction": f"{auction} + {_FIRST_ID}",
         "bidder": f"{bidder} + {_FIRST_ID}",

@@ -1,7 +1,6 @@
 """The tables of options in the docs, printed from the models that declare the options.
 
-In a page, `<!-- options of CONNECTOR as ROLE -->` stands before a table; the lines after it that are
-a table are replaced.
+In a page, the comment `<!-- options of CONNECTOR as ROLE -->` precedes a table, which is replaced.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _TABLE = re.compile(
 
 
 def with_option_tables(page: str, connectors: Mapping[str, ConnectorSpec]) -> str:
-    """A page whose tables of options are up to date."""
+    """Return a page with its tables of options brought up to date."""
 
     def printed(match: re.Match[str]) -> str:
         role = connectors[match["connector"]].roles[Role(match["role"])]
@@ -28,12 +27,12 @@ def with_option_tables(page: str, connectors: Mapping[str, ConnectorSpec]) -> st
 
 
 def documented(page: str) -> list[tuple[str, Role]]:
-    """The connectors and roles whose options a page has."""
+    """Return the connectors and roles whose options a page documents."""
     return [(each["connector"], Role(each["role"])) for each in _TABLE.finditer(page)]
 
 
 def option_table(role: RoleSpec) -> str:
-    """The options of a connector in a role, as a table in Markdown."""
+    """Return the options of a connector in a role as a Markdown table."""
     lines = ["| option | |", "|---|---|"]
     for name, each in role.known_options.items():
         text = _formats(role) if name == FORMAT and role.formats else _description(each)

@@ -1,11 +1,11 @@
-"""Which paths a job reads and writes, and whether they overlap.
+"""The paths that a job reads and writes, and whether they overlap.
 
-A sink that writes where the job reads would overwrite its input, or read its own output. Two
+If a sink writes where the job reads, the job overwrites its input, or reads its own output. Two
 `single_file` sinks on one path would overwrite each other, also if they belong to different jobs.
-To read what another job writes is fine: it is how jobs are chained.
+A job may read what another job writes: jobs are chained that way.
 
 Paths are compared as the file system sees them: symbolic links, `..` and `file://` are resolved,
-and a hard link is the same file. What a reference in an option stands for may not be known where a
+and a hard link is the same file. The value of a reference in an option may be unknown where a
 pipeline is compiled; such a path is compared when the connectors are checked.
 """
 
@@ -46,12 +46,12 @@ class Place:
     """It holds the records of a sink, not rows."""
 
     def overlaps(self, other: Place) -> bool:
-        """Whether they are the same, or one lies inside the other."""
+        """Return whether they are the same, or one is inside the other."""
         shorter = min(len(self.parts), len(other.parts))
         return self.parts[:shorter] == other.parts[:shorter] or self.is_same(other)
 
     def is_same(self, other: Place) -> bool:
-        """Whether they are the same file or folder, by whatever name."""
+        """Return whether they are the same file or folder, under any name."""
         if self.parts == other.parts:
             return True
         if not (self.parts[0] == other.parts[0] == "file"):
@@ -62,7 +62,7 @@ class Place:
 
 
 def require_separate_paths(graph: Graph) -> None:
-    """Raise a UserError if a sink writes where the job reads, or where another sink writes."""
+    """Raise UserError if a sink writes where the job reads, or where another sink writes."""
     read = [
         place
         for table, options in (
@@ -77,7 +77,7 @@ def require_separate_paths(graph: Graph) -> None:
             raise UserError(
                 f"table '{sink.table}' writes to {sink.shown}, which overlaps {source.shown}, "
                 f"which table '{source.table}' reads",
-                hint="Give the sink a path outside of everything that the job reads.",
+                hint="Choose a path for the sink outside of everything that the job reads.",
             )
     for one, other in itertools.combinations(written, 2):
         is_shared = one.is_same(other) or (
@@ -85,13 +85,13 @@ def require_separate_paths(graph: Graph) -> None:
         )
         if one.table != other.table and is_shared:
             raise UserError(
-                f"the tables {one.table} and {other.table} both write to {other.shown}",
-                hint="give each its own path, or INSERT into one table twice",
+                f"tables '{one.table}' and '{other.table}' both write to {other.shown}",
+                hint="Choose a separate path for each, or INSERT into one table twice.",
             )
 
 
 def files_written(graph: Graph) -> tuple[Place, ...]:
-    """The files that belong to a job's sinks: no other job may write them."""
+    """Return the files that belong to a job's sinks: no other job may write them."""
     return tuple(
         place
         for sink in graph.sinks()
@@ -106,14 +106,14 @@ def require_not_taken(written: Iterable[Place], others: Mapping[JobName, Iterabl
     for mine, (job, theirs) in itertools.product(written, taken):
         if mine.is_same(theirs):
             raise PathTaken(
-                f"table '{mine.table}' writes to {mine.shown}, and so does table "
-                f"'{theirs.table}' of job '{job}'",
-                hint="Give the sink another path, or delete the other job first.",
+                f"table '{mine.table}' writes to {mine.shown}, which table '{theirs.table}' of "
+                f"job '{job}' writes already",
+                hint="Choose another path for the sink, or delete the other job first.",
             )
 
 
 def _written(sink: SinkSpec) -> Iterator[Place]:
-    """All that a sink writes: its output, and where it keeps its records beside it."""
+    """Yield all places that a sink writes: its output, and the folder of its records."""
     for place in _place(sink.table, sink.options):
         yield place
         if folder := records_folder(sink, Path(*place.parts[1:])):
@@ -121,7 +121,7 @@ def _written(sink: SinkSpec) -> Iterator[Place]:
 
 
 def _place(table: str, options: Mapping[str, str]) -> Iterator[Place]:
-    """Where a table's `path` is; nothing if it has none, or it is not known here."""
+    """Yield the place of a table's `path`; nothing if it has none, or its value is unknown here."""
     if "path" not in options:
         return
     with contextlib.suppress(UserError):

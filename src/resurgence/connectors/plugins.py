@@ -1,9 +1,9 @@
-"""Things by name: our own, and those that installed packages add through entry points.
+"""Registries by name: built-in objects, and those that installed packages add by entry points.
 
 A package declares, say, `[project.entry-points."resurgence.connectors"]` with `name =
-"module:OBJECT"`. Names are known without importing anything; the module is imported when its name is
-first asked for, so a package whose connector cannot be imported disturbs nobody who does not use it.
-Formats are all imported, because connectors ask what each can do.
+"module:OBJECT"`. Names are known without importing anything. A module is imported when its name is
+first looked up, so a package whose connector cannot be imported affects only those who use it.
+Formats are all imported, because connectors check the capabilities of each.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from resurgence.errors import ConfigError
 
 
 class Named(Protocol):
-    """What can be registered."""
+    """An object that can be registered."""
 
     @property
     def name(self) -> str: ...
@@ -27,7 +27,7 @@ T = TypeVar("T", bound=Named)
 
 
 class PluginRegistry(Mapping[str, T], Generic[T]):
-    """All of one kind, by name. Raises a ConfigError when something unusable is asked for."""
+    """All objects of one kind, by name. Looking up an unusable one raises ConfigError."""
 
     def __init__(self, group: str, kind: type[T], built_in: Iterable[T]) -> None:
         self._group = group
@@ -52,7 +52,7 @@ class PluginRegistry(Mapping[str, T], Generic[T]):
 
     @functools.cached_property
     def _added(self) -> dict[str, list[EntryPoint]]:
-        """What packages add, by name. A package that is found twice on the path counts once."""
+        """The entry points by name. A package that is found twice on the path counts once."""
         found: dict[str, dict[tuple[str, str], EntryPoint]] = {}
         for each in entry_points(group=self._group):
             found.setdefault(each.name, {})[(_package(each), each.value)] = each
@@ -79,14 +79,14 @@ class PluginRegistry(Mapping[str, T], Generic[T]):
             reason = f"{type(error).__name__}: {error}"
             raise ConfigError(f"{what} cannot be loaded: {reason}", hint=hint) from error
         if not isinstance(found, self._kind):
-            given = type(found).__name__
-            raise ConfigError(f"{what} is a {given}, not a {self._kind.__name__}", hint=hint)
+            kind = type(found).__name__
+            raise ConfigError(f"{what} is a {kind}, not a {self._kind.__name__}", hint=hint)
         if found.name != entry.name:
-            raise ConfigError(f"{what} calls itself '{found.name}'", hint=hint)
+            raise ConfigError(f"{what} declares the name '{found.name}'", hint=hint)
         return found
 
     def _what(self, name: str) -> str:
-        return f"the {self._kind.__name__.lower()} '{name}'"
+        return f"{self._kind.__name__.lower()} '{name}'"
 
 
 def _package(entry: EntryPoint) -> str:

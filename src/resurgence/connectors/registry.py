@@ -1,6 +1,6 @@
-"""Every connector by name: what the planner must know of it, and how it is made for a table.
+"""Every connector by name: what the planner must know of it, and its instances for tables.
 
-Besides our own there are those that installed packages add under the entry point group
+Besides the built-in ones there are those that installed packages add under the entry point group
 `resurgence.connectors`.
 """
 
@@ -53,7 +53,7 @@ INSTALLED: Mapping[str, Connector] = PluginRegistry(
 
 
 class _Specs(Mapping[str, ConnectorSpec]):
-    """What the planner must know of each connector, made when it is asked for."""
+    """The spec of each connector, created when it is first looked up."""
 
     def __init__(self) -> None:
         self._made: dict[str, ConnectorSpec] = {}
@@ -74,23 +74,24 @@ class _Specs(Mapping[str, ConnectorSpec]):
 
 
 CONNECTORS: Mapping[str, ConnectorSpec] = _Specs()
-"""What the planner must know of each."""
+"""What the planner must know of each connector."""
 
 
 def make_source(operator: SourceSpec) -> Source:
-    """The source that an operator reads. Here references to secrets are read."""
+    """Return the source that an operator reads. Resolves references to secrets."""
     opened = open_options(operator.table, operator.options)
     with opened.concealer.over_errors():
         role = _required(
-            _connector(operator.connector).source, f"'{operator.connector}' is not a source"
+            _connector(operator.connector).source,
+            f"connector '{operator.connector}' is not a source",
         )
         options, chosen = _read(operator.table, opened.values, role)
         if chosen.spec.is_changelog != operator.is_changelog:
-            # A controller of an older release does not say so; its changes would pass for rows.
+            # A controller of an older release does not set it; changes would be read as inserts.
             raise ConfigError(
                 f"table '{operator.table}' was compiled for another kind of format than"
-                f" '{chosen.name}' is now",
-                hint="Restart the controller: packages were upgraded while it ran.",
+                f" '{chosen.name}'",
+                hint="Restart the controller. Packages were upgraded while it ran.",
             )
         declaration = SourceDeclaration(
             operator.table, operator.read_columns, operator.keys, chosen
@@ -99,11 +100,12 @@ def make_source(operator: SourceSpec) -> Source:
 
 
 def make_sink(operator: SinkSpec, state_url: str, job: JobName) -> Sink:
-    """The sink that an operator writes. Here references to secrets are read."""
+    """Return the sink that an operator writes. Resolves references to secrets."""
     opened = open_options(operator.table, operator.options)
     with opened.concealer.over_errors():
         role = _required(
-            _connector(operator.connector).sink, f"'{operator.connector}' is not a sink"
+            _connector(operator.connector).sink,
+            f"connector '{operator.connector}' is not a sink",
         )
         options, chosen = _read(operator.table, opened.values, role)
         declaration = SinkDeclaration(
@@ -118,11 +120,12 @@ def make_sink(operator: SinkSpec, state_url: str, job: JobName) -> Sink:
 
 
 def make_lookup(spec: LookupSpec) -> LookupTable:
-    """The table that rows are joined with. Here references to secrets are read."""
+    """Return the table that rows are joined with. Resolves references to secrets."""
     opened = open_options(spec.name, spec.options)
     with opened.concealer.over_errors():
         role = _required(
-            _connector(spec.connector).lookup, f"'{spec.connector}' has no lookup tables"
+            _connector(spec.connector).lookup,
+            f"connector '{spec.connector}' has no lookup tables",
         )
         options, chosen = _read(spec.name, opened.values, role)
         return role.make(options, LookupDeclaration(spec.name, spec.columns, chosen))
@@ -130,7 +133,7 @@ def make_lookup(spec: LookupSpec) -> LookupTable:
 
 def _connector(name: str) -> Connector:
     if name not in INSTALLED:
-        raise ConfigError(f"there is no connector '{name}'", hint=did_you_mean(name, INSTALLED))
+        raise ConfigError(f"connector '{name}' does not exist", hint=did_you_mean(name, INSTALLED))
     return INSTALLED[name]
 
 
@@ -140,15 +143,15 @@ def _required(role: R | None, message: str) -> R:
     return role
 
 
-def _read(table: str, given: Mapping[str, str], role: AnyRole) -> tuple[Any, Format]:
-    """The options of a table, parsed, and its format."""
-    options, chosen = dict(given), NO_FORMAT
+def _read(table: str, values: Mapping[str, str], role: AnyRole) -> tuple[Any, Format]:
+    """Return the parsed options of a table, and its format."""
+    options, chosen = dict(values), NO_FORMAT
     if role.formats is not None:
         name = options.pop(FORMAT, role.formats.default.name)
         known = {each.name: each for each in role.formats.among(FORMATS)}
         if name not in known:
             raise ConfigError(
-                f"table '{table}': '{name}' is no value for option '{FORMAT}'",
+                f"table '{table}': '{name}' is not a valid value for option '{FORMAT}'",
                 hint=did_you_mean(name, known),
             )
         chosen = known[name]
@@ -159,8 +162,8 @@ def _read(table: str, given: Mapping[str, str], role: AnyRole) -> tuple[Any, For
 
 
 def newest_held(graph: Graph, state_url: str, job: JobName, identity: JobIdentity) -> Epoch:
-    """The highest epoch that any sink has committed or retracted for a job. A rollback must
-    declare all up to it dead, also if the state has no record of it.
+    """Return the highest epoch that any sink has committed or retracted for a job. A rollback must
+    declare all epochs up to it dead, also if the state has no record of it.
     """
     newest = NO_EPOCH
     for sink in graph.sinks():
@@ -170,6 +173,6 @@ def newest_held(graph: Graph, state_url: str, job: JobName, identity: JobIdentit
 
 
 def records_folder(sink: SinkSpec, path: Path) -> Path | None:
-    """Where a sink with a file of its own keeps its records; None for any other sink."""
+    """Return where a sink with a file of its own stores its records; None for any other sink."""
     role = INSTALLED[sink.connector].sink if sink.connector in INSTALLED else None
     return role.records_folder(path) if role and role.records_folder else None

@@ -1,7 +1,7 @@
-"""How file sinks stage: each Spark task writes its own objects and returns what it wrote.
+"""Staging of file sinks: each Spark task writes its own objects and returns what it wrote.
 
-No listing, no committer, no rename in the data path; a task that is run twice leaves an object that
-no one names.
+No listing, no committer, no rename in the data path; a task that runs twice leaves an object that
+nothing refers to.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from resurgence.storage.object_store import shared_store
 from resurgence.storage.parquet import create_new
 
 ROLL_BYTES = 128 * 1024 * 1024
-"""A task begins another object when one has grown to this size: it bounds a task's memory."""
+"""A task begins another object when one has grown to this size, which bounds the task's memory."""
 
 _WRITTEN = StructType(
     [

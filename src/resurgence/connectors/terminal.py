@@ -1,8 +1,8 @@
-"""`stdout` and `blackhole`: sinks to look at a stream, and to measure it.
+"""`stdout` and `blackhole`: sinks to inspect a stream, and to measure it.
 
-`stdout` is at least once: what a terminal has shown cannot be taken back, so a crash between
-showing an epoch and the record of it shows it again. With a limit it is at most once: never more
-rows than were asked for. `blackhole` computes every row and keeps none.
+`stdout` is at least once: what was printed cannot be retracted, so a crash between printing an
+epoch and recording its commit prints it again. With a limit it is at most once: it never prints
+more rows than the limit. `blackhole` computes every row and stores none.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from resurgence.storage.object_store import shared_store
 
 
 class StdoutSink:
-    """JSON lines on standard output; staged in the job's own store."""
+    """JSON lines on standard output, staged in the job's own store."""
 
     retracts = False
 
@@ -47,7 +47,7 @@ class StdoutSink:
         self._folder = folder
 
     def check(self) -> None:
-        """A terminal is always there."""
+        """Nothing to check: standard output is always available."""
 
     def stage(
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
@@ -72,7 +72,7 @@ class StdoutSink:
         self.discard(staged)
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
-        """It has no memory: a terminal cannot be asked what it has shown."""
+        """Return an empty memory: what was printed is not recorded."""
         return SinkMemory()
 
     def discard(self, staged: StagedOutput) -> None:
@@ -84,19 +84,19 @@ class StdoutSink:
         store.delete(path for path in listed if int(path.rsplit("/", 1)[1][:10]) <= epoch)
 
     def forget(self, job: JobIdentity, before: Epoch) -> None:
-        """Nothing was recorded."""
+        """Do nothing: nothing was recorded."""
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
-        """What was printed stays printed."""
+        """Do nothing: what was printed cannot be retracted."""
 
 
 class BlackholeSink:
-    """Computes everything, keeps nothing."""
+    """A sink that computes every row and stores none."""
 
     retracts = True
 
     def check(self) -> None:
-        """It is always there."""
+        """Nothing to check."""
 
     def stage(
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
@@ -110,23 +110,23 @@ class BlackholeSink:
     def commit(
         self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
     ) -> None:
-        """Nothing was kept."""
+        """Do nothing: nothing was stored."""
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
-        """It has no memory."""
+        """Return an empty memory: nothing was recorded."""
         return SinkMemory()
 
     def discard(self, staged: StagedOutput) -> None:
-        """Nothing was kept."""
+        """Do nothing: nothing was stored."""
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
-        """Nothing was kept."""
+        """Do nothing: nothing was stored."""
 
     def forget(self, job: JobIdentity, before: Epoch) -> None:
-        """Nothing was recorded."""
+        """Do nothing: nothing was recorded."""
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
-        """Nothing was kept."""
+        """Do nothing: nothing was stored."""
 
 
 _LINES = FormatChoice(JSON, lambda each: each.writes_lines)

@@ -73,9 +73,9 @@ def test_lines_become_rows_that_come_and_go(spark: SparkSession) -> None:
 BAD = {
     '{"before": null, "after": {"id": 1}, "op": "c"': ("not JSON", 47),
     "[1]": ("not a JSON object", 1),
-    '{"after": {"id": 1}}': ("'op' must be one of c, r, u, d, t, m, and is missing", 1),
-    '{"after": {"id": 1}, "op": "x"}': ("'op' must be one of c, r, u, d, t, m, and is \"x\"", 22),
-    '{"after": {"id": 1}, "op": "t"}': ("a truncate takes a table with a PRIMARY KEY", 22),
+    '{"after": {"id": 1}}': ("'op' must be one of c, r, u, d, t, m, but is missing", 1),
+    '{"after": {"id": 1}, "op": "x"}': ("'op' must be one of c, r, u, d, t, m, but is \"x\"", 22),
+    '{"after": {"id": 1}, "op": "t"}': ("a truncate requires a table with a PRIMARY KEY", 22),
     '{"before": {"id": 1, "name": "a"}, "after": null, "op": "d"}': (
         "'before' lacks the column 'at'",
         12,

@@ -245,7 +245,7 @@ BAD: dict[str, tuple[dict[str, object], DebeziumReader, str, bool]] = {
         "'before' lacks the column 'note'",
         True,
     ),
-    "truncate": (event("t"), DebeziumReader(ITEMS), "a truncate takes", True),
+    "truncate": (event("t"), DebeziumReader(ITEMS), "a truncate requires", True),
     "delete without a key": (
         event("d", {"name": "a"}),
         KEYED,

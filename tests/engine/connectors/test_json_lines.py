@@ -178,7 +178,7 @@ def test_a_file_that_became_shorter_is_refused(spark: SparkSession, tmp_path: Pa
     planned = whole(path)
     path.write_bytes(b'{"id": 1}\n')
     message = (
-        r"was truncated or replaced: it has 10 bytes, and the job has read 20 \(up to line 2\)"
+        r"was truncated or replaced: it has 10 bytes, but the job has read 20 \(up to line 2\)"
     )
     with pytest.raises(SourceRangeGone, match=message):
         source(path).read(spark, planned, 1)

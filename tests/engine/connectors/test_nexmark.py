@@ -111,8 +111,11 @@ def test_a_running_time_is_so_many_events() -> None:
     made = source(event_rate="100", runtime="2.5")
     assert made._count == 250
     for options, message in (
-        ({"runtime": "5"}, "'runtime' needs 'event_rate'"),
-        ({"runtime": "5", "event_rate": "1", "message_count": "3"}, "both say when to end"),
+        ({"runtime": "5"}, "'runtime' requires option 'event_rate'"),
+        (
+            {"runtime": "5", "event_rate": "1", "message_count": "3"},
+            "'message_count' are mutually exclusive",
+        ),
         (
             {"runtime": "soon", "event_rate": "1"},
             "'soon' is not a valid value for option 'runtime'",

@@ -235,7 +235,7 @@ def test_a_new_job_without_output_empties_a_single_file(tmp_path: Path) -> None:
 def test_staged_output_that_someone_removed_is_missed(target: Target) -> None:
     staged = target.stage(1, "a\n", "b\n")
     target.open().discard(staged)
-    with pytest.raises(SinkError, match=r"was staged for .* and is gone"):
+    with pytest.raises(SinkError, match=r"staged output .* of .* is missing"):
         target.open().commit(JOB, Epoch(1), staged, covering(1))
 
 

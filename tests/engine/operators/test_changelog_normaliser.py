@@ -308,7 +308,7 @@ def test_without_a_key_such_events_are_bad_records(spark: SparkSession, tmp_path
     )
     with pytest.raises(BadRecord, match="line 2, column 2: 'before' is missing") as caught:
         Job(spark, tmp_path, sql).run()
-    assert "declare a PRIMARY KEY" in caught.value.hint
+    assert "Declare a PRIMARY KEY" in caught.value.hint
     assert not (tmp_path / "copies.changes").exists()
 
 

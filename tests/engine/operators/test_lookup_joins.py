@@ -167,7 +167,7 @@ def test_a_damaged_file_is_tried_again(ground: Ground) -> None:
 
 def test_a_folder_that_is_not_there_is_a_mistake_and_is_not_made(ground: Ground) -> None:
     job = ground.job()
-    with pytest.raises(ResurgenceError, match="there is no folder") as caught:
+    with pytest.raises(ResurgenceError, match=r"folder .* does not exist") as caught:
         check_connectors(compile_pipeline(job.sql, CONNECTORS), job.store.url, JobName("job"))
     assert caught.value.code == "user"
     assert ground.failure(job).code == "user"

@@ -279,14 +279,14 @@ def _(ground: Ground) -> None:
     ground.task(read)
 
 
-@case("a source lost input that an epoch has recorded", "and the job has read 400")
+@case("a source lost input that an epoch has recorded", "but the job has read 400")
 def _(ground: Ground) -> None:
     path = write_lines(ground.folder / "short.json", [{"id": 1}])
     source = source_of(path)
     source.plan({"line": 9, "byte": 400}, 10, datetime.now(UTC))
 
 
-@case("staged output was removed", "was staged for .* and is gone")
+@case("staged output was removed", "staged output .* of .*sink.json is missing")
 def _(ground: Ground) -> None:
     sink = sink_of(ground.folder / "sink.json")
     job, rows = JobIdentity("j" * 8), ground.spark.range(1)

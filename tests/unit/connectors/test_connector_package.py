@@ -25,7 +25,8 @@ def test_a_pipeline_compiles_with_the_connector_of_a_package(packages: Path) -> 
     [
         (
             "first = 'zero'",
-            "1:53: 'zero' is not a valid value for option 'first'\nhint: give a whole number from 1",
+            "1:53: 'zero' is not a valid value for option 'first'\n"
+            "hint: Use a whole number of at least 1.",
         ),
         ("frist = 10", "as a source has no option 'frist'\nhint: Perhaps you meant 'first'."),
     ],

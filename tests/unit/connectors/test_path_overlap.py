@@ -120,7 +120,7 @@ def test_neighbours_do_not_overlap(data: Path, sinks: tuple[tuple[str, str], ...
 def test_two_sinks_on_one_path_are_refused(
     data: Path, one: tuple[str, str], other: tuple[str, str]
 ) -> None:
-    with pytest.raises(UserError, match="out0 and out1 both write to"):
+    with pytest.raises(UserError, match="'out0' and 'out1' both write to"):
         require_separate_paths(graph("data/in.json", one, other))
 
 
@@ -137,7 +137,7 @@ def test_a_path_that_is_not_known_yet_is_compared_when_it_is(
 def test_a_file_that_another_job_writes_is_taken(data: Path) -> None:
     other = JobName("other")
     taken = {other: files_written(graph("data/in.json", ("single_file", "data/out.json")))}
-    with pytest.raises(PathTaken, match="so does table 'out0' of job 'other'"):
+    with pytest.raises(PathTaken, match="which table 'out0' of job 'other' writes already"):
         mine = graph("elsewhere.json", ("single_file", "link/out.json"))
         require_not_taken(files_written(mine), taken)
     for sink in (("single_file", "data/more.json"), ("filesystem", "data/out.json")):

@@ -52,7 +52,7 @@ def test_a_broken_package_disturbs_only_those_who_use_it(
     assert found["theirs"] is THEIRS
     with pytest.raises(ConfigError) as caught:
         _ = found["broken"]
-    message = "the connector 'broken' of package no_such_module cannot be loaded"
+    message = "connector 'broken' of package no_such_module cannot be loaded"
     assert caught.value.message.startswith(f"{message}: ModuleNotFoundError")
     assert "no_such_module:IT" in caught.value.hint
 
@@ -61,7 +61,7 @@ def test_a_broken_package_disturbs_only_those_who_use_it(
     ("added", "message"),
     [
         ([("theirs", "their_module:WORD")], "is a str, not a Connector"),
-        ([("other", "their_module:THEIRS")], "calls itself 'theirs'"),
+        ([("other", "their_module:THEIRS")], "declares the name 'theirs'"),
         ([("theirs", "their_module:MISSING")], "cannot be loaded: AttributeError"),
         (
             [("theirs", "their_module:THEIRS"), ("theirs", "their_module:OTHER")],

@@ -31,7 +31,7 @@ async def names(service: Service) -> list[JobName]:
 @played
 async def test_a_job_that_would_write_the_file_of_another_is_refused(service: Service) -> None:
     await create(service, JOB, writing(service, "out.json"))
-    with pytest.raises(PathTaken, match=f"so does table 'nowhere' of job '{JOB}'"):
+    with pytest.raises(PathTaken, match=f"which table 'nowhere' of job '{JOB}' writes"):
         await create(service, OTHER, writing(service, "x/../out.json"))
     await create(service, OTHER, writing(service, "more.json"))
     await create(service, THIRD, writing(service, "out.json", "filesystem"))

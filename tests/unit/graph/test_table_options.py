@@ -55,7 +55,11 @@ def test_a_declaration_says_what_the_planner_must_know() -> None:
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"size": "bog"}, "'bog' is not a valid value for option 'size'", "Perhaps you meant 'big'."),
+        (
+            {"size": "bog"},
+            "'bog' is not a valid value for option 'size'",
+            "Perhaps you meant 'big'.",
+        ),
         (
             {"store.open": "yes"},
             "'yes' is not a valid value for option 'store.open'",
@@ -67,7 +71,11 @@ def test_a_declaration_says_what_the_planner_must_know() -> None:
             "'deep' is not a valid value for option 'depth'",
             "give a number from 1",
         ),
-        ({"unit.width": "in"}, "'in' is not a valid value for option 'unit.width'", "Use one of: ft, m."),
+        (
+            {"unit.width": "in"},
+            "'in' is not a valid value for option 'unit.width'",
+            "Use one of: ft, m.",
+        ),
         ({"pasword": "x"}, "there is no option 'pasword'", "Perhaps you meant 'password'."),
         ({"size.width": "big"}, "there is no option 'size.width'", "Use one of:"),
     ],
@@ -89,7 +97,9 @@ def test_a_secret_is_not_told() -> None:
         token: Literal["open"] | None = option(default=None)
 
     fault = LockOptions.declared()["token"].fault("hunter2")
-    assert fault == OptionFault("'***' is not a valid value for option 'token'", "Use one of: open.")
+    assert fault == OptionFault(
+        "'***' is not a valid value for option 'token'", "Use one of: open."
+    )
 
 
 def test_the_name_of_a_secret_must_say_so() -> None:

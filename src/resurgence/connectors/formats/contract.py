@@ -1,7 +1,7 @@
-"""What a format is: how records are read, how rows become files, and what the planner must know.
+"""The contract of formats: how records are read, how rows become files, what the planner must know.
 
-A format is one `Format` in one module, and one line in `registry`. Connectors ask what it can do and
-never which one it is.
+A format is one `Format` in one module, and one line in `registry`. Connectors check the
+capabilities of a format, never its name.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from resurgence.graph.values import Column
 from resurgence.storage.parquet import EncodedFile
 
 BadLine = tuple[str, int, str | None]
-"""What is wrong with a line, in which column from 1, and what to do if that is special."""
+"""Why a line is bad, in which column from 1, and a hint if there is a special one."""
 
 
 class LineReader(Protocol):
     """Reads the records of one table from lines of text."""
 
     def parse(self, lines: DataFrame, metadata: Mapping[str, SparkColumn]) -> DataFrame:
-        """Columns `position` and `text` to the declared columns, BAD_POSITION and RECORD_POSITION;
-        a changelog has its hidden columns as well. A null text is a line that is not UTF-8.
-        `metadata` is over `position`, by key.
+        """Convert columns `position` and `text` to the declared columns, BAD_POSITION and
+        RECORD_POSITION; a changelog has its hidden columns as well. A null text is a line that is
+        not UTF-8. `metadata` has expressions over `position`, by key.
         """
         ...
 
     def explain_bad_line(self, text: str) -> BadLine:
-        """Why a line is bad."""
+        """Return why a line is bad."""
         ...
 
 
@@ -43,7 +43,7 @@ class FileEncoder(Protocol):
 
     @property
     def size(self) -> int:
-        """Bytes held up to now."""
+        """Bytes buffered so far."""
         ...
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -51,47 +51,47 @@ class FileEncoder(Protocol):
         ...
 
     def finish(self) -> EncodedFile | None:
-        """The file, or None if nothing was added."""
+        """Return the file, or None if nothing was added."""
         ...
 
 
 @dataclass(frozen=True)
 class RecordTable:
-    """The declaration of the table whose records a reader reads."""
+    """The declaration of a table, for the reader of its records."""
 
     columns: tuple[Column, ...]
     keys: tuple[str, ...] = ()
-    """The PRIMARY KEY of a changelog that is normalised by it."""
+    """The PRIMARY KEY by which a changelog is normalised."""
     options: LineSourceOptions = field(default_factory=LineSourceOptions)
 
 
 @dataclass(frozen=True)
 class WriteSettings:
-    """How a table wants its rows written."""
+    """How the rows of a table are written."""
 
     keys: tuple[str, ...] = ()
     timestamps: TimestampFormat = TimestampFormat.RFC3339
 
 
-def _as_they_are(rows: DataFrame, settings: WriteSettings) -> DataFrame:
+def _unchanged(rows: DataFrame, settings: WriteSettings) -> DataFrame:
     return rows
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format by name, and what it can do."""
+    """A format by name, and its capabilities."""
 
     spec: FormatSpec
     suffix: str
-    """How names of its files end."""
+    """The suffix of its files, without the dot."""
     is_line_based: bool = False
-    """A record is a line of text, so files can be joined end to end and shown."""
+    """A record is a line of text, so files can be concatenated and printed."""
     line_reader: Callable[[RecordTable], LineReader] | None = None
     """Set if it can be read from lines."""
     encoder: Callable[[], FileEncoder] | None = None
     """Set if it can be written: an encoder for one file, made in a Spark task."""
-    prepared: Callable[[DataFrame, WriteSettings], DataFrame] = _as_they_are
-    """Rows as the encoder takes them."""
+    prepared: Callable[[DataFrame, WriteSettings], DataFrame] = _unchanged
+    """Converts rows to the input of the encoder."""
 
     @property
     def name(self) -> str:

@@ -1,9 +1,9 @@
-"""The format `debezium_json`: changes as Debezium's JSON, one event a line. Writes them.
+"""The format `debezium_json`: changes as Debezium's JSON, one event per line. Writes them.
 
     {"before": null, "after": {"id": 1, "name": "a"}, "op": "c"}
 
 `op` is `c` for an insert, `d` for a delete, `u` for an update. The rows in `before` and `after` are
-whole, and written as in `json_lines`. In the engine, a change is one row or two with `CHANGE`.
+complete, and written as in `json_lines`. In the engine, a change is one row or two with `CHANGE`.
 `debezium_reader` reads such events.
 """
 
@@ -27,38 +27,42 @@ _MICROS = "yyyy-MM-dd HH:mm:ss.SSSSSS"
 
 
 def render(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Rows as one column of text, each ending in a newline. Without `CHANGE` all of them came. A row
-    that goes must have been there before them all: they are written in any order.
+    """Render rows as one column of text, each ending in a newline. Without `CHANGE` all rows are
+    inserts. A deleted row must have existed before all these changes: their order is arbitrary.
 
-    With keys, a row that goes and one that comes with the same key are an update; the changes of a
-    key are in one partition, and nothing is said where nothing changes. Without keys, rows that go
-    stand before those that come.
+    With keys, a delete and an insert of the same key are an update; the changes of a key are in one
+    partition, and an update that changes nothing is omitted. Without keys, deletes precede inserts.
     """
     names = [each for each in rows.columns if each != CHANGE]
     row = "struct(" + ", ".join(f"`{each}`" for each in names) + ")"
     if CHANGE not in rows.columns:
         created = (f"IF(false, {row}, NULL) AS before", f"{row} AS after", "'c' AS op")
         return json_lines.render(rows.selectExpr(*created))
-    went, came = f"IF(`{CHANGE}` < 0, {row}, NULL)", f"IF(`{CHANGE}` > 0, {row}, NULL)"
+    deleted, inserted = f"IF(`{CHANGE}` < 0, {row}, NULL)", f"IF(`{CHANGE}` > 0, {row}, NULL)"
     if not keys:
         ordered = rows.sortWithinPartitions(CHANGE)
         return json_lines.render(
             ordered.selectExpr(
-                f"{went} AS before", f"{came} AS after", f"IF(`{CHANGE}` < 0, 'd', 'c') AS op"
+                f"{deleted} AS before",
+                f"{inserted} AS after",
+                f"IF(`{CHANGE}` < 0, 'd', 'c') AS op",
             )
         )
     paired = (
         rows.groupBy(*(f"`{each}`" for each in keys))
-        .agg(F.expr(f"collect_list({went}) AS before"), F.expr(f"collect_list({came}) AS after"))
+        .agg(
+            F.expr(f"collect_list({deleted}) AS before"),
+            F.expr(f"collect_list({inserted}) AS after"),
+        )
         .selectExpr("explode(arrays_zip(before, after)) AS pair")
         .selectExpr("pair.before AS before", "pair.after AS after")
     )
-    # As they are written, which is to the microsecond.
-    shown = [
+    # Rows are compared as they are written, which is to the microsecond.
+    written = [
         f"to_json({each}, map('timestampFormat', '{_MICROS}', 'timestampNTZFormat', '{_MICROS}'))"
         for each in ("before", "after")
     ]
-    is_change = f"before IS NULL OR after IS NULL OR {' <> '.join(shown)}"
+    is_change = f"before IS NULL OR after IS NULL OR {' <> '.join(written)}"
     return json_lines.render(
         paired.where(is_change).selectExpr(
             "before",

@@ -1,4 +1,4 @@
-"""Reads Debezium's change events, one JSON object a line, with or without the schema beside them:
+"""Reader of Debezium's change events, one JSON object per line, with or without their schema:
 
     {"before": null, "after": {"id": 1, "name": "a"}, "op": "c", "ts_ms": 0, "source": {}}
     {"schema": {"fields": []}, "payload": {"before": null, "after": {"id": 1}, "op": "c"}}
@@ -8,7 +8,7 @@ Tombstones (null), logical decoding messages (`m`) and heartbeats are skipped.
 
 Without keys, `before` must be the whole row: an event becomes one row or two with `CHANGE`. With
 keys, only the key of `before` is read: an event becomes an upsert, a delete or a truncate in
-`OPERATION`, and the rows that go are known to the NormaliseSpec that reads them.
+`OPERATION`, and the NormaliseSpec that reads them has the retracted rows in its state.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ _NOT_BLANK = "text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
 _NONE: Mapping[str, SparkColumn] = MappingProxyType({})
 _SIDES = ("before", "after")
 _NEEDED = {"c": ("after",), "r": ("after",), "u": ("before", "after"), "d": ("before",)}
-_NOTHING_WRONG = "does not fit the table's columns"
+_NO_SPECIFIC_REASON = "does not fit the table's columns"
 _KEY_HINT = (
-    "declare a PRIMARY KEY on the table, so that rows are kept by key, or have the database log"
-    " whole rows (in Postgres, REPLICA IDENTITY FULL)"
+    "Declare a PRIMARY KEY on the table, so that rows are stored by key, or configure the database"
+    " to log whole rows (in Postgres, REPLICA IDENTITY FULL)."
 )
 
 
@@ -55,17 +55,17 @@ class DebeziumReader:
     columns: tuple[Column, ...]
     keys: tuple[str, ...] = ()
     units: Mapping[str, str] = field(default_factory=dict)
-    """Of whole numbers in TIMESTAMP columns of records without schema: unit by column."""
+    """The unit, by column, of whole numbers in TIMESTAMP columns of records without schema."""
 
     # ---------------------------------------------------------------- parse
 
     def parse(self, lines: DataFrame, metadata: Mapping[str, SparkColumn] = _NONE) -> DataFrame:
-        """Columns `position` and `text` to the declared columns, BAD_POSITION, and `CHANGE` and
-        RECORD_POSITION or, with keys, `OPERATION` and `POSITION`. Blank lines are skipped; a null is
-        a line that is not text. A change has no metadata.
+        """Convert columns `position` and `text` to the declared columns, BAD_POSITION, and `CHANGE`
+        and RECORD_POSITION or, with keys, `OPERATION` and `POSITION`. Blank lines are skipped; a
+        null is a line that is not UTF-8. A change has no metadata.
         """
-        judged = self._judged(self._typed(self._parsed(lines)))
-        changes = judged.selectExpr("position", "bad", f"explode({self._items()}) AS item")
+        events = self._validated(self._typed(self._parsed(lines)))
+        changes = events.selectExpr("position", "bad", f"explode({self._items()}) AS item")
         values = [f"item.row.`{each.name}` AS `{each.name}`" for each in self.columns]
         if self.keys:
             hidden = [f"item.change AS `{OPERATION}`", f"position AS `{POSITION}`"]
@@ -74,9 +74,9 @@ class DebeziumReader:
         return changes.selectExpr(*values, *hidden, f"IF(bad, position, NULL) AS `{BAD_POSITION}`")
 
     def _parsed(self, lines: DataFrame) -> DataFrame:
-        """The event of each line, its values as they are written, and what its schema says of the
-        columns. Decimals are text only where a schema tells how to read them: JSON's numbers would
-        lose digits.
+        """Parse the event of each line, with its values as written, and the columns in its schema.
+        Decimals are read as text only where a schema defines how they are written: JSON numbers
+        would lose digits.
         """
         bare = f"{self._event(described=False)}, payload: STRUCT<{self._event(described=False)}>"
         full = f"schema: {_SCHEMA}, payload: STRUCT<{self._event(described=True)}>"
@@ -105,8 +105,8 @@ class DebeziumReader:
         )
 
     def _event(self, *, described: bool) -> str:
-        """The members of an event, with values as text where the declared type does not tell how
-        they are written.
+        """Return the members of an event, as text where the declared type does not determine how a
+        value is written.
         """
 
         def kind(column: Column) -> str:
@@ -120,13 +120,13 @@ class DebeziumReader:
         return ", ".join([*(f"{side}: STRUCT<{row}>" for side, row in rows.items()), "op: STRING"])
 
     def _columns_of(self, side: str) -> tuple[Column, ...]:
-        """What is read of a row. Beside its key, `before` may hold anything."""
+        """Return the columns to read of a row. Besides its key, `before` may contain anything."""
         if self.keys and side == "before":
             return tuple(each for each in self.columns if each.name in self.keys)
         return self.columns
 
     def _typed(self, parsed: DataFrame) -> DataFrame:
-        """The two rows in the declared types, and whether all values of each could be read."""
+        """Convert the two rows to the declared types, and mark rows with values that do not fit."""
         described = (
             "flatten(transform(filter(full.schema.fields, each -> each.field IN ('before', 'after')"
             " AND each.fields IS NOT NULL), each -> each.fields))"
@@ -168,8 +168,8 @@ class DebeziumReader:
     def _unit(self, column: Column) -> str:
         return self.units.get(column.name, DEFAULT_UNIT)
 
-    def _judged(self, typed: DataFrame) -> DataFrame:
-        """Events that change rows, and whether they can be used."""
+    def _validated(self, typed: DataFrame) -> DataFrame:
+        """Return the events that change rows, and mark those that are bad."""
         members = "json_object_keys(coalesce(get_json_object(text, '$.payload'), text))"
         is_heartbeat = f"{members} = array('ts_ms')"
         is_empty = (
@@ -205,7 +205,9 @@ class DebeziumReader:
             ELSE true END"""
 
     def _is_partial(self) -> str:
-        """Whether `before` lacks a column, as it does when the database logs only keys."""
+        """Return SQL that is true where `before` lacks a column, as if the database logs only
+        keys.
+        """
         names = ", ".join(_text(each.name) for each in self.columns)
         row = (
             "coalesce(get_json_object(text, '$.payload.before'), get_json_object(text, '$.before'))"
@@ -213,11 +215,11 @@ class DebeziumReader:
         return f"size(array_except(array({names}), json_object_keys({row}))) > 0"
 
     def _items(self) -> str:
-        """What an event does, as an array in order: rows with their change."""
+        """Return SQL for the changes of an event in order: an array of rows with their change."""
         if not self.keys:
-            gone, come = (_item(side, change) for side, change in (("before", -1), ("after", 1)))
-            return f"""CASE WHEN bad THEN array({come}) WHEN op = 'd' THEN array({gone})
-                WHEN op = 'u' THEN array({gone}, {come}) ELSE array({come}) END"""
+            deleted, inserted = _item("before", -1), _item("after", 1)
+            return f"""CASE WHEN bad THEN array({inserted}) WHEN op = 'd' THEN array({deleted})
+                WHEN op = 'u' THEN array({deleted}, {inserted}) ELSE array({inserted}) END"""
         key = ", ".join(
             (f"before.`{each.name}`" if each.name in self.keys else f"CAST(NULL AS {each.type})")
             + f" AS `{each.name}`"
@@ -237,9 +239,7 @@ class DebeziumReader:
     # ---------------------------------------------------------------- explain
 
     def explain_bad_line(self, text: str) -> tuple[str, int, str | None]:
-        """(what is wrong, column from 1, what to do if that is known) of a line that was not
-        read.
-        """
+        """Return (reason, column from 1, hint if there is a special one) for a bad line."""
         tree = json_lines.object_in(text)
         if not isinstance(tree, dict):
             return *tree, None
@@ -249,16 +249,16 @@ class DebeziumReader:
         place = text.find('"payload"') if event is not tree else 0
         op = event.get("op")
         if op == "t":
-            reason = "a truncate takes a table with a PRIMARY KEY"
+            reason = "a truncate requires a table with a PRIMARY KEY"
             return reason, max(text.find('"op"', place), 0) + 1, _KEY_HINT
         if op not in _NEEDED:
             shown = "missing" if op is None else json.dumps(op)
-            reason = f"'op' must be one of c, r, u, d, t, m, and is {shown}"
+            reason = f"'op' must be one of c, r, u, d, t, m, but is {shown}"
             return reason, max(text.find('"op"', place), 0) + 1, None
         for side in _NEEDED[op]:
             if found := self._explain_side(text, event, side, max(place, 0)):
                 return found
-        return _NOTHING_WRONG, 1, None
+        return _NO_SPECIFIC_REASON, 1, None
 
     def _explain_side(
         self, text: str, event: Mapping[str, Any], side: str, begin: int
@@ -269,14 +269,14 @@ class DebeziumReader:
         place = max(text.find(f'"{side}"', begin), 0)
         columns = self._columns_of(side)
         if not isinstance(row, dict):
-            reason = f"'{side}' is missing: a change with op '{op}' needs the row {side}"
+            reason = f"'{side}' is missing: an event with op '{op}' requires the row {side}"
             return reason, place + 1, None if side == "after" or self.keys else _KEY_HINT
-        # Spaces in front keep the columns right.
+        # Leading spaces preserve the column numbers.
         start = text.find("{", place)
         inner = " " * start + _object_at(text, start)
         loose = [each.model_copy(update={"type": _loose_type(each.type)}) for each in columns]
         reason, column = json_lines.explain_bad_line(inner, loose)
-        if reason != _NOTHING_WRONG:
+        if reason != _NO_SPECIFIC_REASON:
             return f"in '{side}', {reason}", max(column, start + 1), None
         absent = [each.name for each in columns if each.name not in row]
         if side == "before" and not self.keys and absent:
@@ -291,7 +291,7 @@ class DebeziumReader:
                     return f"in '{side}', {reason}", start + 1, None
                 continue
             reason, column = json_lines.explain_bad_line(inner, [each])
-            if reason != _NOTHING_WRONG:
+            if reason != _NO_SPECIFIC_REASON:
                 return f"in '{side}', {reason}", max(column, start + 1), None
         return None
 
@@ -301,7 +301,7 @@ def _item(row: str, change: object) -> str:
 
 
 def _text(value: str) -> str:
-    """A text of Spark SQL."""
+    """Return a string literal of Spark SQL."""
     escaped = value.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -311,6 +311,6 @@ def _loose_type(kind: str) -> str:
 
 
 def _object_at(text: str, start: int) -> str:
-    """The JSON object that begins at a place."""
+    """Return the text of the JSON object that begins at a place."""
     _, end = json.JSONDecoder().raw_decode(text, start)
     return text[start:end]

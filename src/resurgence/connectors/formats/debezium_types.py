@@ -1,11 +1,11 @@
-"""How Debezium writes values that JSON has no type for, as Spark SQL over their text.
+"""Spark SQL that decodes the text of Debezium's values for which JSON has no type.
 
-A record that carries its schema says how each column is written; `described` names the array of the
-column descriptions in SQL, null in a record without schema. Then the declared type decides: a whole
-number is an instant in `unit` for a TIMESTAMP, days since 1970 for a DATE.
+A record with its schema defines how each column is written; `described` is the SQL name of the
+array of column descriptions, null in a record without schema. Then the declared type decides: a
+whole number is an instant in `unit` for a TIMESTAMP, days since 1970 for a DATE.
 
-Values that the database did not send (TOAST columns of Postgres that did not change) are recognised
-by what Debezium sends in their place.
+Values that the database did not send (unchanged TOAST columns of Postgres) are recognised by the
+placeholders that Debezium sends for them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from resurgence.connectors.formats.options import TimestampUnit
 
 PLACEHOLDER = "__debezium_unavailable_value"
 DESCRIPTION = "STRUCT<field: STRING, name: STRING, parameters: MAP<STRING, STRING>>"
-"""What a schema says of one column."""
+"""The type of a column description in a schema."""
 
 DEFAULT_UNIT = TimestampUnit.MICROS
 """What Debezium writes for a Postgres timestamp without a declared precision."""
@@ -46,7 +46,7 @@ _IS_DATED = "rlike({text}, '^[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}')"
 
 
 def is_temporal(kind: str) -> bool:
-    """Whether a column of this declared type may be written as a number."""
+    """Return whether a column of this declared type may be written as a number."""
     return kind.upper() in {"TIMESTAMP", "TIMESTAMP_NTZ", "DATE"}
 
 
@@ -55,7 +55,9 @@ def is_decimal(kind: str) -> bool:
 
 
 def temporal_sql(text: str, kind: str, column: str, described: str, unit: str) -> str:
-    """A TIMESTAMP, TIMESTAMP_NTZ or DATE from its text; null if it is none, or out of range."""
+    """Return SQL for a TIMESTAMP, TIMESTAMP_NTZ or DATE from its text; null if it is invalid or out
+    of range.
+    """
     name = f"{_description(column, described)}.name"
     number = f"try_cast({text} AS BIGINT)"
     by_name = "".join(
@@ -74,7 +76,7 @@ def temporal_sql(text: str, kind: str, column: str, described: str, unit: str) -
 
 
 def decimal_sql(text: str, kind: str, column: str, described: str) -> str:
-    """A DECIMAL from its text in a record that carries its schema; null if it is none."""
+    """Return SQL for a DECIMAL from its text in a record with its schema; null if it is invalid."""
     description = _description(column, described)
     variable = f"from_json({text}, 'scale INT, value STRING')"
     fixed = _unscaled(text, f"element_at({description}.parameters, 'scale')")
@@ -87,7 +89,7 @@ def decimal_sql(text: str, kind: str, column: str, described: str) -> str:
 
 
 def in_range(value: int, kind: str, unit: str) -> bool:
-    """Whether a whole number is an instant or a day of the years 1 to 9999."""
+    """Return whether a whole number is an instant or a day of the years 1 to 9999."""
     if kind.upper() == "DATE":
         return _FIRST_MICROS <= value * _DAY_MICROS <= _LAST_MICROS
     scale = {"seconds": 1_000_000, "millis": 1000}.get(unit, 1)
@@ -96,8 +98,8 @@ def in_range(value: int, kind: str, unit: str) -> bool:
 
 
 def unavailable_sql(value: str, kind: DataType) -> str | None:
-    """Whether a value stands for one that the database did not send; None if values of this type
-    never do.
+    """Return SQL that is true where a value is the placeholder for one that the database did not
+    send; None if this type has no placeholder.
     """
     octets = PLACEHOLDER.encode()
     match kind:
@@ -133,13 +135,13 @@ def _micros(number: str, unit: str) -> str:
 
 
 def _unscaled(encoded: str, scale: str) -> str:
-    """The text of a decimal from the base64 of its unscaled value, a big-endian two's complement of
-    at most 16 bytes.
+    """Return SQL for the text of a decimal from the base64 of its unscaled value, a big-endian
+    two's complement of at most 16 bytes.
     """
     digits = f"hex(try_to_binary({encoded}, 'base64'))"
     is_negative = f"substr({digits}, 1, 1) >= '8'"
     # The complement of a negative number is one less than its magnitude, and always fits. Spark's
-    # negation of a decimal rounds to 34 digits, so the sign is put before the text.
+    # negation of a decimal rounds to 34 digits, so the sign is prepended to the text.
     complement = f"translate({digits}, '0123456789ABCDEF', 'FEDCBA9876543210')"
     whole = f"lpad(IF({is_negative}, {complement}, {digits}), 32, '0')"
     high, low = (

@@ -1,8 +1,8 @@
 """JSON lines: how Spark parses them into columns, and renders columns as them.
 
 A line is one JSON value and nothing else. Spark's parser stops at the end of the first value it
-finds, so a line is parsed as the first element of an array that we write around it: whatever else
-stands on the line breaks that array, or adds to it.
+finds, so a line is parsed as the first element of an array that we write around it: anything else
+on the line breaks that array, or adds elements to it.
 
 Timestamps are written as ISO 8601 in UTC without a zone, with no, three or six fractional digits.
 Nulls are written.
@@ -48,7 +48,7 @@ from resurgence.graph.values import Column
 
 _CORRUPT = "__corrupt"
 _LINE = "__line_7c1f0b52"
-"""A name that no line writes: one that did could close the array and begin another."""
+"""A name that occurs in no line: a line with it could close the array and begin another."""
 _WRAPPED_LINE = f"""concat('{{"{_LINE}":[', text, ',null],"end":0}}')"""
 _OPTIONS = {
     "mode": "PERMISSIVE",
@@ -60,12 +60,12 @@ _NONE: Mapping[str, SparkColumn] = MappingProxyType({})
 _NO_UNITS: Mapping[str, str] = MappingProxyType({})
 _INSTANTS = {"TIMESTAMP", "TIMESTAMP_NTZ"}
 OUT_OF_RANGE = "out of range for a"
-"""Of a whole number that is no instant in the unit of its column."""
+"""The reason, in part, for a whole number that is not an instant in the unit of its column."""
 _NOT_BLANK = "startswith(text, '{') OR text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
 
 
 def record_in(parsed: str) -> str:
-    """SQL for the object in a parsed line; null where the line is `null`."""
+    """Return SQL for the object in a parsed line; null where the line is `null`."""
     return f"{parsed}.{_LINE}[0]"
 
 
@@ -79,12 +79,12 @@ class JsonLineReader:
 
     columns: tuple[Column, ...]
     units: Mapping[str, str] = field(default_factory=dict)
-    """Of whole numbers in TIMESTAMP columns: unit by column; the default is seconds."""
+    """The unit, by column, of whole numbers in TIMESTAMP columns; the default is seconds."""
 
     def parse(self, lines: DataFrame, metadata: Mapping[str, SparkColumn] = _NONE) -> DataFrame:
-        """Columns `position` and `text` to the declared columns, BAD_POSITION and RECORD_POSITION.
-        Blank lines are skipped; a null is a line that is not text. `metadata` is over `position`, by
-        key.
+        """Convert columns `position` and `text` to the declared columns, BAD_POSITION and
+        RECORD_POSITION. Blank lines are skipped; a null is a line that is not UTF-8. `metadata` has
+        expressions over `position`, by key.
         """
         parsed = lines.where(_NOT_BLANK).select("position", "text", self._parsed)
         found = parsed.select("position", "parsed", *self._written)
@@ -109,7 +109,7 @@ class JsonLineReader:
             if each.metadata is None
         }
 
-    # Spark's parser of SQL is slow: what is made of these texts is kept for the next epoch.
+    # Spark's SQL parser is slow, so the expressions are cached for the next epoch.
 
     @cached_property
     def _parsed(self) -> SparkColumn:
@@ -120,13 +120,13 @@ class JsonLineReader:
 
     @cached_property
     def _written(self) -> list[SparkColumn]:
-        """How values are written, where that must be known."""
+        """The text of values in their line, where it is needed."""
         found = {name: each.found_in("text", name) for name, each in self._json_values.items()}
         return [F.expr(f"{sql} AS `written_{name}`") for name, sql in found.items() if sql]
 
     @cached_property
     def _read(self) -> list[SparkColumn]:
-        """The values that are used twice: as such, and to tell whether they could be read."""
+        """The values that are used twice: as such, and to check whether they could be read."""
         values = self._json_values.items()
         read = [f"{each.read} AS `read_{name}`" for name, each in values if each.is_temporal]
         faults = [each.is_misread for _, each in values if not each.is_temporal]
@@ -152,15 +152,15 @@ class JsonLineReader:
 
 
 def parsed_line(members: str) -> SparkColumn:
-    """The column `text` parsed as a JSON object with these members, as in the STRUCT type of Spark
-    SQL. `record_in` and `is_malformed` tell what became of it.
+    """Return the column `text` parsed as a JSON object with these members, written as in a STRUCT
+    type of Spark SQL. `record_in` and `is_malformed` read the result.
     """
     schema = f"{_LINE} ARRAY<STRUCT<{members}>>, end INT, `{_CORRUPT}` STRING"
     return F.from_json(F.expr(_WRAPPED_LINE), schema, _OPTIONS)
 
 
 def is_malformed(parsed: str) -> str:
-    """SQL that is true where a parsed line is not one JSON value that fits the members."""
+    """Return SQL that is true where a parsed line is not one JSON value that fits the members."""
     return (
         f"({parsed} IS NULL OR {parsed}.`{_CORRUPT}` IS NOT NULL OR {parsed}.end IS NULL"
         f" OR size({parsed}.{_LINE}) <> 2 OR {parsed}.{_LINE}[1] IS NOT NULL)"
@@ -169,7 +169,7 @@ def is_malformed(parsed: str) -> str:
 
 @dataclass(frozen=True)
 class UnstructuredLineReader:
-    """Reads a line as it is: of the declared columns, one is its text and the others metadata."""
+    """Reads lines without parsing: one declared column is the text, the others are metadata."""
 
     columns: tuple[Column, ...]
 
@@ -181,7 +181,7 @@ class UnstructuredLineReader:
         )
 
     def explain_bad_line(self, text: str) -> BadLine:
-        """Any text will do."""
+        """Return no specific reason: every text is valid."""
         return "cannot be read", 1, None
 
 
@@ -190,14 +190,14 @@ def _values(
     metadata: Mapping[str, SparkColumn],
     inside: Callable[[Column], str],
 ) -> Iterator[SparkColumn]:
-    """The declared columns of a record: from beside it, or by what `inside` says."""
+    """Yield the declared columns of a record: its metadata, or the SQL that `inside` returns."""
     for each in columns:
         value = F.expr(inside(each)) if each.metadata is None else metadata[each.metadata]
         yield value.alias(each.name)
 
 
 def render(rows: DataFrame, timestamps: TimestampFormat = TimestampFormat.RFC3339) -> DataFrame:
-    """Rows as one column of text, each ending in a newline."""
+    """Render rows as one column of text, each ending in a newline."""
     written = _as_millis if timestamps is TimestampFormat.UNIX_MILLIS else _as_text
     fields = ", ".join(
         f"{_portable(f'`{each.name}`', each.dataType, written)} AS `{each.name}`"
@@ -209,7 +209,7 @@ def render(rows: DataFrame, timestamps: TimestampFormat = TimestampFormat.RFC333
 
 
 def _as_text(timestamp: str) -> str:
-    # Spark writes as few fractional digits as will do, and none for zero.
+    # Spark writes as few fractional digits as possible, and none for zero.
     text = f"replace(CAST({timestamp} AS STRING), ' ', 'T')"
     point = f"instr({text}, '.')"
     digits = f"IF(length({text}) - {point} > 3, 6, 3)"
@@ -221,7 +221,7 @@ def _as_millis(timestamp: str) -> str:
 
 
 def _portable(sql: str, kind: DataType, written: Callable[[str], str]) -> str:
-    """An expression that JSON shows as we want it: timestamps as `written` says, at any depth."""
+    """Return SQL for a value as it is written in JSON: timestamps, at any depth, by `written`."""
     if isinstance(kind, TimestampType | TimestampNTZType):
         return written(sql)
     if not _holds_timestamp(kind):
@@ -251,7 +251,7 @@ def _holds_timestamp(kind: DataType) -> bool:
 
 
 def object_in(text: str) -> dict[str, Any] | tuple[str, int]:
-    """The JSON object that a line is, or (what is wrong, column from 1)."""
+    """Return the JSON object in a line, or (reason, column from 1) if there is none."""
     try:
         tree = json.loads(text)
     except json.JSONDecodeError as error:
@@ -266,7 +266,7 @@ def object_in(text: str) -> dict[str, Any] | tuple[str, int]:
 def explain_bad_line(
     text: str, columns: Sequence[Column], units: Mapping[str, str] = _NO_UNITS
 ) -> tuple[str, int]:
-    """(what is wrong, column from 1) of a line that did not parse. `units` is as in
+    """Return (reason, column from 1) for a line that did not parse. `units` is as in
     `JsonLineReader`.
     """
     tree = object_in(text)
@@ -315,8 +315,8 @@ def _is_out_of_range(value: object, unit: str) -> bool:
 
 
 def _fits_closely(value: object, kind: str) -> bool:
-    """Stricter than Spark in how an instant may be written: for a line where nothing else is
-    wrong.
+    """Return whether an instant is written as in ISO 8601. Stricter than Spark: for a line in which
+    nothing else is wrong.
     """
     if not isinstance(value, str) or _type_name(kind) not in {*_INSTANTS, "DATE"}:
         return True

@@ -1,13 +1,13 @@
-"""Values of JSON that Spark's parser would guess at or change: it reads them as text, and Spark SQL
-makes of that what the declared type says.
+"""JSON values that Spark's parser would guess or change. It reads them as text, and Spark SQL
+converts the text to the declared type.
 
-A TIMESTAMP is an ISO 8601 text, or a whole number in the unit of its column. Spark would take any
-whole number for seconds, and a time without a date for one of today.
+A TIMESTAMP is an ISO 8601 text, or a whole number in the unit of its column. Spark would read any
+whole number as seconds, and a time without a date as one of today.
 
-The text of a STRING is kept as it was written. Spark keeps that of JSON strings; of a number, an
-object or an array it writes its own version, in which numbers may have lost digits. Where that can
-be, the value is cut out of its line. The patterns for this take a well-formed line for granted:
-they look for brackets and quotes only, and never backtrack.
+A STRING preserves the text as it was written. Spark preserves JSON strings; a number, an object or
+an array it writes anew, and numbers may lose digits. Where that is possible, the value is extracted
+from its line. The patterns for this assume a well-formed line: they match brackets and quotes only,
+and never backtrack.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ UNITS: Mapping[str, int] = {
     TimestampUnit.MICROS: 1_000_000,
     TimestampUnit.NANOS: 1_000_000_000,
 }
-"""How many of it are in a second."""
+"""How many of a unit are in a second."""
 DEFAULT_UNIT = TimestampUnit.SECONDS
 _MICROS = 1_000_000
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 """The years 1 to 9999."""
 
 _DEEPEST = 32
-"""What is nested deeper is not cut out of its line."""
+"""Values that are nested deeper are not extracted from their line."""
 _STRING = r'"(?:[^"\\]++|\\.)*+"'
 
 
@@ -57,13 +57,15 @@ def _nested(depth: int) -> str:
 _UNQUOTED = rf'(?:[^\s,"\[\]{{}}]++|{_nested(_DEEPEST)})'
 _VALUE = f"(?:{_STRING}|{_UNQUOTED})"
 _CAPTURED = f"(?:{_STRING}|null|({_UNQUOTED}))"
-"""A value, of which group 1 is what is neither a string nor null."""
+"""A value; group 1 is the value if it is neither a string nor null."""
 _MINUTES = "^(.{13}:[0-9]{2})(?=[Z+-])"
 _REWRITTEN_NUMBER = r'^(?:-?[0-9]+\.[0-9]+(?:E-?[0-9]+)?|0|"NaN"|"-?Infinity")$'
 
 
 def whole_number_range(unit: str) -> tuple[int, int]:
-    """The least and the greatest whole number of a unit that is an instant of the years 1 to 9999."""
+    """Return the least and the greatest whole number, in a unit, that is an instant of the years 1
+    to 9999.
+    """
     scale = UNITS[unit]
     lowest, highest = -(2**63), 2**63 - 1
     return max(_FIRST_SECOND * scale, lowest), min((_LAST_SECOND + 1) * scale - 1, highest)
@@ -72,7 +74,7 @@ def whole_number_range(unit: str) -> tuple[int, int]:
 def declared_units(
     options: LineSourceOptions, columns: Sequence[Column], default: str = DEFAULT_UNIT
 ) -> dict[str, str]:
-    """The unit of whole numbers in each column, by the options of a table."""
+    """Return the unit of whole numbers in each column, from the options of a table."""
     of_table = options.timestamp_unit or default
     return {
         each.name: options.by_column.get(f"{TIMESTAMP_UNIT}.{each.name.lower()}", of_table)
@@ -82,9 +84,9 @@ def declared_units(
 
 @dataclass(frozen=True)
 class JsonValue:
-    """A value of a declared type. `sql` is what Spark has parsed as `parsed_type`. `written` is the
-    text of the value in its line: empty for a string, null if it need not be known. Both are Spark
-    SQL.
+    """A value of a declared type. `sql` is the value that Spark has parsed as `parsed_type`.
+    `written` is the text of the value in its line: empty for a string, null if it is not needed.
+    Both are Spark SQL.
     """
 
     kind: DataType
@@ -95,7 +97,7 @@ class JsonValue:
 
     @cached_property
     def read(self) -> str:
-        """The value in its declared type; null where it cannot be read."""
+        """SQL for the value in its declared type; null where it cannot be read."""
         match self.kind:
             case StringType():
                 return f"IF({self.written} <> '', {self.written}, {self.sql})"
@@ -105,18 +107,18 @@ class JsonValue:
                 return self._instant("TIMESTAMP_NTZ")
             case DateType():
                 return self._day()
-            case StructType() if self._is_changed():
+            case StructType() if self._needs_conversion():
                 members = ", ".join(f"{each.read} AS `{name}`" for name, each in self._members())
                 return f"IF({self.sql} IS NULL, NULL, struct({members}))"
-            case ArrayType() if self._is_changed():
+            case ArrayType() if self._needs_conversion():
                 return self._zipped(self.sql, self._element(), self._element().read)
-            case MapType() if self._is_changed():
+            case MapType() if self._needs_conversion():
                 return self._map()
         return self.sql
 
     @cached_property
     def is_misread(self) -> str | None:
-        """Whether a value inside cannot be read; None if that cannot be."""
+        """SQL that is true where a value inside cannot be read; None if all values can."""
         match self.kind:
             case TimestampType() | TimestampNTZType() | DateType():
                 return f"({self.sql} IS NOT NULL AND {self.read} IS NULL)"
@@ -139,7 +141,7 @@ class JsonValue:
 
     @cached_property
     def is_doubtful(self) -> str | None:
-        """Whether it must be known how the value is written; None if never."""
+        """SQL that is true where `written` is needed; None if it never is."""
         match self.kind:
             case StringType():
                 return (
@@ -162,14 +164,14 @@ class JsonValue:
         return None
 
     def found_in(self, line: str, name: str) -> str | None:
-        """How the value is written as a member of the object that a line is; null where that need
-        not be known. None if it never need be.
+        """Return SQL for the text of the value as a member of the object in a line; null where it
+        is not needed. None if it never is.
         """
         if self.is_doubtful is None:
             return None
         condition = self.is_doubtful
         if isinstance(self.kind, TimestampType | TimestampNTZType):
-            # Nearly always false, and cheaper than to look for it.
+            # Nearly always false, and cheaper than the extraction.
             condition += f" AND contains({line}, concat('\"', {self.sql}, '\"'))"
         return f"IF({condition}, {member_written(line, name)}, NULL)"
 
@@ -180,7 +182,7 @@ class JsonValue:
         return isinstance(self.kind, TimestampType | TimestampNTZType | DateType)
 
     def _is_dated(self) -> str:
-        # The year 0 is in Spark's calendar, and in no other.
+        # Only Spark's calendar has a year 0.
         return (
             f"(substring({self.sql}, 5, 1) = '-' AND substring({self.sql}, 8, 1) = '-'"
             f" AND {self.sql} >= '0001')"
@@ -193,13 +195,13 @@ class JsonValue:
         )
 
     def _dated(self, kind: str) -> str:
-        """An instant that is ISO 8601."""
-        # Spark reads neither lower case nor a zone behind minutes.
+        """Return SQL for an instant written as in ISO 8601."""
+        # Spark reads neither lower case nor a zone directly after minutes.
         usual = f"regexp_replace(upper({self.sql}), {_literal(_MINUTES)}, '$1:00')"
         return f"coalesce(try_cast({self.sql} AS {kind}), try_cast({usual} AS {kind}))"
 
     def _counted(self) -> str:
-        """An instant that is a whole number."""
+        """Return SQL for an instant written as a whole number."""
         number = f"try_cast({self.sql} AS BIGINT)"
         least, greatest = whole_number_range(self.unit)
         scale = UNITS[self.unit]
@@ -219,15 +221,15 @@ class JsonValue:
 
     # ---------------------------------------------------------------- nested values
 
-    def _is_changed(self) -> bool:
-        """Whether there is something inside that Spark does not read as it should."""
+    def _needs_conversion(self) -> bool:
+        """Return whether it contains a value that Spark's parser would change."""
         match self.kind:
             case StringType() | TimestampType() | TimestampNTZType() | DateType():
                 return True
             case StructType():
-                return any(each._is_changed() for _, each in self._members())
+                return any(each._needs_conversion() for _, each in self._members())
             case ArrayType() | MapType():
-                return self._element()._is_changed()
+                return self._element()._needs_conversion()
         return False
 
     def _members(self) -> list[tuple[str, JsonValue]]:
@@ -247,14 +249,14 @@ class JsonValue:
         ]
 
     def _element(self) -> JsonValue:
-        """An element of an array, or a value of a map, inside a lambda."""
+        """Return an element of an array, or a value of a map, inside a lambda."""
         assert isinstance(self.kind, ArrayType | MapType)
         kind = self.kind.elementType if isinstance(self.kind, ArrayType) else self.kind.valueType
         value, written = f"value{self.depth}", f"written{self.depth}"
         return JsonValue(kind, value, written, self.unit, self.depth + 1)
 
     def _zipped(self, values: str, element: JsonValue, result: str) -> str:
-        """An expression over each element and how it is written."""
+        """Return SQL that evaluates `result` for each element and its text."""
         is_array = isinstance(self.kind, ArrayType)
         before, end = (r"\s*+", r"\]") if is_array else (rf"\s*+{_STRING}\s*+:\s*+", r"\}")
         pattern = _literal(rf"\G{before}{_CAPTURED}\s*+(?:,|{end})")
@@ -275,7 +277,9 @@ class JsonValue:
 
 
 def is_out_of_range(instant: str) -> str:
-    """SQL that is true for a TIMESTAMP or DATE outside of the years 1 to 9999, and for null."""
+    """Return SQL that is true for a TIMESTAMP or DATE outside of the years 1 to 9999, and for
+    null.
+    """
     return (
         f"NOT coalesce({instant} >= TIMESTAMP_NTZ '0001-01-01 00:00:00'"
         f" AND {instant} < TIMESTAMP_NTZ '+10000-01-01 00:00:00', false)"
@@ -283,7 +287,7 @@ def is_out_of_range(instant: str) -> str:
 
 
 def parsed_type(kind: DataType) -> str:
-    """The type, in Spark SQL, as which Spark's parser is to read a value."""
+    """Return the type, in Spark SQL, as which Spark's parser reads a value."""
     match kind:
         case TimestampType() | TimestampNTZType() | DateType():
             return "STRING"
@@ -298,8 +302,8 @@ def parsed_type(kind: DataType) -> str:
 
 
 def member_written(text: str, name: str) -> str:
-    """SQL for the text of a member of the object in a text; empty if it is a string or null, not
-    found, or there twice.
+    """Return SQL for the text of a member of the object in a text; empty if it is a string, null,
+    missing or duplicate.
     """
     key = rf"\Q{json.dumps(name, ensure_ascii=False)}\E\s*+:"
     others = rf"(?!{key}){_STRING}\s*+:\s*+{_VALUE}"
@@ -310,7 +314,7 @@ def member_written(text: str, name: str) -> str:
 
 @cache
 def data_type(kind: str) -> DataType:
-    """The type that Spark SQL calls so. Asks Spark's parser, which must be there."""
+    """Return the type with this name in Spark SQL. Spark must be running, for its parser."""
     schema = StructType.fromDDL(f"value {kind}")
     assert isinstance(schema, StructType)
     return schema[0].dataType

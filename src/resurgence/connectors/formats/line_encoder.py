@@ -1,4 +1,4 @@
-"""Files of lines: what formats that write text have in common."""
+"""The encoder for files of lines, shared by formats that write text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 from resurgence.storage.parquet import EncodedFile
 
 LINE = "line"
-"""The one column of rows that are text, each ending in a newline."""
+"""The only column of rendered rows: text that ends in a newline."""
 
 
 class LineEncoder:
@@ -33,7 +33,7 @@ class LineEncoder:
 
 
 def _joined(lines: pa.Array) -> bytes:
-    """All strings of an array, one after the other: they lie like that in memory already."""
+    """Concatenate all strings of an array, which are contiguous in memory already."""
     if len(lines) == 0:
         return b""
     large = lines.cast(pa.large_string())

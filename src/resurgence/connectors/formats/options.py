@@ -1,4 +1,4 @@
-"""The options of tables whose records are lines, shared by all connectors that read or write such."""
+"""The options of tables whose records are lines, shared by all connectors of such tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from resurgence.graph.table_options import (
 
 
 class BadData(StrEnum):
-    """What a bad record does."""
+    """What happens to a bad record."""
 
     FAIL = "fail"
     DROP = "drop"
 
 
 class TimestampUnit(StrEnum):
-    """What a whole number counts that is a timestamp."""
+    """The unit of a whole number that is a timestamp."""
 
     SECONDS = "seconds"
     MILLIS = "millis"
@@ -36,21 +36,21 @@ class TimestampFormat(StrEnum):
 
 
 class LineSourceOptions(TableOptions):
-    """Of a source whose records are lines."""
+    """The options of a source whose records are lines."""
 
     bad_data: BadData = option(
-        "`fail` (default): a line that does not parse, or lacks a `NOT NULL` value, fails the job with"
-        " line and column. `drop`: such lines are left out and counted",
+        "`fail` (default): a line that does not parse, or lacks a `NOT NULL` value, fails the job"
+        " with line and column. `drop`: such lines are dropped and counted",
         default=BadData.FAIL,
     )
     timestamp_unit: TimestampUnit | None = option(
         "the unit of whole numbers in `TIMESTAMP` columns: `seconds` (default), `millis`, `micros`,"
-        " `nanos`. `'timestamp_unit.column'` is that of one column",
+        " `nanos`. `'timestamp_unit.column'` sets the unit of one column",
         default=None,
         per_column=True,
     )
     unstructured: bool | None = option(
-        "`true`: a line is not taken apart or checked; its text is the one column that the table"
+        "`true`: a line is not parsed or validated; its text is the only column that the table"
         " reads, `value TEXT` or `value JSON`. Only a line that is not UTF-8 is bad",
         default=None,
         name=UNSTRUCTURED,
@@ -58,11 +58,11 @@ class LineSourceOptions(TableOptions):
 
 
 class LineSinkOptions(TableOptions):
-    """Of a sink that can write lines."""
+    """The options of a sink that can write lines."""
 
     timestamp_format: TimestampFormat | None = option(
-        "how `json` has timestamps: `rfc3339` (default), or `unix_millis`, whole milliseconds since"
-        " 1970",
+        "how `json` writes timestamps: `rfc3339` (default), or `unix_millis`, whole milliseconds"
+        " since 1970",
         default=None,
         name=TIMESTAMP_FORMAT,
     )

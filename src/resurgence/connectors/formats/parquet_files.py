@@ -1,4 +1,4 @@
-"""The format `parquet`: files as `storage.parquet` encodes them."""
+"""The format `parquet`, encoded by `storage.parquet`."""
 
 from __future__ import annotations
 

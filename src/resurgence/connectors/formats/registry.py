@@ -1,5 +1,5 @@
-"""Every format by name: our own, and those that installed packages add under the entry point group
-`resurgence.formats`.
+"""Every format by name: the built-in ones, and those that installed packages add under the entry
+point group `resurgence.formats`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Lookup tables: tables at rest that rows are joined with."""
+"""Lookup tables: external tables that rows are joined with."""

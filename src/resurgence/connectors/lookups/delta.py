@@ -1,8 +1,8 @@
-"""Lookup tables in Delta Lake's format: the log says which files are the table, tasks read them.
+"""Lookup tables in Delta Lake's format: the log lists the files of the table, tasks read them.
 
-The log is read by the package `deltalake`. What the files alone do not tell is taken from the log
-(the values of partition columns, which rows of a file are deleted) or refused (columns under other
-names).
+The log is read by the package `deltalake`. What the files alone do not contain is taken from the
+log (the values of partition columns, which rows of a file are deleted) or refused (columns under
+other names).
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _READ_FEATURES = frozenset(
         "vacuumProtocolCheck",
     }
 )
-"""What a table may demand of its readers."""
-_PLAIN_TABLE = "rewrite it as a table without that feature"
+"""The reader features that a table may require."""
+_PLAIN_TABLE = "Rewrite it as a table without that feature."
 
 
 class DeltaOptions(TableOptions):
@@ -65,8 +65,8 @@ class DeltaLookup:
     def check(self) -> None:
         if importlib.util.find_spec("deltalake") is None:
             raise ConfigError(
-                f"the lookup table {self._table} needs the package deltalake",
-                hint="install it with pip install 'resurgence[delta]'",
+                f"lookup table {self._table} requires the package deltalake",
+                hint="Install it with `pip install 'resurgence[delta]'`.",
             )
         require_folder(self._table, self._url)
 
@@ -79,16 +79,16 @@ class DeltaLookup:
         # Files that are older than a column have nulls in it.
         absent = {field.name.lower(): pa.scalar(None, field.type) for field in schema}
         paths = actions.column("path").to_pylist()
-        kept = self._kept(delta, paths)
+        selected = self._selected(delta, paths)
         parts = tuple(
-            FilePart(unquote(path), absent | _partition_values(actions, number), kept.get(path))
+            FilePart(unquote(path), absent | _partition_values(actions, number), selected.get(path))
             for number, path in enumerate(paths)
         )
         if any("://" in each.path or each.path.startswith("/") for each in parts):
             raise unusable(
                 self._table,
-                f"{self._url} has files outside of its folder, as a shallow clone has",
-                "make a deep clone of it",
+                f"{self._url} has files outside of its folder, like a shallow clone",
+                "Make a deep clone of it.",
             )
         if not parts:
             return spark.createDataFrame([], spark_schema(self._columns))
@@ -104,7 +104,7 @@ class DeltaLookup:
             return delta
         except TableNotFoundError as error:
             raise unusable(
-                self._table, f"there is no Delta table at {self._url}", "check the option 'path'"
+                self._table, f"there is no Delta table at {self._url}", "Check the option 'path'."
             ) from error
         except (DeltaError, OSError) as error:
             reason = str(error).split("\n", 1)[0]
@@ -113,30 +113,31 @@ class DeltaLookup:
                     self._table, f"{self._url} cannot be read: {reason}", _PLAIN_TABLE
                 ) from error
             raise unreadable(
-                self._table, f"{self._url} cannot be read: {reason}", "it will be tried again"
+                self._table,
+                f"{self._url} cannot be read: {reason}",
+                "Check that the table is accessible. The job will retry.",
             ) from error
 
     def _require_plain(self, delta: DeltaTable) -> None:
-        """Refuse tables whose files are not the table."""
+        """Raise UserError for tables that cannot be read from their files."""
         mode = delta.metadata().configuration.get("delta.columnMapping.mode", "none")
         if mode != "none":
             raise unusable(
                 self._table,
-                f"{self._url} has column mapping by {mode}: its files call the columns otherwise",
-                "rewrite it as a table without column mapping",
+                f"{self._url} has column mapping by {mode}: its files have other column names",
+                "Rewrite it as a table without column mapping.",
             )
-        demanded = set(delta.protocol().reader_features or ())
-        unknown = demanded - _READ_FEATURES
+        required = set(delta.protocol().reader_features or ())
+        unknown = required - _READ_FEATURES
         if unknown:
             raise unusable(
                 self._table,
-                f"{self._url} demands of its readers what is not supported:"
-                f" {', '.join(sorted(unknown))}",
+                f"{self._url} requires unsupported reader features: {', '.join(sorted(unknown))}",
                 _PLAIN_TABLE,
             )
 
-    def _kept(self, delta: DeltaTable, paths: Sequence[str]) -> dict[str, pa.BooleanArray]:
-        """By file: which of its rows are not deleted, where some are."""
+    def _selected(self, delta: DeltaTable, paths: Sequence[str]) -> dict[str, pa.BooleanArray]:
+        """Return, by file with deleted rows, which of its rows are not deleted."""
         vectors = pa.table(delta.deletion_vectors())
         found: dict[str, pa.BooleanArray] = {}
         for place, vector in zip(vectors["filepath"], vectors["selection_vector"], strict=True):
@@ -146,8 +147,8 @@ class DeltaLookup:
         if len(found) != vectors.num_rows:
             raise unreadable(
                 self._table,
-                f"{self._url} has deleted rows in files that are not among its own",
-                "has the table changed meanwhile? it will be tried again",
+                f"{self._url} has deletion vectors for files that are not part of it",
+                "Check whether the table changed while it was read. The job will retry.",
             )
         return found
 

@@ -1,7 +1,7 @@
 """Lookup tables of Parquet files: a folder of them, on a disk or in an object store.
 
-Tasks read the files through the same door as sinks write theirs, so whatever place a sink can write
-to can be looked up, with no file system of Spark's.
+Tasks read the files through the same object stores that sinks write to, so every place that a sink
+can write to can be looked up, without Spark's file systems.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _SUFFIX = ".parquet"
 
 @dataclass(frozen=True)
 class FilePart:
-    """One file of a table, and what all its rows have in common."""
+    """One file of a table, and the values that all its rows share."""
 
     path: str
     """Relative to the table's folder."""
     values: Mapping[str, pa.Scalar]
-    """By lower-case name: columns that may not be in the file."""
-    kept: pa.BooleanArray | None = None
-    """Which of its first rows count; all that follow do."""
+    """Columns that may be absent from the file, by lower-case name."""
+    selected: pa.BooleanArray | None = None
+    """Which of its first rows are read; all rows after them are."""
 
 
 class FilesystemLookupOptions(TableOptions):
     """The options of a `filesystem` lookup table."""
 
     path: str = option(
-        "a folder or storage URL; all files `*.parquet` under it are the table, whatever their"
-        " folder. Names that begin with `.` or `_` are passed over"
+        "a folder or storage URL; all files `*.parquet` under it, at any depth, are the table."
+        " Names that begin with `.` or `_` are ignored"
     )
 
 
@@ -72,7 +72,7 @@ class FilesystemLookup:
             raise unusable(
                 self._table,
                 f"there are no files *{_SUFFIX} under {self._url}",
-                "check the option 'path'",
+                "Check the option 'path'.",
             )
 
     def read(self, spark: SparkSession) -> DataFrame:
@@ -82,13 +82,15 @@ class FilesystemLookup:
             raise unreadable(
                 self._table,
                 f"there are no files *{_SUFFIX} under {self._url} any more",
-                "put files there; it will be tried again",
+                "Add files there. The job will retry.",
             )
         parts = tuple(FilePart(each, {}) for each in files)
         return read_parts(spark, self._table, self._url, parts, self._columns)
 
     def _files(self) -> list[str]:
-        """What is hidden by its name, as staged output is, does not count."""
+        """Return the files of the table. Files with hidden names, such as staged output, are
+        ignored.
+        """
         return [
             each.path
             for each in shared_store(self._url).list("")
@@ -98,12 +100,12 @@ class FilesystemLookup:
 
 
 def require_folder(table: str, url: str) -> None:
-    """A UserError if this is a place on a disk, and there is no folder. Opening a store makes
+    """Raise UserError if this is a local folder that does not exist. Opening a store would create
     it.
     """
     scheme, path = split_url(url)
     if scheme == "file" and not Path(path).is_dir():
-        raise unusable(table, f"there is no folder {path}", "check the option 'path'")
+        raise unusable(table, f"folder {path} does not exist", "Check the option 'path'.")
 
 
 def read_parts(
@@ -113,7 +115,7 @@ def read_parts(
     parts: tuple[FilePart, ...],
     columns: Sequence[Column],
 ) -> DataFrame:
-    """The declared columns of all rows of these files, a task for some of the files."""
+    """Return the declared columns of all rows of these files, which are divided among tasks."""
     tasks = max(1, min(len(parts), spark.sparkContext.defaultParallelism))
     reader = _part_reader(table, url, parts, arrow_schema(columns))
     return spark.range(0, len(parts), 1, tasks).mapInArrow(reader, spark_schema(columns))
@@ -136,39 +138,43 @@ def _read_part(table: str, url: str, part: FilePart, wanted: pa.Schema) -> Itera
         with _StoredFile(shared_store(url), part.path) as stored:
             file = pq.ParquetFile(stored, coerce_int96_timestamp_unit="us", pre_buffer=True)
             names = file.schema_arrow.names
-            given = {
+            shared = {
                 name: part.values[name.lower()]
                 for name in wanted.names
                 if name.lower() in part.values and name.lower() not in map(str.lower, names)
             }
-            in_file = pa.schema([each for each in wanted if each.name not in given])
+            in_file = pa.schema([each for each in wanted if each.name not in shared])
             read = stored_names(table, place, names, in_file)
-            # Without columns of the file, the rows still count.
+            # Even if no column of the file is wanted, the number of rows is.
             batches = file.iter_batches(_BATCH_ROWS, columns=read or names[:1])
-            for batch in _kept(batches, part.kept):
+            for batch in _selected(batches, part.selected):
                 found = {
                     each.name: batch.column(name) for each, name in zip(in_file, read, strict=True)
                 }
-                found |= {name: pa.repeat(one, batch.num_rows) for name, one in given.items()}
+                found |= {name: pa.repeat(one, batch.num_rows) for name, one in shared.items()}
                 yield as_declared(table, place, found, wanted)
     except ObjectMissing as error:
         raise unreadable(
-            table, f"{place} is gone", "files were replaced meanwhile; it will be tried again"
+            table,
+            f"{place} does not exist any more",
+            "Check whether files were replaced while they were read. The job will retry.",
         ) from error
     except (StorageError, pa.ArrowException, OSError) as error:
         reason = str(error).split("\n", 1)[0]
         raise unreadable(
-            table, f"{place} cannot be read: {reason}", f"is {place_of(table)} being rewritten?"
+            table,
+            f"{place} cannot be read: {reason}",
+            f"Check whether {place_of(table)} is being rewritten. The job will retry.",
         ) from error
 
 
-def _kept(
-    batches: Iterator[pa.RecordBatch], kept: pa.BooleanArray | None
+def _selected(
+    batches: Iterator[pa.RecordBatch], selected: pa.BooleanArray | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that count."""
+    """Yield the selected rows."""
     start = 0
     for batch in batches:
-        known = kept.slice(start, batch.num_rows) if kept is not None else ()
+        known = selected.slice(start, batch.num_rows) if selected is not None else ()
         start += batch.num_rows
         if len(known):
             rest = pa.repeat(pa.scalar(True), batch.num_rows - len(known))
@@ -178,7 +184,7 @@ def _kept(
 
 
 class _StoredFile(io.RawIOBase):
-    """An object as a file for Arrow: each read is a request for that range."""
+    """A stored object as a file for Arrow: each read requests that range."""
 
     def __init__(self, store: ObjectStore, path: str) -> None:
         size = store.size(path)

@@ -1,9 +1,9 @@
-"""Lookup tables in Postgres. A task reads the table, as Arrow batches through ADBC; the server casts
+"""Lookup tables in Postgres. A task reads the table as Arrow batches through ADBC; the server casts
 the columns to the declared types.
 
-A server that is away is an outage, and tried again. A table or a column that is not there is a
-mistake, and is not. Nothing waits for ever: not for a connection, not for a lock, not for a server
-that has vanished.
+An unreachable server is an outage, which is retried. A missing table or column is a user error,
+which is not. Every wait has a timeout: for a connection, for a lock, and for a server that has
+vanished.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PARAMETERS = {
     "keepalives_count": "3",
     "tcp_user_timeout": "30000",
 }
-"""Unless the URL says otherwise."""
+"""Connection parameters, unless the URL sets them."""
 _LOCK_SECONDS = 30
 _TYPES = {
     "BOOLEAN": "boolean",
@@ -61,14 +61,16 @@ _BEFORE_MESSAGE = re.compile(
     r"\A([A-Z_]+: )?(\[libpq\] )?(Failed to connect: )?"
     r"(Execution error \[\w+\]: )?(ERROR: +)?(PQgetCopyData\(\) failed: )?"
 )
-_AWAY = ("08", "53", "57")
-"""SQLSTATEs of connections that broke, and of servers that have no room or end."""
-_MISTAKES = ("22", "3F", "42")
+_OUTAGE = ("08", "53", "57")
+"""SQLSTATEs of lost connections, and of servers that lack resources or shut down."""
+_USER_ERROR = ("22", "3F", "42")
 """SQLSTATEs of values that cannot be cast, and of names that do not exist."""
 _DENIED, _LOCKED = "42501", "55P03"
-_REFUSED = re.compile(r"authentication failed|no password supplied|pg_hba\.conf|role .* does not")
+_LOGIN_REFUSED = re.compile(
+    r"authentication failed|no password supplied|pg_hba\.conf|role .* does not"
+)
 _MISFIT = re.compile(r"invalid input syntax|malformed|out of range|overflow|invalid byte sequence")
-"""What is said of values that cannot be cast, where it comes without its SQLSTATE."""
+"""Messages about values that cannot be cast, where the SQLSTATE is missing."""
 _NO_DATABASE = re.compile(r"database .* does not exist")
 
 
@@ -77,15 +79,15 @@ class PostgresOptions(TableOptions):
 
     url: str = option("`postgresql://user@host:5432/database`")
     table: str = option(
-        "a table or view, with its schema if need be: `sales.customers`. The case of names counts"
+        "a table or view, with its schema if needed: `sales.customers`. Names are case-sensitive"
     )
     password: SecretStr | None = option(
-        "instead of one in the URL, where it would have to be percent-encoded", default=None
+        "used instead of one in the URL, where it must be percent-encoded", default=None
     )
 
 
 class PostgresLookup:
-    """A table, or a view, of a Postgres database."""
+    """A table or view of a Postgres database."""
 
     def __init__(self, table: str, options: PostgresOptions, columns: Sequence[Column]) -> None:
         self._table = table
@@ -97,14 +99,14 @@ class PostgresLookup:
     def check(self) -> None:
         if importlib.util.find_spec("adbc_driver_postgresql") is None:
             raise ConfigError(
-                f"the lookup table {self._table} needs the package adbc-driver-postgresql",
-                hint="install it with pip install 'resurgence[postgres]'",
+                f"lookup table {self._table} requires the package adbc-driver-postgresql",
+                hint="Install it with `pip install 'resurgence[postgres]'`.",
             )
         if urlsplit(self._url).scheme not in ("postgresql", "postgres"):
             raise unusable(
                 self._table,
-                "the option 'url' is no URL of a Postgres database",
-                "write it as in postgresql://user@host:5432/database",
+                "option 'url' is not the URL of a Postgres database",
+                "Write it as in postgresql://user@host:5432/database.",
             )
         _ = self._query
 
@@ -126,25 +128,25 @@ class PostgresLookup:
         if simple := _TYPES.get(column.type):
             return f"CAST({name} AS {simple})"
         if decimal := _DECIMAL.fullmatch(column.type):
-            # ADBC has no decimals: their text says the same.
+            # ADBC has no decimals, so they are read as text.
             return f"CAST(CAST({name} AS numeric({decimal[1]},{decimal[2]})) AS text)"
         array = _ARRAY.fullmatch(column.type)
         if array and array[1] in _TYPES:
             return f"CAST({name} AS {_TYPES[array[1]]}[])"
         raise unusable(
             self._table,
-            f"column '{column.name}': Postgres has nothing that can be read as {column.type}",
-            "declare it as TEXT: it is the JSON of such a value",
+            f"column '{column.name}': no Postgres type can be read as {column.type}",
+            "Declare it as TEXT, which is the JSON of such a value.",
         )
 
 
 def _completed(url: str, password: str | None) -> str:
-    """The URL with what it leaves to us."""
+    """Return the URL with the password and the default parameters that it does not set."""
     more = {name: value for name, value in _PARAMETERS.items() if f"{name}=" not in url}
     if password is not None:
         more["password"] = quote(password, safe="")
-    given = "&".join(f"{name}={value}" for name, value in more.items())
-    return f"{url}{'&' if '?' in url else '?'}{given}" if given else url
+    added = "&".join(f"{name}={value}" for name, value in more.items())
+    return f"{url}{'&' if '?' in url else '?'}{added}" if added else url
 
 
 def _quoted(name: str) -> str:
@@ -166,7 +168,7 @@ def _table_reader(
 def _rows(
     table: str, url: str, statements: Sequence[str], wanted: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """What the last of the statements gives."""
+    """Execute the statements and yield the rows of the last one."""
     from adbc_driver_manager import Error
     from adbc_driver_postgresql import dbapi
 
@@ -178,36 +180,36 @@ def _rows(
                 found = dict(zip(wanted.names, batch.columns, strict=True))
                 yield as_declared(table, "the table", found, wanted)
     except Error as error:
-        # The names of details are bytes, whatever their annotation says.
+        # The names of details are bytes, contrary to their annotation.
         primary = [value for name, value in error.details if _PRIMARY in str(name)]
         text = primary[0].decode(errors="replace") if primary else str(error)
-        raise _told(table, error.sqlstate or "", _plain(text)) from error
+        raise _translated(table, error.sqlstate or "", _plain(text)) from error
     except (pa.ArrowException, OSError) as error:
-        raise _told(table, "", _plain(str(error))) from error
+        raise _translated(table, "", _plain(str(error))) from error
 
 
 def _plain(text: str) -> str:
     return _BEFORE_MESSAGE.sub("", text).strip().split("\n", 1)[0]
 
 
-def _told(table: str, state: str, message: str) -> ResurgenceError:
-    """What a failure of the server, or of the way to it, is for us."""
+def _translated(table: str, state: str, message: str) -> ResurgenceError:
+    """Translate a failure of the server, or of the connection to it."""
     if state == _DENIED:
-        return unreadable(table, message, "GRANT SELECT on it, then it goes on by itself")
+        return unreadable(table, message, "Grant SELECT on it to the user. The job will retry.")
     if state == _LOCKED:
-        return unreadable(table, message, "someone holds a lock on it; it will be tried again")
+        return unreadable(table, message, "Check who holds a lock on it. The job will retry.")
     is_misfit = not state and _MISFIT.search(message)
-    if state.startswith(_MISTAKES) or is_misfit or _NO_DATABASE.search(message):
-        return unusable(table, message, "check the options 'url' and 'table', and the columns")
-    if _REFUSED.search(message):
-        return unreadable(table, message, "check the user and the password in the option 'url'")
-    if not state or state.startswith(_AWAY):
+    if state.startswith(_USER_ERROR) or is_misfit or _NO_DATABASE.search(message):
+        return unusable(table, message, "Check the options 'url' and 'table', and the columns.")
+    if _LOGIN_REFUSED.search(message):
+        return unreadable(table, message, "Check the user and the password in the option 'url'.")
+    if not state or state.startswith(_OUTAGE):
         return ConnectionLost(
             f"{place_of(table)}: {message}",
-            hint="is the server up? it will be tried again",
+            hint="Check that the server is running. The job will retry.",
             position=place_of(table),
         )
-    return unreadable(table, message, "it will be tried again")
+    return unreadable(table, message, "Check the server. The job will retry.")
 
 
 POSTGRES = Connector(

@@ -1,4 +1,4 @@
-"""Reads spans of whole lines from a local file, in Spark tasks."""
+"""Reading of spans of whole lines from a local file, in Spark tasks."""
 
 from __future__ import annotations
 
@@ -19,9 +19,7 @@ BLOCK = 4 * 1024 * 1024
 
 @dataclass(frozen=True)
 class Span:
-    """Whole lines of the file: bytes from `start` up to `end`, the first of them being line
-    `line`.
-    """
+    """Whole lines of the file: bytes from `start` up to `end`, beginning with line `line`."""
 
     start: int
     end: int
@@ -57,7 +55,7 @@ def _count_newlines(file: BinaryIO, length: int) -> int:
 
 def line_reader(path: str, spans: tuple[Span, ...]) -> ArrowFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        # The row says which span is meant: a task's number does not, where inputs are united.
+        # The row identifies the span. The task's number does not, because inputs may be in a UNION.
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from _read_span(path, spans[number])
@@ -89,7 +87,7 @@ def _read_span(path: str, span: Span) -> Iterator[pa.RecordBatch]:
 
 
 def _text(lines: pa.Array) -> pa.Array:
-    """Bytes as text; a line that is not UTF-8 is null."""
+    """Decode lines; a line that is not UTF-8 is null."""
     try:
         return lines.cast(pa.string())
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""The sink: a file that grows by whole epochs, written exactly once.
+"""The `single_file` sink: a file that grows by whole epochs, written exactly once.
 
 Commit writes an epoch's bytes at the offset that the commit log fixed for that epoch, under a lock;
 a repeated commit writes the same bytes at the same offset. A new job truncates the file.
@@ -43,7 +43,7 @@ _LOCK_DEADLINE_SECONDS = 30.0
 
 
 def hidden_folder(path: Path) -> Path:
-    """Where a sink keeps what is staged, and its records: beside its file."""
+    """Return the folder of a sink's staged output and records, which is beside its file."""
     return path.parent / f".{path.name}.resurgence"
 
 
@@ -54,7 +54,7 @@ class SingleFileSinkOptions(LineSinkOptions):
 
 
 class SingleFileSink:
-    """One file of lines, which only ever grows by whole epochs."""
+    """One file of lines, which grows by whole epochs."""
 
     retracts = True
 
@@ -80,7 +80,7 @@ class SingleFileSink:
     def check(self) -> None:
         if self._path.is_dir():
             raise UserError(
-                f"the sink file {self._path} is a folder", hint="check the option 'path'"
+                f"the sink file {self._path} is a folder", hint="Check the option 'path'."
             )
         _ = self._store
 
@@ -127,12 +127,13 @@ class SingleFileSink:
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
         if is_missing_folder(self._url):
-            # Nothing was ever staged here, and opening the store would make the folder.
+            # Nothing was ever staged here, and opening the store would create the folder.
             return
         with self._locked():
             if self._log.is_retracted(job, after, up_to):
                 return
-            # Of everything the first records may be gone; of less they are kept.
+            # If everything is retracted, the first records may have been dropped, and the output
+            # ends at 0. Otherwise the records are retained.
             dead = self._log.between(job, after, up_to)
             end = min(
                 (whole_number(each, "offset") for each in dead), default=_end(self._log.latest(job))
@@ -145,10 +146,10 @@ class SingleFileSink:
             self._log.mark_retracted(job, after, up_to, content)
 
     def _write(self, offset: int, length: int, files: Sequence[str]) -> None:
-        """Put the staged pieces at their place and cut off what stands after them.
+        """Write the staged pieces at their offset and truncate the file after them.
 
-        The pieces are deleted only after they are all written, so a missing piece means that this
-        was done before: then the file reaches beyond them.
+        The pieces are deleted only after all are written, so a missing piece means that they were
+        written before: then the file extends to their end.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as target:
@@ -160,8 +161,8 @@ class SingleFileSink:
                     if target.seek(0, os.SEEK_END) >= offset + length:
                         return
                     raise SinkError(
-                        f"{self._url}/{path} was staged for {self._path} and is gone",
-                        hint="staged output was removed by hand; bring it back from a copy",
+                        f"staged output {self._url}/{path} of {self._path} is missing",
+                        hint="Restore it from a backup. Staged output was removed by hand.",
                     ) from error
             target.truncate()
             target.flush()
@@ -169,7 +170,9 @@ class SingleFileSink:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """One committer at a time on this machine; the lock dies with its holder."""
+        """Allow one committer at a time on this machine. The lock is released when its holder
+        dies.
+        """
         folder = hidden_folder(self._path)
         folder.mkdir(parents=True, exist_ok=True)
         deadline = time.monotonic() + _LOCK_DEADLINE_SECONDS
@@ -182,14 +185,14 @@ class SingleFileSink:
                     if time.monotonic() > deadline:
                         raise SinkError(
                             f"another process holds the lock of {self._path}",
-                            hint="is another job writing this file? it will be tried again",
+                            hint="Check whether another job writes this file. The job will retry.",
                         ) from error
                     time.sleep(0.02)
             yield
 
 
 def _end(latest: tuple[Epoch, Mapping[str, object]] | None) -> int:
-    """Where the output of a job ends, by its newest record."""
+    """Return where the output of a job ends, by its newest record."""
     return whole_number(latest[1], "offset") + whole_number(latest[1], "length") if latest else 0
 
 

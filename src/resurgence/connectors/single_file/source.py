@@ -1,8 +1,8 @@
-"""The source: a file of lines, read from end to end.
+"""The `single_file` source: a file of lines, read from start to end.
 
-Its offset is a line, the byte where that line begins, so that an epoch reads its part only, and a
-fingerprint of what precedes it, so that a replaced file is detected. The file is bounded: its end is
-the end of the input.
+Its offset is a line, the byte where that line begins, so that an epoch reads only its part, and a
+fingerprint of what precedes it, so that a replaced file is detected. The source is bounded: it ends
+at the end of the file.
 """
 
 from __future__ import annotations
@@ -28,21 +28,19 @@ from resurgence.graph.values import Column
 from resurgence.state.records import InputRange, Offset
 
 METADATA = {"path": "STRING", "line": "BIGINT"}
-"""What is known of a record beside what is in it: its file, and its line in it, from 1."""
+"""The metadata of a record: its file, and its line in the file, from 1."""
 _FINGERPRINT = "fingerprint"
-"""The member of an offset that tells whether the file before it is still the same."""
+"""The member of an offset that shows whether the file before it is unchanged."""
 _FINGERPRINT_BYTES = 64 * 1024
-"""How much of the start of the file, and of what stands before an offset, its fingerprint covers."""
+"""How many bytes the fingerprint covers at the start of the file, and again before the offset."""
 _REPLACED_HINT = (
-    "restore the file that the job has read, of which only the end may grow, or start a new job"
-    " with another --name"
+    "Restore the file that the job has read, which may only grow at its end, or start a new job"
+    " with another --name."
 )
-_BAD_LINE_HINT = (
-    "mend the line, or set bad_data = 'drop' on the table to count and leave out such lines"
-)
+_BAD_LINE_HINT = "Fix the line, or set bad_data = 'drop' on the table to drop and count such lines."
 _UNIT_HINT = (
-    "declare the unit of whole numbers with timestamp_unit = 'millis', 'micros' or 'nanos' on the"
-    " table, or 'timestamp_unit.column' for one column"
+    "Declare the unit of whole numbers with timestamp_unit = 'millis', 'micros' or 'nanos' on the"
+    " table, or with 'timestamp_unit.column' for one column."
 )
 _UNKNOWN: BadLine = ("cannot be read", 1, None)
 
@@ -72,11 +70,11 @@ class SingleFileSource:
     def check(self) -> None:
         if not self._path.is_file():
             raise UserError(
-                f"the source file {self._path} does not exist", hint="check the option 'path'"
+                f"the source file {self._path} does not exist", hint="Check the option 'path'."
             )
         if not os.access(self._path, os.R_OK):
             raise UserError(
-                f"the source file {self._path} cannot be read", hint="check its permissions"
+                f"the source file {self._path} cannot be read", hint="Check its permissions."
             )
 
     def first_offset(self, now: datetime, parallelism: int) -> Offset:
@@ -97,7 +95,7 @@ class SingleFileSource:
         return {**offset, _FINGERPRINT: self._fingerprint(byte)} if byte else offset
 
     def _fingerprint(self, byte: int) -> str:
-        """Of the file up to a byte: its first and its last bytes."""
+        """Return a digest of the first and the last bytes of the file up to a byte."""
         digest = hashlib.blake2b(digest_size=8)
         with self._path.open("rb") as file:
             for start in (0, max(0, byte - _FINGERPRINT_BYTES)):
@@ -107,13 +105,13 @@ class SingleFileSource:
 
     def _require_unchanged(self, offset: Offset) -> None:
         """Raise SourceRangeGone unless the file up to an offset is the one that was read. An offset
-        of an older release has no fingerprint: then it must only be long enough.
+        of an older release has no fingerprint: then only the length is checked.
         """
         line, byte = whole_number(offset, "line"), whole_number(offset, "byte")
         size = self._path.stat().st_size
         if byte > size:
             message = f"the source file {self._path} was truncated or replaced"
-            detail = f"it has {size} bytes, and the job has read {byte} (up to line {line})"
+            detail = f"it has {size} bytes, but the job has read {byte} (up to line {line})"
             raise SourceRangeGone(f"{message}: {detail}", hint=_REPLACED_HINT)
         if offset.get(_FINGERPRINT, self._fingerprint(byte)) != self._fingerprint(byte):
             message = f"the source file {self._path} was replaced or changed"
@@ -186,7 +184,7 @@ class SingleFileSource:
             return f"not UTF-8: byte {line[error.start]:02x}", place, None
 
     def _advance(self, byte: int, most_lines: int) -> tuple[int, int]:
-        """(byte after at most that many lines, how many lines there were)."""
+        """Return (byte after at most that many lines, number of lines found)."""
         lines = 0
         with self._path.open("rb") as file:
             file.seek(byte)

@@ -177,7 +177,7 @@ def test_an_epoch_and_all_together_are_bad_usage(cli: Cli, real: RealJob) -> Non
     ("lines", "status", "reason"),
     [
         (400, 0, None),
-        (10, 1, "bytes, and the job has read"),
+        (10, 1, "bytes, but the job has read"),
         (None, 1, "does not exist"),
     ],
     ids=["there", "cut", "gone"],

@@ -101,7 +101,7 @@ def test_a_format_that_a_connector_cannot_use_is_refused_where_it_is_made() -> N
         connector="single_file",
         options={"path": "x", "format": "parquet"},
     )
-    with pytest.raises(ConfigError, match="'parquet' is no value for option 'format'"):
+    with pytest.raises(ConfigError, match="'parquet' is not a valid value for option 'format'"):
         make_sink(spec, "file:///tmp", JobName("job"))
 
 

@@ -43,9 +43,15 @@ def graph(folder: Path, options: str) -> Graph:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("connector = 'filesystem', path = '/no/such/place'", "there is no folder /no/such/place"),
-        ("connector = 'delta', path = '/no/such/place'", "there is no folder /no/such/place"),
-        ("connector = 'postgres', table = 'p', url = 'host=db password=x'", "is no URL of a Postg"),
+        (
+            "connector = 'filesystem', path = '/no/such/place'",
+            "folder /no/such/place does not exist",
+        ),
+        ("connector = 'delta', path = '/no/such/place'", "folder /no/such/place does not exist"),
+        (
+            "connector = 'postgres', table = 'p', url = 'host=db password=x'",
+            "is not the URL of a Postgres",
+        ),
         (
             "connector = 'postgres', table = 'p', url = 'postgresql://u:${env:NOT_SET}@h/db'",
             "environment variable 'NOT_SET' is not set",
@@ -63,7 +69,7 @@ def test_what_can_never_be_read_is_refused_before_spark_starts(
 
 @pytest.mark.parametrize("kind", ["MAP<STRING, INT>", "ARRAY<DECIMAL(4,2)>", "VARIANT"])
 def test_types_that_postgres_has_not_are_refused(kind: str) -> None:
-    with pytest.raises(UserError, match=r"column 'id': Postgres has nothing") as caught:
+    with pytest.raises(UserError, match=r"column 'id': no Postgres type can be read") as caught:
         make_lookup(spec("postgres", kind, url=URL, table="p")).check()
     assert "TEXT" in caught.value.hint
 

@@ -589,7 +589,7 @@ def test_a_value_that_cannot_be_parsed_is_refused_at_its_place() -> None:
     with pytest.raises(SqlError) as caught:
         compile_pipeline(text.format("fast"), REAL_CONNECTORS)
     assert caught.value.message == "'fast' is not a valid value for option 'event_rate'"
-    assert caught.value.hint == "give a positive number"
+    assert caught.value.hint == "Use a positive number."
     assert (caught.value.line, caught.value.column) == (2, 3)
 
 
