@@ -8,7 +8,6 @@ rows.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
@@ -16,9 +15,9 @@ from typing import Annotated
 from pydantic import BeforeValidator
 from pyspark.sql import DataFrame, SparkSession
 
-from resurgence.config import parse_duration
 from resurgence.connectors.connector import Connector, SourceRole
 from resurgence.connectors.contract import whole_number
+from resurgence.durations import parse_duration
 from resurgence.errors import BadRecord
 from resurgence.graph.table_options import TableOptions, option
 from resurgence.graph.values import Column
@@ -31,7 +30,6 @@ COLUMNS = (
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_WORDED = re.compile(r"(\d+(?:\.\d+)?)\s*(microsecond|millisecond|second|minute|hour|day)s?")
 
 
 def _positive(value: object) -> float:
@@ -53,12 +51,7 @@ def _interval_micros(value: object) -> int:
     text = str(value).strip()
     if text.isdigit():
         return int(text) // 1000
-    worded = _WORDED.fullmatch(text.lower())
-    if worded:
-        return timedelta(**{f"{worded[2]}s": float(worded[1])}) // _MICROSECOND
-    span = parse_duration(text)
-    assert isinstance(span, timedelta)
-    return span // _MICROSECOND
+    return parse_duration(text.lower()) // _MICROSECOND
 
 
 def _instant(value: object) -> datetime:

@@ -186,6 +186,7 @@ KEPT: list[str | tuple[str, str]] = [
     ("mode(word)", "mode(word, true)"),
     "mode() WITHIN GROUP (ORDER BY small)",
     "max_by(word, big, 2)",
+    "max_by(DISTINCT small, small, 3)",
     "kurtosis(real)",
     "skewness(other)",
     "try_sum(big)",

@@ -70,7 +70,9 @@ def plan_aggregate(call: AggregateCall, name: str, rows: DataFrame) -> Aggregate
     if not call.is_user_defined:
         # Let Spark analyze the call itself, so that an error in it is reported as the user's.
         rows.selectExpr(f"{spark_sql(call)} AS value")
-        is_distinct = call.is_distinct and not known.has(Trait.IGNORES_DUPLICATES)
+        is_distinct = call.is_distinct and (
+            not known.has(Trait.IGNORES_DUPLICATES) or _returns_several(call, known.partials)
+        )
         call = call.model_copy(update={"function": known.name, "is_distinct": is_distinct})
         if not _can_merge(call, known.partials, rows):
             return buffer_values(call, name, rows)
@@ -137,8 +139,12 @@ def _can_merge(call: AggregateCall, partials: Partials | None, rows: DataFrame) 
     if call.function == "avg":
         # Spark sums intervals as intervals, and divides them by special rules.
         return isinstance(type_of(rows, call.arguments[0]), NumericType | StringType)
-    # With a third argument, max_by() and min_by() return several values.
-    return partials is not Partials.EXTREME or len(call.arguments) == 2
+    return not _returns_several(call, partials)
+
+
+def _returns_several(call: AggregateCall, partials: Partials | None) -> bool:
+    """Whether it is max_by() or min_by() with a third argument, which return that many values."""
+    return partials is Partials.EXTREME and len(call.arguments) > 2
 
 
 def _count(call: AggregateCall, columns: _Columns) -> PlannedPartials:
