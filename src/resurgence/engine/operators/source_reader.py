@@ -14,10 +14,11 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import TimestampType
+from pyspark.sql.types import StructType, TimestampType
 
 from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION, Source
 from resurgence.engine.functions.planning_time import reads_planning_time, with_planning_time
+from resurgence.engine.spark.empty_rows import empty_rows
 from resurgence.engine.spark.errors import translate
 from resurgence.engine.tables.observed import observed
 from resurgence.errors import BadRecord, SqlError
@@ -148,7 +149,9 @@ def read_shape(spark: SparkSession, operator: SourceSpec) -> DataFrame:
         columns.append(f"`{CHANGE}` INT")
     if operator.keys:
         columns += [f"`{OPERATION}` STRING", f"`{POSITION}` BIGINT"]
-    rows = spark.createDataFrame([], ", ".join(columns))
+    schema = StructType.fromDDL(", ".join(columns))
+    assert isinstance(schema, StructType)
+    rows = empty_rows(spark, schema)
     return with_planning_time(rows, 0) if reads_planning_time(operator) else rows
 
 

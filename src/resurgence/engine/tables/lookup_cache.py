@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.lookups.contract import LookupTable, spark_schema
+from resurgence.engine.spark.empty_rows import empty_rows
 from resurgence.graph.specs.lookup_join import LookupSpec
 from resurgence.ids import Epoch
 
@@ -21,7 +22,7 @@ class LookupCache:
         self._ttl = timedelta(microseconds=spec.ttl_micros)
         self._table = table
         self._spark = spark
-        self._none = spark.createDataFrame([], spark_schema(spec.columns))
+        self._none = empty_rows(spark, spark_schema(spec.columns))
         self._rows: DataFrame | None = None
         self._read_at: tuple[Epoch, datetime] | None = None
 

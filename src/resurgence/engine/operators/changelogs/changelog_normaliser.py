@@ -28,6 +28,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField
 
 from resurgence.connectors.formats.debezium_types import unavailable_sql
+from resurgence.engine.spark.empty_rows import empty_rows
 from resurgence.engine.tables.exact_rows import ExactRows, quoted
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
 from resurgence.engine.tables.live_files import LiveFiles
@@ -69,7 +70,7 @@ class ChangelogNormaliser:
             columns=(*self._columns, StructField(RESET, BooleanType())),
             parallelism=parallelism,
         )
-        nothing = self._spark.createDataFrame([], self.table.schema)
+        nothing = empty_rows(self._spark, self.table.schema)
         self.shape = self._changes(nothing.selectExpr("*", f"false AS {NEW}"))
         """The columns of its changes, without rows: those of the source and `CHANGE`."""
 

@@ -35,6 +35,7 @@ from resurgence.engine.operators.aggregates.partial_aggregates import (
     partial_aggregates,
 )
 from resurgence.engine.operators.aggregates.planner import deterministic_sql
+from resurgence.engine.spark.empty_rows import empty_rows
 from resurgence.engine.tables.exact_rows import ExactRows, quoted
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
 from resurgence.engine.tables.live_files import LiveFiles
@@ -99,9 +100,7 @@ class UpdatingQuery:
             parallelism=parallelism,
             ttl_micros=operator.ttl_micros,
         )
-        nothing = self._spark.createDataFrame([], self.table.schema).selectExpr(
-            "*", f"false AS {NEW}"
-        )
+        nothing = empty_rows(self._spark, self.table.schema).selectExpr("*", f"false AS {NEW}")
         self._delta_columns = [self._to_table(number) for number in range(len(inputs))]
         for number, rows in enumerate(inputs):
             self._part(number, rows, 0, None)

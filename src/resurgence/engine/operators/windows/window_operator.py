@@ -24,6 +24,7 @@ from resurgence.engine.operators.base import (
 from resurgence.engine.operators.sql_places import Part, places
 from resurgence.engine.operators.windows.registry import compile_window
 from resurgence.engine.operators.windows.window_aggregate import PARTIALS
+from resurgence.engine.spark.empty_rows import empty_rows
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import Written
 from resurgence.engine.tables.time_table import SubtaskRows, TimeTable
@@ -69,7 +70,7 @@ class WindowOperator(Operator):
         )
         self.live = LiveFiles.none(context.parallelism)
         self.table_schema = self._table.checkpoint(self.live).schema_text
-        self.shape = self._window.results(context.spark.createDataFrame([], self._window.schema))
+        self.shape = self._window.results(empty_rows(context.spark, self._window.schema))
         self._timers: tuple[int, ...] = ()
         self._groups_per_row = 0.0
         self._before: tuple[SubtaskRows, ...] | None = None
