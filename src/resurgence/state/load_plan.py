@@ -7,7 +7,13 @@ from pydantic import BaseModel, ConfigDict
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.key_groups import FileSlice, deal
 from resurgence.state.protocol.decisions import EpochRange, Fallback, RecordedEpoch, epoch_after
-from resurgence.state.records import Manifest, OperatorCheckpointMetadata, TableKind
+from resurgence.state.records import (
+    OFFSETS,
+    Manifest,
+    Offset,
+    OperatorCheckpointMetadata,
+    TableKind,
+)
 
 
 class OperatorLoad(BaseModel):
@@ -53,6 +59,15 @@ class LoadPlan(BaseModel):
     def finished(self) -> bool:
         """Whether the restored checkpoint is the end of bounded input."""
         return self.manifest is not None and self.manifest.finished
+
+    @property
+    def input_ends(self) -> dict[OperatorId, Offset]:
+        """The offset at which each source ended whose input is exhausted."""
+        return {
+            operator: load.metadata.tables[OFFSETS].values
+            for operator, load in self.operators.items()
+            if load.metadata.input is not None and load.metadata.input.final
+        }
 
 
 def operator_load(metadata: OperatorCheckpointMetadata, parallelism: int) -> OperatorLoad:

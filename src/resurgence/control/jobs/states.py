@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import ClassVar
 
-from resurgence.connectors.checks import check_connectors
+from resurgence.connectors.checks import check_connectors, require_no_more_input
 from resurgence.control.background import in_thread
 from resurgence.control.detection.failure import Failure, FailureKind, controller_failure
 from resurgence.control.detection.running_job_model import WorkerState
@@ -135,6 +135,8 @@ class Compiling(State):
         if ctx.stop_requested:
             return Transition(Stopping(), "a stop was requested")
         if _is_complete(ctx):
+            ends = ctx.plan.input_ends
+            await in_thread(require_no_more_input, ctx.graph, ends, ctx.clock.now())
             return Transition(Finishing(), "all input was already read and committed")
         return Transition(Scheduling(), f"{len(ctx.graph.operators)} operators")
 
