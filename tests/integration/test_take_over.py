@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
+from contextlib import closing
 
 import pytest
 
+from resurgence.control.store.metadata import MetadataStore
 from tests.integration.conftest import QUICK, Project, settings
 
 TICKS = """CREATE TABLE ticks WITH (connector = 'impulse', event_rate = '10');
@@ -38,6 +40,9 @@ def test_a_live_run_is_named_and_left_alone_until_it_is_taken_over_or_killed(
     assert first.returncode == 1
     assert f"(pid {second.pid}) took over the job" in err
     project.wait_for("worker_started", generation=2)
+    with closing(MetadataStore(project.folder / ".resurgence" / "resurgence.db")) as metadata:
+        (record,) = metadata.jobs()
+    assert (record.status.generation, record.status.failure) == (2, None)
 
     # The lease of a process that was killed does not hold its successor off.
     second.kill()

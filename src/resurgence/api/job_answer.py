@@ -85,6 +85,7 @@ def rollback_answer(preview: RollbackPreview) -> Rollback:
         to_epoch=preview.to_epoch,
         first_undone=first,
         last_undone=last,
+        last_held=preview.held,
         rows=preview.rows,
         sinks=[
             RollbackSink(table=each.table, rows=each.rows, retracts=each.retracts)

@@ -218,6 +218,10 @@ class Rollback(BaseModel):
     to_epoch: int
     first_undone: int | None = Field(description="Null: no epoch is undone.")
     last_undone: int | None
+    last_held: int | None = Field(
+        description="The last epoch that only sinks have recorded, which is retracted, too. "
+        "Null: there is none."
+    )
     rows: int = Field(description="Output rows that are undone.")
     sinks: list[RollbackSink]
     sources: list[RollbackSource]

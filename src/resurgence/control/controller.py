@@ -40,7 +40,11 @@ from resurgence.control.jobs.job_record import (
     started,
     stopped,
 )
-from resurgence.control.jobs.rollback_preview import RollbackPreview, preview_rollback
+from resurgence.control.jobs.rollback_preview import (
+    RollbackPreview,
+    held_by_sinks,
+    preview_rollback,
+)
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.store.metadata import MetadataStore, NoSuchJob, StoredEvent
 from resurgence.control.telemetry.event_recorder import EventRecorder
@@ -287,7 +291,9 @@ class Controller:
         """
         keeper = await self._keeper(name)
         _, graph = await self._compiled(name, keeper.record.pipeline)
-        return await self._read(name, preview_rollback, keeper.open_state(), graph, to_epoch)
+        backend = keeper.open_state()
+        held = await self._read(name, held_by_sinks, backend, graph)
+        return await self._read(name, preview_rollback, backend, graph, to_epoch, held)
 
     async def rollback(self, name: JobName, to_epoch: Epoch, *, accept_duplicates: bool) -> JobView:
         """Roll back to an earlier checkpoint. A running job resumes from there; a stopped one stays

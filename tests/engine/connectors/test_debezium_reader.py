@@ -195,6 +195,57 @@ def test_decimals_of_any_size_are_read_to_the_last_digit(spark: SparkSession, va
     assert (found.n, found[BAD_POSITION]) == (Decimal(value), None)
 
 
+LONG = "12345678901234567890123.5"
+AS_WRITTEN = [
+    ("STRING", LONG, LONG),
+    ("STRING", "1.10", "1.10"),
+    ("STRING", '"1.10"', "1.10"),
+    ("STRING", f'{{"a":  1.10, "op": {LONG}}}', f'{{"a":  1.10, "op": {LONG}}}'),
+    ("STRING", r'"{\"a\": 1.10}"', '{"a": 1.10}'),
+    ("ARRAY<STRING>", f"[1.10, null, {LONG}]", f"[1.10, null, {LONG}]"),
+    ("STRUCT<a: STRING>", '{"a": 1.10}', "{1.10}"),
+    ("MAP<STRING, STRING>", '{"a": 1.10}', "{a -> 1.10}"),
+    ("ARRAY<TIMESTAMP>", f"[{NOON_SECONDS * 1_000_000}]", "[2024-05-06 12:00:00]"),
+]
+ENVELOPES = {
+    "bare": "{event}",
+    "payload": '{{"payload": {event}}}',
+    "null schema": '{{"schema": null, "payload": {event}}}',
+    "schema": json.dumps(enveloped("event")).replace("{", "{{").replace("}", "}}").replace('"event"', "{event}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("keys", [("id",), ()], ids=["by key", "whole rows"])
+@pytest.mark.parametrize("envelope", ENVELOPES)
+def test_numbers_in_texts_are_read_as_they_are_written(
+    spark: SparkSession, envelope: str, keys: tuple[str, ...]
+) -> None:
+    """Every type is a column, and every case the only value of a row, before or after."""
+    kinds = sorted({kind for kind, _, _ in AS_WRITTEN})
+    columns = (
+        Column(name="id", type="BIGINT"),
+        *(Column(name=f"it's {at}", type=each) for at, each in enumerate(kinds)),
+    )
+    lines = []
+    for kind, written, _ in AS_WRITTEN:
+        row = json.dumps({each.name: None for each in columns[1:]}).replace(
+            f'"{columns[1 + kinds.index(kind)].name}": null',
+            f'"{columns[1 + kinds.index(kind)].name}": {written}',
+        )
+        other = f'{{"id": 1, {row[1:]}'
+        source = f'{{"after": {{"note": 0.10}}, "x": [{written}]}}'
+        event = f'{{"source": {source}, "before": {other}, "after" : {other}, "op": "u"}}'
+        lines.append(ENVELOPES[envelope].format(event=event))
+    found = parsed(spark, DebeziumReader(columns, keys), lines)
+    shown = found.selectExpr(
+        *(f"CAST(`{each.name}` AS STRING) AS `{each.name}`" for each in columns), BAD_POSITION
+    ).collect()
+    values = [[each for each in row[1:-1] if each is not None] for row in shown]
+    times = 1 if keys else 2
+    assert values == [[wanted] for _, _, wanted in AS_WRITTEN for _ in range(times)]
+    assert {row[BAD_POSITION] for row in shown} == {None}
+
+
 @pytest.mark.parametrize(("unit", "scale"), [("seconds", 1), ("millis", 10**3), ("nanos", 10**9)])
 def test_without_a_schema_the_table_says_the_unit(
     spark: SparkSession, unit: str, scale: int

@@ -1,4 +1,5 @@
-"""Late rows that windows still take: hopping windows that are open, and open sessions around a row.
+"""Late rows that windows still take: hopping and cumulating windows that are open, and open sessions
+around a row.
 
 The rules are modelled in plain Python, epoch by epoch.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -57,19 +58,35 @@ def epochs(rows: Sequence[Row], sizes: Sequence[int]) -> list[tuple[Sequence[Row
     return found
 
 
-def hopped(rows: Sequence[Row], sizes: Sequence[int]) -> Expected:
+Span = tuple[int, int]
+"""Start and end, in seconds after noon."""
+
+
+def hops(at: int) -> list[Span]:
+    starts = (each for each in range(-200, at + 1, SLIDE) if each <= at < each + WIDTH)
+    return [(start, start + WIDTH) for start in starts]
+
+
+def cumulations(at: int) -> list[Span]:
+    start = at - at % WIDTH
+    return [(start, end) for end in range(start + SLIDE, start + WIDTH + 1, SLIDE) if at < end]
+
+
+def aligned(
+    rows: Sequence[Row], sizes: Sequence[int], spans: Callable[[int], list[Span]]
+) -> Expected:
     expected = Expected()
     for part, watermark in epochs(rows, sizes):
         late = partly = 0
         for at, key in part:
-            starts = [each for each in range(-200, at + 1, SLIDE) if each <= at < each + WIDTH]
-            open_ones = [each for each in starts if watermark is None or each + WIDTH > watermark]
+            found = spans(at)
+            open_ones = [each for each in found if watermark is None or each[1] > watermark]
             late += not open_ones
-            partly += 0 < len(open_ones) < len(starts)
+            partly += 0 < len(open_ones) < len(found)
             if not open_ones:
                 expected.lost.append((at, key))
-            for start in open_ones:
-                expected.windows[start, start + WIDTH, key] += 1
+            for start, end in open_ones:
+                expected.windows[start, end, key] += 1
         expected.late.append(late)
         expected.partly_late.append(partly)
     return expected
@@ -161,15 +178,45 @@ def shuffled(seed: int) -> list[Row]:
 @pytest.mark.parametrize(
     ("seed", "parallelism"), [pytest.param(1, 1, marks=pytest.mark.long), (2, 3)]
 )
-def test_a_row_too_late_for_some_hopping_windows_is_in_the_others_and_counted(
-    spark: SparkSession, tmp_path: Path, seed: int, parallelism: int
+@pytest.mark.parametrize(("window", "spans"), [("hop", hops), ("cumulate", cumulations)])
+def test_a_row_too_late_for_some_windows_is_in_the_others_and_counted(
+    spark: SparkSession,
+    tmp_path: Path,
+    window: str,
+    spans: Callable[[int], list[Span]],
+    seed: int,
+    parallelism: int,
 ) -> None:
     rows, legs = shuffled(seed), random_legs(seed, 150, 8, [parallelism])
-    expected = hopped(rows, [each.rows for each in legs])
+    expected = aligned(rows, [each.rows for each in legs], spans)
     assert sum(expected.late) > 2
     assert sum(expected.partly_late) > 2
-    hop = f"hop(INTERVAL '{SLIDE} seconds', INTERVAL '{WIDTH} seconds')"
-    check(spark, tmp_path, hop, rows, legs, expected)
+    call = f"{window}(INTERVAL '{SLIDE} seconds', INTERVAL '{WIDTH} seconds')"
+    check(spark, tmp_path, call, rows, legs, expected)
+
+
+@pytest.mark.parametrize("window", ["hop", "cumulate"])
+def test_an_epoch_compiles_no_code_for_its_own_watermark(
+    spark: SparkSession, tmp_path: Path, window: str
+) -> None:
+    """Each epoch closes four windows."""
+    path = write_lines(
+        tmp_path / "events.json",
+        ({"at": timestamp(NOON + timedelta(seconds=at))} for at in range(0, 240, 2)),
+    )
+    sql = (
+        source_table(path, "at TIMESTAMP", delay="0 seconds")
+        + sink_table(tmp_path / "out.json", name="out", connector="single_file")
+        + "INSERT INTO out SELECT window.start, count(*) AS n FROM events"
+        f" GROUP BY {window}(INTERVAL '{SLIDE} seconds', INTERVAL '{WIDTH} seconds')"
+    )
+    job = Job(spark, tmp_path, sql)
+    assert spark._jvm is not None
+    metrics = spark._jvm.org.apache.spark.metrics.source.CodegenMetrics
+    compiled: list[int] = []
+    job.run([Leg(10, 1)], lambda _: compiled.append(metrics.METRIC_COMPILATION_TIME().getCount()))
+    assert [sum(each.counts.rows_out.values()) for each in job.reports[5:9]] == [4] * 4
+    assert len({*compiled[5:9]}) == 1, compiled
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,7 @@ class PlayedController(Controller):
         self.failing: Exception | None = None
         """Raised by whatever is asked next."""
         self.sinks_retract = True
+        self.held: Epoch | None = None
         self.is_stuck = False
         """Jobs stay as they are."""
 
@@ -131,6 +132,7 @@ class PlayedController(Controller):
         return RollbackPreview(
             to_epoch,
             (Epoch(to_epoch + 1), Epoch(7)),
+            self.held,
             (SinkOutcome("hourly", 1200, self.sinks_retract),),
             (SourcePosition(OperatorId("source-rides"), {"line": 40}, 5000),),
         )

@@ -146,6 +146,7 @@ def test_a_rollback_is_shown_before_it_is_asked_for(
         "to_epoch": 3,
         "first_undone": 4,
         "last_undone": 7,
+        "last_held": None,
         "rows": 1200,
         "sinks": [{"table": "hourly", "rows": 1200, "retracts": True}],
         "sources": [{"operator": "source-rides", "offset": {"line": 40}, "rows": 5000}],

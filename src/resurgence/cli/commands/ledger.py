@@ -36,6 +36,7 @@ _COUNTS = {
     "bad": "bad_rows",
     "late": "late_rows",
     "kept": "kept_rows",
+    "partly late": "partly_late_rows",
     "filtered": "filtered",
     "out": "rows_out",
 }

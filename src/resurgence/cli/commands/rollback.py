@@ -24,15 +24,14 @@ from resurgence.cli.service_flags import KeyFile, Server, call_service
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, Name, open_job, run_and_exit
 from resurgence.cli.whole_number import whole_number
 from resurgence.clock import SystemClock
-from resurgence.connectors.registry import make_sink, newest_held
-from resurgence.control.jobs.rollback_preview import preview_rollback
+from resurgence.connectors.registry import make_sink
+from resurgence.control.jobs.rollback_preview import held_by_sinks, preview_rollback
 from resurgence.control.store.metadata import stored_sql
 from resurgence.errors import ConfigError, UserError
 from resurgence.graph.model import Graph
 from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.secrets import concealer_for, is_masked
 from resurgence.state.backend import StateBackend
-from resurgence.state.protocol.decisions import dead_ranges, is_dead
 from resurgence.state.protocol.ownership import owner_here
 from resurgence.state.records import OwnerKind, RollbackRecord
 
@@ -139,17 +138,14 @@ def roll_back(
     accept_duplicates: bool,
 ) -> int:
     """Print the effects of a rollback, and perform it unless `dry_run`."""
-    preview = preview_rollback(backend, graph, to_epoch)
-    _show(rollback_answer(preview))
-    if not accept_duplicates:
-        preview.require_no_duplicates()
     before = backend.newest_claim()
     directory = before.directory if before is not None else None
     exists = directory is None or Path(directory).is_dir()
-    held = _newest_held(backend, graph, directory) if exists else NO_EPOCH
-    known = preview.undone[1] if preview.undone else to_epoch
-    if held > known and not is_dead(held, dead_ranges(backend.rollbacks())):
-        print(f"epochs up to {held}, which only the sinks have recorded, are retracted, too")
+    held = _held_by_sinks(backend, graph, directory) if exists else NO_EPOCH
+    preview = preview_rollback(backend, graph, to_epoch, held)
+    _show(rollback_answer(preview))
+    if not accept_duplicates:
+        preview.require_no_duplicates()
     if dry_run:
         print("nothing was changed")
         return 0
@@ -172,10 +168,9 @@ def roll_back(
     return 0
 
 
-def _newest_held(backend: StateBackend, graph: Graph, directory: str | None) -> Epoch:
-    identity, _ = backend.identity()
+def _held_by_sinks(backend: StateBackend, graph: Graph, directory: str | None) -> Epoch:
     with contextlib.chdir(directory) if directory else contextlib.nullcontext():
-        return newest_held(graph, backend.store.url, backend.paths.job, identity)
+        return held_by_sinks(backend, graph)
 
 
 def _retract(
@@ -198,6 +193,11 @@ def _show(preview: Rollback) -> None:
         print(
             f"rollback to epoch {preview.to_epoch}: epochs {preview.first_undone} to "
             f"{preview.last_undone} are undone, with {count_text(preview.rows, 'row')} of output"
+        )
+    if preview.last_held is not None:
+        print(
+            f"epochs up to {preview.last_held}, which only the sinks have recorded, are retracted, "
+            "too"
         )
     sinks = [
         (

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -25,14 +26,13 @@ from pyspark.sql import functions as F
 
 from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION
 from resurgence.connectors.formats import json_lines
+from resurgence.connectors.formats.debezium_rows import EventRow
 from resurgence.connectors.formats.debezium_types import (
     DEFAULT_UNIT,
     DESCRIPTION,
-    decimal_sql,
     in_range,
     is_decimal,
     is_temporal,
-    temporal_sql,
 )
 from resurgence.graph.values import CHANGE, OPERATION, POSITION, Column
 
@@ -74,12 +74,12 @@ class DebeziumReader:
         return changes.selectExpr(*values, *hidden, f"IF(bad, position, NULL) AS `{BAD_POSITION}`")
 
     def _parsed(self, lines: DataFrame) -> DataFrame:
-        """Parse the event of each line, with its values as written, and the columns in its schema.
-        Decimals are read as text only where a schema defines how they are written: JSON numbers
-        would lose digits.
+        """Parse the event of each line, with its values as written, and the columns in its
+        schema.
         """
-        bare = f"{self._event(described=False)}, payload: STRUCT<{self._event(described=False)}>"
-        full = f"schema: {_SCHEMA}, payload: STRUCT<{self._event(described=True)}>"
+        bare, full = (self._event(is_described=each) for each in (False, True))
+        bare_line = json_lines.parsed_line(f"{bare}, payload: STRUCT<{bare}>")
+        full_line = json_lines.parsed_line(f"schema: {_SCHEMA}, payload: STRUCT<{full}>")
         is_described = (
             "contains(text, '\"payload\"') AND get_json_object(text, '$.schema') IS NOT NULL"
         )
@@ -90,8 +90,8 @@ class DebeziumReader:
                 "position",
                 "text",
                 "is_described",
-                F.when(~F.col("is_described"), json_lines.parsed_line(bare)).alias("bare"),
-                F.when(F.col("is_described"), json_lines.parsed_line(full)).alias("full"),
+                F.when(~F.col("is_described"), bare_line).alias("bare"),
+                F.when(F.col("is_described"), full_line).alias("full"),
             )
             .selectExpr(
                 "position",
@@ -104,20 +104,15 @@ class DebeziumReader:
             )
         )
 
-    def _event(self, *, described: bool) -> str:
-        """Return the members of an event, as text where the declared type does not determine how a
-        value is written.
-        """
+    def _event(self, *, is_described: bool) -> str:
+        """Return the members of an event."""
+        rows = (f"{each.side}: {each.type(is_described=is_described)}" for each in self._rows)
+        return ", ".join([*rows, "op: STRING"])
 
-        def kind(column: Column) -> str:
-            is_text = is_temporal(column.type) or (described and is_decimal(column.type))
-            return "STRING" if is_text else column.type
-
-        rows = {
-            side: ", ".join(f"`{each.name}`: {kind(each)}" for each in self._columns_of(side))
-            for side in _SIDES
-        }
-        return ", ".join([*(f"{side}: STRUCT<{row}>" for side, row in rows.items()), "op: STRING"])
+    @cached_property
+    def _rows(self) -> tuple[EventRow, EventRow]:
+        before, after = (EventRow(each, self._columns_of(each), self.units) for each in _SIDES)
+        return before, after
 
     def _columns_of(self, side: str) -> tuple[Column, ...]:
         """Return the columns to read of a row. Besides its key, `before` may contain anything."""
@@ -131,7 +126,7 @@ class DebeziumReader:
             "flatten(transform(filter(full.schema.fields, each -> each.field IN ('before', 'after')"
             " AND each.fields IS NOT NULL), each -> each.fields))"
         )
-        raw = parsed.selectExpr(
+        rows = parsed.selectExpr(
             "position",
             "text",
             "is_described",
@@ -140,33 +135,18 @@ class DebeziumReader:
             "coalesce(bare.after, bare.payload.after) AS bare_after",
             "full.payload.before AS full_before",
             "full.payload.after AS full_after",
+            "bare.before IS NULL AS is_wrapped_before",
+            "bare.after IS NULL AS is_wrapped_after",
             f"{described} AS described",
             "bare IS NULL AND full IS NULL AS is_tombstone",
             "is_malformed",
         )
-        sides = [text for side in _SIDES for text in self._side(side)]
-        return raw.selectExpr("position", "text", "op", "is_tombstone", "is_malformed", *sides)
-
-    def _side(self, side: str) -> tuple[str, str]:
-        values, faults = [], []
-        for each in self._columns_of(side):
-            bare, full = (f"{prefix}_{side}.`{each.name}`" for prefix in ("bare", "full"))
-            value = f"IF(is_described, {full}, {bare})"
-            if is_temporal(each.type):
-                text = f"trim({value})"
-                value = temporal_sql(text, each.type, each.name, "described", self._unit(each))
-                faults.append(f"({text} IS NOT NULL AND {value} IS NULL)")
-            elif is_decimal(each.type):
-                decimal = decimal_sql(full, each.type, each.name, "described")
-                value = f"IF(is_described, {decimal}, {bare})"
-                faults.append(f"({full} IS NOT NULL AND {decimal} IS NULL)")
-            values.append(f"{value} AS `{each.name}`")
-        is_there = f"(bare_{side} IS NOT NULL OR full_{side} IS NOT NULL)"
-        row = f"IF({is_there}, struct({', '.join(values)}), NULL)"
-        return f"{row} AS {side}", f"{' OR '.join(faults) or 'false'} AS {side}_misfits"
-
-    def _unit(self, column: Column) -> str:
-        return self.units.get(column.name, DEFAULT_UNIT)
+        before, after = self._rows
+        rows = rows.select("*", *before.parsed, *after.parsed)
+        rows = rows.select("*", *before.text, *after.text)
+        rows = rows.select("*", *before.written, *after.written)
+        event = ("position", "text", "op", "is_tombstone", "is_malformed")
+        return rows.select(*event, *before.read, *after.read)
 
     def _validated(self, typed: DataFrame) -> DataFrame:
         """Return the events that change rows, and mark those that are bad."""
@@ -286,7 +266,7 @@ class DebeziumReader:
             if value is None or not (is_temporal(each.type) or is_decimal(each.type)):
                 continue
             if type(value) is int and is_temporal(each.type):
-                if not in_range(value, each.type, self._unit(each)):
+                if not in_range(value, each.type, self.units.get(each.name, DEFAULT_UNIT)):
                     reason = f"'{each.name}' is {json_lines.OUT_OF_RANGE} {each.type}: {value}"
                     return f"in '{side}', {reason}", start + 1, None
                 continue

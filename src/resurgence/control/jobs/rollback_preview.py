@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from resurgence.connectors.registry import make_sink
+from resurgence.connectors.registry import make_sink, newest_held
 from resurgence.errors import UserError
 from resurgence.graph.model import Graph
-from resurgence.ids import NO_EPOCH, Epoch, OperatorId
+from resurgence.ids import NO_EPOCH, NO_GENERATION, Epoch, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import (
     CheckpointStatus,
@@ -19,7 +19,7 @@ from resurgence.state.inspection.checkpoints import (
     kept_checkpoints,
     of_each_epoch,
 )
-from resurgence.state.protocol.decisions import EpochRange
+from resurgence.state.protocol.decisions import EpochRange, dead_ranges, is_dead
 from resurgence.state.records import EpochCounts, Offset
 
 
@@ -57,6 +57,10 @@ class RollbackPreview:
     to_epoch: Epoch
     undone: EpochRange | None
     """The first and the last sealed epoch that are undone."""
+    held: Epoch | None
+    """The last epoch that only sinks have recorded, because the state is an older copy. These epochs
+    are retracted, too.
+    """
     sinks: tuple[SinkOutcome, ...]
     sources: tuple[SourcePosition, ...]
 
@@ -76,9 +80,19 @@ class RollbackPreview:
             )
 
 
-def preview_rollback(backend: StateBackend, graph: Graph, to_epoch: Epoch) -> RollbackPreview:
-    """Return the effects of a rollback to an epoch, where 0 is the beginning. Raise RollbackRefused
-    if that epoch has no usable checkpoint.
+def held_by_sinks(backend: StateBackend, graph: Graph) -> Epoch:
+    """Return the newest epoch that the sinks of a job hold; 0 if it was never started."""
+    if backend.newest_generation() == NO_GENERATION:
+        return NO_EPOCH
+    identity, _ = backend.identity()
+    return newest_held(graph, backend.store.url, backend.paths.job, identity)
+
+
+def preview_rollback(
+    backend: StateBackend, graph: Graph, to_epoch: Epoch, held: Epoch
+) -> RollbackPreview:
+    """Return the effects of a rollback to an epoch, where 0 is the beginning; `held` is the newest
+    epoch that the sinks hold. Raise RollbackRefused if the former has no usable checkpoint.
     """
     views = of_each_epoch(kept_checkpoints(backend))
     usable = [epoch for epoch, view in views.items() if view.status is CheckpointStatus.VALID]
@@ -95,9 +109,12 @@ def preview_rollback(backend: StateBackend, graph: Graph, to_epoch: Epoch) -> Ro
         if view.epoch > to_epoch and view.status is not CheckpointStatus.DEAD
     ]
     counts = _counts_after(target, undone)
+    known = undone[-1].epoch if undone else to_epoch
+    is_unknown = held > known and not is_dead(held, dead_ranges(backend.rollbacks()))
     return RollbackPreview(
         to_epoch=to_epoch,
         undone=(_first_after(target, undone), undone[-1].epoch) if undone else None,
+        held=held if is_unknown else None,
         sinks=_sinks(backend, graph, counts.rows_out),
         sources=_sources(graph, target, counts.rows_in),
     )

@@ -171,10 +171,17 @@ class MetadataStore:
         return after
 
     def record_status(self, name: JobName, status: JobStatus) -> None:
-        """Store the status of a job; for its supervisor only. No effect if the job was deleted."""
+        """Store the status of a job; for its supervisor only. No effect if the job was deleted, or
+        if the stored status is that of a newer generation, whose owner took the job over.
+        """
+        is_superseded = sa.and_(
+            STATUSES.c.identity == status.identity, STATUSES.c.generation > status.generation
+        )
         with self._database.writing() as connection:
             connection.execute(
-                STATUSES.update().where(STATUSES.c.job == name).values(_status_values(name, status))
+                STATUSES.update()
+                .where(STATUSES.c.job == name, ~is_superseded)
+                .values(_status_values(name, status))
             )
 
     def delete_job(self, name: JobName) -> None:

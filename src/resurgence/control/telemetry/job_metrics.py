@@ -97,6 +97,7 @@ class JobMetrics:
     rows_in: int = 0
     rows_out: int = 0
     late_rows: int = 0
+    partly_late_rows: int = 0
     bad_rows: int = 0
     watermark: int | None = None
     """In microseconds since 1970."""
@@ -165,6 +166,7 @@ class JobMetrics:
         self.rows_in += _count(event, "rows")
         self.rows_out += _count(event, "rows_out")
         self.late_rows += _count(event, "late")
+        self.partly_late_rows += _count(event, "partly_late")
         self.bad_rows += _count(event, "bad")
         self.watermark = watermark if isinstance(watermark, int) else None
         self.last_checkpoint = LastCheckpoint(
@@ -213,6 +215,7 @@ class JobMetrics:
             "rows_in": self.rows_in,
             "rows_out": self.rows_out,
             "late_rows": self.late_rows,
+            "partly_late_rows": self.partly_late_rows,
             "bad_rows": self.bad_rows,
             "watermark": self._watermark_text(),
             "watermark_lag_seconds": self.watermark_lag(now),
@@ -252,7 +255,8 @@ class JobMetrics:
 
 
 def _number(event: Event, name: str) -> float:
-    value = event[name]
+    # Events that an earlier release stored may lack a count.
+    value = event.get(name)
     return float(value) if isinstance(value, int | float) else 0.0
 
 

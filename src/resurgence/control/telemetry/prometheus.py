@@ -87,6 +87,11 @@ _PER_JOB = (
         lambda job, _now: job.metrics.late_rows,
     ),
     _PerJob(
+        "resurgence_partly_late_rows_total",
+        "Partly late rows: dropped for some of their windows, and added to the open ones.",
+        lambda job, _now: job.metrics.partly_late_rows,
+    ),
+    _PerJob(
         "resurgence_bad_rows_total",
         "Bad records: dropped because they could not be parsed.",
         lambda job, _now: job.metrics.bad_rows,

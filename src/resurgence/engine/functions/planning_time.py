@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from resurgence.engine.spark.varying_literal import varying_literal
 from resurgence.graph.specs import OperatorSpec
 from resurgence.graph.values import PLANNED_AT
 from resurgence.ids import OperatorId
@@ -40,10 +41,5 @@ def reads_planning_time(operator: OperatorSpec) -> bool:
 
 
 def with_planning_time(rows: DataFrame, time: int, column: str = PLANNED_AT) -> DataFrame:
-    """Return rows with the planning time, in microseconds, as a column.
-
-    Spark would compile a plain literal anew in every epoch. It passes an array to the generated
-    code as an object, and does not constant-fold the result of a lambda over it.
-    """
-    value = f"transform(array(timestamp_micros({time}L)), at -> at)[0]"
-    return rows.withColumn(column, F.expr(value))
+    """Return rows with the planning time, in microseconds, as a column."""
+    return rows.withColumn(column, F.expr(varying_literal(f"timestamp_micros({time}L)")))

@@ -47,7 +47,19 @@ class SubtaskRows:
     rows: DataFrame
     """In one partition, so that Spark groups it without a shuffle."""
     unique: bool
-    """No two rows have the same bin and keys, because they come from one file."""
+    """They come from one file. Unless rows were moved, no two have the same bin and keys."""
+
+
+@dataclass(frozen=True)
+class Admission:
+    """Which new rows a table admits, by their bins."""
+
+    late_before: int
+    """Rows of earlier bins are late, and dropped."""
+    partly_late_before: int
+    """Rows of earlier bins that are not late are late for some of their windows."""
+    open_from: int
+    """Rows of earlier bins that are not late are moved to this one."""
 
 
 class TimeTable:
@@ -76,21 +88,18 @@ class TimeTable:
         epoch: Epoch,
         generation: Generation,
         *,
-        open_from: int | None = None,
-        partly_late_before: int | None = None,
+        admission: Admission | None = None,
         fault: FaultAction | None = None,
     ) -> Written:
         """Write rows as files, in one Spark job.
 
         `rows` were shuffled by the table's keys, into the partitions that `key_groups` prescribes.
-        With `open_from`, rows of earlier bins are dropped, and input rows are counted by `ROWS`;
-        those in bins before `partly_late_before` are counted separately as well. The tasks do that:
-        Spark would compile a bound in the plan anew in every epoch, and would compute an observed
-        count outside of its generated loops.
+        With an admission, late rows are dropped, and input rows are counted by `ROWS`. The tasks do
+        that: Spark would compile a bound in the plan anew in every epoch, and would compute an
+        observed count outside of its generated loops.
         """
         grouped = rows.selectExpr("*", f"{self._group} AS {GROUP}")
-        fill = _filling(open_from, open_from if partly_late_before is None else partly_late_before)
-        return self._writer.write(grouped, fill, BIN, epoch, generation, fault)
+        return self._writer.write(grouped, _filling(admission), BIN, epoch, generation, fault)
 
     def dealt(self, shuffled: DataFrame) -> DataFrame:
         """Merge rows that were shuffled by the table's keys into one partition per subtask."""
@@ -130,33 +139,32 @@ def _overlapping(slices: tuple[FileSlice, ...], start: int, end: int) -> tuple[F
     )
 
 
-def _filling(open_from: int | None, partly_late_before: int | None) -> Fill:
+def _filling(admission: Admission | None) -> Fill:
     def fill(batches: Iterable[pa.RecordBatch], file: NewFile) -> None:
         for batch in batches:
-            if open_from is None:
+            if admission is None:
                 file.add(batch)
-            else:
-                in_time, kept, late = _without_late(batch, open_from)
-                file.kept, file.late = file.kept + kept, file.late + late
-                if partly_late_before is not None and partly_late_before > open_from:
-                    file.partly_late += _rows_before(batch, partly_late_before) - late
-                file.add(in_time)
+                continue
+            total, late = pc.sum(batch.column(ROWS)).as_py() or 0, 0
+            admitted = batch.drop_columns([ROWS])
+            is_late = pc.less(batch.column(BIN), admission.late_before)
+            if pc.any(is_late).as_py():
+                late = _rows_before(batch, admission.late_before)
+                admitted = admitted.filter(pc.invert(is_late))
+            file.kept, file.late = file.kept + total - late, file.late + late
+            if admission.partly_late_before > admission.late_before:
+                file.partly_late += _rows_before(batch, admission.partly_late_before) - late
+            if admission.open_from > admission.late_before:
+                admitted = _moved(admitted, admission.open_from)
+            file.add(admitted)
 
     return fill
 
 
-def _without_late(batch: pa.RecordBatch, open_from: int) -> tuple[pa.RecordBatch, int, int]:
-    """Return a batch without its bins before `open_from`, the number of input rows in it, and the
-    number of late input rows.
-    """
-    input_rows = batch.column(ROWS)
-    total = pc.sum(input_rows).as_py() or 0
-    rest = batch.drop_columns([ROWS])
-    is_late = pc.less(batch.column(BIN), open_from)
-    if not pc.any(is_late).as_py():
-        return rest, total, 0
-    late = pc.sum(input_rows.filter(is_late)).as_py()
-    return rest.filter(pc.invert(is_late)), total - late, late
+def _moved(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Return a batch with the bins before `first` replaced by it."""
+    bins = pc.max_element_wise(batch.column(BIN), first)
+    return batch.set_column(batch.schema.get_field_index(BIN), BIN, bins)
 
 
 def _rows_before(batch: pa.RecordBatch, end: int) -> int:

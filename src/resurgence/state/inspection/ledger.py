@@ -1,6 +1,6 @@
 """The ledger: row counts in and out of each epoch, and whether they are consistent. Pure.
 
-Five checks, each over records that were written at different times:
+Six checks, each over records that were written at different times:
 
 * The totals of a checkpoint are the sum of its parent's totals and its own counts.
 * `committed.json` has the same counts as the manifest.
@@ -8,6 +8,7 @@ Five checks, each over records that were written at different times:
 * No source has more bad rows than rows.
 * The rows that a window added to state, and the late rows, are no more than the good rows of its
   source; the rest was filtered out.
+* No window has more partly late rows than rows that it added to state.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class CheckKind(StrEnum):
     INPUT = "input begins where the parent's input ended"
     BAD = "bad rows do not exceed the rows read"
     WINDOWS = "kept and late rows do not exceed the good rows"
+    PARTLY_LATE = "partly late rows do not exceed the kept rows"
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,7 @@ def _checks(view: CheckpointView, chosen: Mapping[Epoch, CheckpointView]) -> Ite
     yield _input_check(manifest, parent.manifest if parent else None)
     yield from _bad_checks(manifest)
     yield from _window_checks(manifest)
+    yield from _partly_late_checks(manifest)
 
 
 def _totals_check(manifest: Manifest, parent: Manifest | None) -> Check:
@@ -208,6 +211,14 @@ def _window_checks(manifest: Manifest) -> Iterator[Check]:
             yield Check(kind, epoch, Verdict.UNKNOWN, detail)
         else:
             yield Check(kind, epoch, Verdict.OK, detail)
+
+
+def _partly_late_checks(manifest: Manifest) -> Iterator[Check]:
+    for window, partly_late in manifest.counts.partly_late_rows.items():
+        kept = manifest.counts.kept_rows.get(window, 0)
+        verdict = Verdict.OK if 0 <= partly_late <= kept else Verdict.MISMATCH
+        detail = f"{window}: {partly_late:,} partly late of {kept:,} kept rows"
+        yield Check(CheckKind.PARTLY_LATE, manifest.epoch, verdict, detail)
 
 
 def _differences(found: EpochCounts, expected: EpochCounts) -> list[str]:

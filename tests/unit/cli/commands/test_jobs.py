@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from resurgence.cli.app import app
 from resurgence.control.store.metadata import KeyRole
 from resurgence.errors import IncompatibleState, StorageError
-from resurgence.ids import JobName
+from resurgence.ids import Epoch, JobName
 
 Run = Callable[..., Answer]
 RIDES = JobName("rides")
@@ -180,6 +180,17 @@ def test_rollback_says_what_it_does_and_asks_for_it(
     done = run("rollback", "rides", "--to-epoch", "3")
     assert done.out == f"{told}rides: rollback to epoch 3; state Created, desired running\n"
     assert controller.records[RIDES].desired.reset_epoch == 3
+
+
+def test_rollback_names_the_epochs_that_only_sinks_have_recorded(
+    run: Run, controller: PlayedController, rides: str
+) -> None:
+    controller.held = Epoch(9)
+    dry = run("rollback", "rides", "--to-epoch", "3", "--dry-run")
+    assert (
+        "epochs up to 9, which only the sinks have recorded, are retracted, too"
+        in dry.out.splitlines()
+    )
 
 
 def test_rollback_with_duplicates_has_to_be_accepted(

@@ -7,6 +7,8 @@ import json
 from tests.unit.cli.conftest import Cli
 from tests.unit.state.real_state import RealJob, counts_of
 
+from resurgence.ids import OperatorId
+
 
 def test_each_epoch_and_the_totals_are_shown_and_add_up(cli: Cli, real: RealJob) -> None:
     done = cli("ledger")
@@ -19,6 +21,15 @@ def test_each_epoch_and_the_totals_are_shown_and_add_up(cli: Cli, real: RealJob)
     assert lines[2].split()[:8] == ["3", "100", "2", "3", "90", "5", "7", "300"]
     assert lines[3].split()[:9] == ["total", "since", "1", "300", "6", "9", "270", "15", "21"]
     assert [line.split()[0] for line in lines[5:]] == ["ok"] * 5
+
+
+def test_partly_late_rows_have_a_column_if_there_are_any(cli: Cli, real: RealJob) -> None:
+    partly_late = {"partly_late_rows": {OperatorId("window-7f"): 4}}
+    real.commit(real.seal(4, counts=counts_of().model_copy(update=partly_late)))
+    header, *lines = cli("ledger").out.splitlines()
+    assert header.split()[5:7] == ["partly", "late"]
+    assert [line.split()[5] for line in lines[:4]] == ["-", "-", "-", "4"]
+    assert [line.split()[0] for line in lines[6:]] == ["ok"] * 6
 
 
 def test_a_mismatch_is_shown_with_its_numbers_and_is_exit_1(cli: Cli, real: RealJob) -> None:

@@ -63,9 +63,13 @@ async def test_epochs_that_only_a_sink_has_a_record_of_are_undone_with_the_other
     await service.create()
     await service.run()
     seal_epochs(service, 1, 2)
+    preview = await service.controller.preview_rollback(JOB, Epoch(2))
+    assert (preview.undone, preview.held) == (None, 9)
     await roll_back(service, 2)
     await service.run()
     assert rollbacks(service) == [(2, 9)]
+    preview = await service.controller.preview_rollback(JOB, Epoch(2))
+    assert preview.held is None, "they are dead already"
     assert service.world.workers[-1].started[-1].plan.next_epoch == 10
 
 
@@ -187,7 +191,7 @@ async def test_the_preview_counts_what_is_undone_and_changes_nothing(service: Se
     await service.run()
     seal_epochs(service, 1, 2, 3, 4)
     preview = await service.controller.preview_rollback(JOB, Epoch(2))
-    assert preview.undone == (3, 4)
+    assert (preview.undone, preview.held) == ((3, 4), None)
     assert [(each.table, each.rows, each.retracts) for each in preview.sinks] == [
         ("nowhere", 6, True)
     ]

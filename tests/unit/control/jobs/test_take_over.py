@@ -11,7 +11,7 @@ from tests.unit.control.service_harness import JOB, Service, played
 
 from resurgence.clock import SystemClock
 from resurgence.control.jobs.context import JobContext
-from resurgence.control.jobs.job_record import StopMode
+from resurgence.control.jobs.job_record import JobStatus, StopMode
 from resurgence.control.jobs.states import Failed
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.store import lease_keeper
@@ -81,17 +81,28 @@ def test_take_over_fences_the_live_process_out(job: Supervised) -> None:
 
 
 def test_a_recovery_does_not_take_back_a_job_that_was_taken_over(job: Supervised) -> None:
-    """Otherwise two controllers would fence each other out for ever."""
+    """Otherwise two controllers would fence each other out for ever. Nor does it write the status,
+    which belongs to the new owner.
+    """
 
     def lose(ctx: JobContext) -> None:
         if ctx.incidents.open is None:
             claim_for(job, owner_here(OwnerKind.RUN, "other", SystemClock().now()))
+            job.metadata.record_status(RIDES, of_new_owner())
+
+    def of_new_owner() -> JobStatus:
+        claim = StateBackend(job.store, RIDES).newest_claim()
+        assert claim is not None
+        return JobStatus(StateName.RUNNING, generation=claim.generation, identity=claim.job)
 
     job.on_entering[StateName.RECOVERING] = lose
     run = job.run(dies_at_once)
     assert isinstance(run.state, Failed)
     assert "has been run by `resurgence run` on" in run.state.reason
     assert len(run.workers) == 1
+    record = job.metadata.job(RIDES)
+    assert record is not None
+    assert record.status == of_new_owner()
 
 
 def test_the_lease_is_given_back_when_the_job_ends(job: Supervised) -> None:

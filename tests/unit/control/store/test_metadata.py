@@ -281,6 +281,22 @@ def test_the_status_of_a_job_that_is_gone_is_not_kept(metadata: MetadataStore) -
     assert metadata.job(JOB) == job()
 
 
+def test_a_superseded_generation_does_not_write_the_status(metadata: MetadataStore) -> None:
+    metadata.create_job(job())
+    metadata.record_status(JOB, FULL_STATUS)
+    failed = replace(FULL_STATUS, state=StateName.FAILED)
+    metadata.record_status(JOB, replace(failed, generation=Generation(6)))
+    assert metadata.job(JOB) == replace(job(), status=FULL_STATUS)
+    for later in (
+        replace(failed, generation=Generation(7)),
+        replace(failed, generation=Generation(8)),
+        JobStatus(),
+        replace(FULL_STATUS, identity="another state", generation=Generation(1)),
+    ):
+        metadata.record_status(JOB, later)
+        assert metadata.job(JOB) == replace(job(), status=later)
+
+
 def test_a_cause_may_hold_what_no_database_takes(metadata: MetadataStore) -> None:
     metadata.create_job(job())
     metadata.record_status(JOB, JobStatus(cause="cannot read a\0b\ud800"))

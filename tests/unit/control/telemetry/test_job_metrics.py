@@ -47,6 +47,7 @@ def checkpoint(epoch: int, at: float = 0, watermark: int | None = None) -> Event
         watermark=watermark,
         state_bytes=30_000,
         late=3,
+        partly_late=4,
         bad=2,
         rows_out=40,
     )
@@ -68,6 +69,13 @@ def noted(*events: Event) -> JobMetrics:
     return metrics
 
 
+def test_a_count_that_a_stored_event_lacks_is_zero() -> None:
+    old = checkpoint(1)
+    del old["partly_late"]
+    metrics = noted(old, checkpoint(2))
+    assert (metrics.rows_in, metrics.partly_late_rows) == (200, 4)
+
+
 def test_rows_and_epochs_add_up_and_the_last_checkpoint_is_kept() -> None:
     metrics = noted(
         checkpoint(1, at=1),
@@ -77,7 +85,7 @@ def test_rows_and_epochs_add_up_and_the_last_checkpoint_is_kept() -> None:
     assert (metrics.sealed_epoch, metrics.committed_epoch) == (2, 1)
     assert (metrics.epochs_sealed, metrics.epochs_committed) == (2, 1)
     assert (metrics.rows_in, metrics.rows_out) == (200, 80)
-    assert (metrics.late_rows, metrics.bad_rows) == (6, 4)
+    assert (metrics.late_rows, metrics.partly_late_rows, metrics.bad_rows) == (6, 8, 4)
     assert metrics.checkpoint_age(after(12)) == timedelta(seconds=7)
     assert metrics.last_checkpoint is not None
     assert metrics.last_checkpoint.duration == timedelta(seconds=1.5)
@@ -231,6 +239,7 @@ def test_progress_is_plain_json_from_the_first_moment_on() -> None:
         "rows_in": 100,
         "rows_out": 40,
         "late_rows": 3,
+        "partly_late_rows": 4,
         "bad_rows": 2,
         "watermark": "2030-01-01T00:00:00.000+00:00",
         "watermark_lag_seconds": 10.0,

@@ -36,6 +36,7 @@ def checkpoint(watermark: int | None = int(NOW.timestamp() - 7) * 1_000_000) -> 
         "watermark": watermark,
         "state_bytes": 30_000,
         "late": 3,
+        "partly_late": 4,
         "bad": 2,
         "rows_out": 40,
     }
@@ -92,6 +93,7 @@ def of(found: Values, name: str, **labels: str) -> float | None:
         ("resurgence_rows_in_total", 100),
         ("resurgence_rows_out_total", 40),
         ("resurgence_late_rows_total", 3),
+        ("resurgence_partly_late_rows_total", 4),
         ("resurgence_bad_rows_total", 2),
         ("resurgence_watermark_lag_seconds", 7),
         ("resurgence_checkpoint_age_seconds", 4),
@@ -139,6 +141,7 @@ def test_what_is_not_known_is_absent_and_what_is_counted_is_zero() -> None:
         "resurgence_rows_in_total",
         "resurgence_rows_out_total",
         "resurgence_late_rows_total",
+        "resurgence_partly_late_rows_total",
         "resurgence_bad_rows_total",
         "resurgence_failures_total",
         "resurgence_recoveries_total",

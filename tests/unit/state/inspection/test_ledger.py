@@ -65,7 +65,7 @@ def test_every_epoch_has_a_line_and_everything_adds_up(real: RealJob) -> None:
             rows_out={SINK: 2 * ROWS_OUT},
         ),
     )
-    assert {each.kind for each in found.checks} == set(CheckKind)
+    assert {each.kind for each in found.checks} == set(CheckKind) - {CheckKind.PARTLY_LATE}
     assert {each.verdict for each in found.checks} == {Verdict.OK}
     assert found.balances
 
@@ -111,6 +111,19 @@ def test_a_window_with_more_rows_than_were_read_is_not_judged(
     checks = ledger(real).checks
     assert {each.kind for each in checks if each.verdict is Verdict.UNKNOWN} == kinds
     assert not mismatches(ledger(real))
+
+
+@pytest.mark.parametrize(
+    ("partly_late", "verdict"), [(KEPT, Verdict.OK), (KEPT + 1, Verdict.MISMATCH)]
+)
+def test_partly_late_rows_are_some_of_the_kept_rows(
+    real: RealJob, partly_late: int, verdict: Verdict
+) -> None:
+    counts = counts_of().model_copy(update={"partly_late_rows": {WINDOW: partly_late}})
+    real.commit(real.seal(3, counts=counts))
+    (check,) = (each for each in ledger(real).checks if each.kind is CheckKind.PARTLY_LATE)
+    assert (check.epoch, check.verdict) == (3, verdict)
+    assert check.detail == f"{WINDOW}: {partly_late} partly late of {KEPT} kept rows"
 
 
 def test_more_bad_rows_than_were_read_are_a_mismatch(real: RealJob) -> None:

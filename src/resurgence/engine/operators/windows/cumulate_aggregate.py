@@ -11,11 +11,13 @@ that still include it have the same start. All bins of a key are in one subtask.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
 from resurgence.engine.operators.windows.window_aggregate import WindowAggregate, together
-from resurgence.engine.tables.time_table import BIN, SubtaskRows
+from resurgence.engine.spark.varying_literal import varying_literal
+from resurgence.engine.tables.time_table import BIN, Admission, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.state.records import StateFile
@@ -50,13 +52,6 @@ class CumulateAggregate(WindowAggregate):
         spread: bool = False,
     ) -> DataFrame:
         steps = self._binned(rows, self._step)
-        if watermark is not None and watermark != END_OF_TIME:
-            since, open_from = self.late_before(watermark), self._first_open(watermark)
-            is_passed = f"{BIN} >= {since}L AND {BIN} < {open_from}L"
-            others = [each for each in steps.columns if each != BIN]
-            steps = steps.selectExpr(
-                f"IF({is_passed}, {open_from}L, {BIN}) AS {BIN}", *(f"`{each}`" for each in others)
-            )
         if spread:
             return self._made(self._by_keys(steps), count_rows)
         # With few groups, the second shuffle is small.
@@ -73,10 +68,11 @@ class CumulateAggregate(WindowAggregate):
     def carried(self, subtasks: Sequence[SubtaskRows], still_open_from: int) -> DataFrame | None:
         if still_open_from == END_OF_TIME:
             return None
+        first_open = varying_literal(f"{still_open_from}L")
         carried = [
             self._merged_by(
-                each.rows.where(f"{self._last_end} > {still_open_from}L").selectExpr(
-                    f"{still_open_from}L AS {BIN}", *self.keys, *self.partial_names
+                each.rows.where(f"{self._last_end} > {first_open}").selectExpr(
+                    f"{first_open} AS {BIN}", *self.keys, *self.partial_names
                 ),
                 self._group,
             )
@@ -86,6 +82,12 @@ class CumulateAggregate(WindowAggregate):
 
     def timers(self, files: Iterable[StateFile], open_from: int) -> tuple[int, ...]:
         return tuple(sorted({max(each.time_start, open_from) + self._step for each in files}))
+
+    def admission(self, watermark: int | None) -> Admission:
+        admission = super().admission(watermark)
+        if watermark is None or watermark == END_OF_TIME:
+            return admission
+        return replace(admission, late_before=self.late_before(watermark))
 
     def late_before(self, watermark: int) -> int:
         """Return the start of the open windows."""

@@ -10,15 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
-from resurgence.engine.operators.windows.window_aggregate import (
-    BEGINNING_OF_TIME,
-    WindowAggregate,
-    together,
-)
-from resurgence.engine.tables.time_table import BIN, SubtaskRows
+from resurgence.engine.operators.windows.window_aggregate import WindowAggregate, together
+from resurgence.engine.tables.time_table import BIN, Admission, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.state.records import StateFile
@@ -77,9 +74,11 @@ class HopAggregate(WindowAggregate):
         firsts = {max(self._first_open(each.time_start), open_from) for each in files}
         return tuple(sorted(each + self.width for each in firsts))
 
-    def partly_late_before(self, open_from: int) -> int:
-        is_known = BEGINNING_OF_TIME < open_from < END_OF_TIME
-        return open_from - self._slide + self.width if is_known else open_from
+    def admission(self, watermark: int | None) -> Admission:
+        admission = super().admission(watermark)
+        if watermark is None or watermark == END_OF_TIME:
+            return admission
+        return replace(admission, partly_late_before=admission.open_from - self._slide + self.width)
 
     def _first_open(self, watermark: int) -> int:
         """Return the start of the first window that ends after the watermark."""

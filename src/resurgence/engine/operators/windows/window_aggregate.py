@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 
 from resurgence.engine.operators.aggregates.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates.planner import plan_aggregate
-from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
+from resurgence.engine.tables.time_table import BIN, ROWS, Admission, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.values import EVENT_TIME
 from resurgence.graph.watermarks import END_OF_TIME
@@ -199,9 +199,10 @@ class WindowAggregate:
         """Return the event time before which rows belong to closed windows."""
         return self.open_from(watermark)
 
-    def partly_late_before(self, open_from: int) -> int:
-        """Return the bin before which rows are late for some of their windows."""
-        return open_from
+    def admission(self, watermark: int | None) -> Admission:
+        """Return which rows are late at a watermark, for all of their windows or for some."""
+        open_from = self.open_from(watermark)
+        return Admission(open_from, open_from, open_from)
 
     def late_bins(self, open_from: int) -> tuple[int, int] | None:
         """Return the bins of windows that accept late rows, as [first, end); None if none does."""

@@ -131,8 +131,7 @@ class WindowOperator(Operator):
                     self._table.dealt(partials),
                     run.epoch,
                     run.plan.generation,
-                    open_from=open_from,
-                    partly_late_before=window.partly_late_before(open_from),
+                    admission=window.admission(watermark),
                     fault=run.state_fault(),
                 )
                 written = written.plus(self._write_accepted_late(run, rows, written.late_rows))
@@ -164,7 +163,10 @@ class WindowOperator(Operator):
         self._before = self._table.read(self.context.spark, run.live(self), *bins)
         accepted = self._window.accepted_late(rows, watermark, self._before)
         written = self._table.write(
-            self._table.dealt(accepted), run.epoch, run.plan.generation, open_from=open_from
+            self._table.dealt(accepted),
+            run.epoch,
+            run.plan.generation,
+            admission=self._window.admission(watermark),
         )
         return Written(written.files, written.kept_rows, -written.kept_rows)
 
