@@ -66,7 +66,7 @@ def test_events_of_a_run_are_written_off_the_event_loop_and_pruned(
         await worker.restore()
         return await worker.finish()
 
-    monkeypatch.setattr(embedded, "ProcessScheduler", lambda: PlayedScheduler(finishes))
+    monkeypatch.setattr(embedded, "make_scheduler", lambda _name: PlayedScheduler(finishes))
     monkeypatch.setattr(event_recorder, "_RETAINED_EVENTS", 5)
     metadata = WatchedMetadata(tmp_path / "metadata.db")
     metadata.writers = set()

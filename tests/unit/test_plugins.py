@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from resurgence.connectors import plugins
+from resurgence import plugins
 from resurgence.connectors.connector import Connector
-from resurgence.connectors.plugins import PluginRegistry
 from resurgence.errors import ConfigError
+from resurgence.plugins import PluginRegistry
 
 GROUP = "resurgence.connectors"
 OURS = Connector("ours")
