@@ -58,7 +58,7 @@ def traceback_of(error: ResurgenceError) -> str:
 )
 def test_an_error_is_read_back_whole_from_the_text_of_its_traceback(error: ResurgenceError) -> None:
     text = f"[PYTHON_EXCEPTION] thrown: {traceback_of(error)} SQLSTATE: 38000\n\tat org.apache"
-    read = errors.carried(text)
+    read = errors.error_in_traceback(text)
     assert type(read) is type(error)
     assert read is not None
     assert vars(read) == vars(error)
@@ -77,7 +77,7 @@ def test_an_error_is_read_back_whole_from_the_text_of_its_traceback(error: Resur
     ],
 )
 def test_other_texts_carry_no_error(text: str) -> None:
-    assert errors.carried(text) is None
+    assert errors.error_in_traceback(text) is None
 
 
 def test_a_secret_is_concealed_in_all_that_a_traceback_shows() -> None:

@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 from pyspark.sql import SparkSession
 
-from resurgence.engine.functions.user_call import guarded
+from resurgence.engine.functions.user_call import for_spark
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import ErrorDomain, FunctionFailed, RetryHint, WrongResult
 from resurgence.udf import UserFunction, load_functions
@@ -158,7 +158,7 @@ def called(folder: Path, text: str, *values: object) -> object:
     path = folder / "one.py"
     path.write_text(dedent(text))
     (function,) = load_functions(path).values()
-    return guarded(function)(*values)
+    return for_spark(function)(*values)
 
 
 def test_long_arguments_and_messages_are_cut(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ from resurgence.errors import (
     SqlError,
     StorageError,
     TaskFailed,
-    carried,
+    error_in_traceback,
 )
 from resurgence.storage.object_store import ObjectStore
 from tests.engine.harness import Job, Leg, sink_table, source_table, state_files, write_lines
@@ -215,7 +215,7 @@ def test_storage_that_is_closed_to_us_is_told_apart_also_in_a_task(spark: SparkS
 
 def test_an_error_that_is_defined_elsewhere_is_carried_too() -> None:
     text = "".join(traceback.format_exception(SparkGone("gone", hint="wait")))
-    read = carried(text)
+    read = error_in_traceback(text)
     assert type(read) is SparkGone
     assert (read.message, read.hint) == ("gone", "wait")
 

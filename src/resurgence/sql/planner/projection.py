@@ -75,7 +75,7 @@ def star_items(source: Relation, position: Position) -> list[Item]:
     ]
 
 
-def carried(source: Relation) -> tuple[Expression, ...]:
+def hidden_columns(source: Relation) -> tuple[Expression, ...]:
     """Return the hidden columns that every projection passes on: event time and the change flag."""
     hidden = []
     if source.has_event_time:
@@ -90,7 +90,7 @@ def filtered(source: Relation, where: Expression | None, operators: Operators) -
     if where is None:
         return source
     select = tuple(Expression(name=each.column, sql=column_sql(each)) for each in source.attributes)
-    operator = operators.query(source.operator, (*select, *carried(source)), where)
+    operator = operators.query(source.operator, (*select, *hidden_columns(source)), where)
     return replace(source, operator=operator, unread=())
 
 

@@ -38,9 +38,9 @@ from resurgence.sql.planner.grouping.grouping import (
 from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import (
     Item,
-    carried,
     column_and_window,
     filtered,
+    hidden_columns,
     named_items,
 )
 from resurgence.sql.planner.windows.window_call import (
@@ -92,7 +92,7 @@ class Aggregation:
         chosen = named_items(items)
         operator = self.operators.query(
             output.operator,
-            (*(expression for _, expression in chosen), *carried(output)),
+            (*(expression for _, expression in chosen), *hidden_columns(output)),
             where,
         )
         return replace(output, operator=operator, attributes=tuple(each for each, _ in chosen))

@@ -28,7 +28,7 @@ from resurgence.sql.catalog.relation import (
 )
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.operators import Operators
-from resurgence.sql.planner.projection import carried
+from resurgence.sql.planner.projection import hidden_columns
 from resurgence.sql.syntax.dialect import PlanningTime, to_spark
 from resurgence.sql.syntax.flink_syntax import WindowTable
 from resurgence.sql.syntax.intervals import offset_micros
@@ -154,7 +154,9 @@ class Joins:
             return Relation(operator, attributes, has_event_time=False, kind=RowKind.UPDATING)
         joined = Relation(operator, attributes, has_event_time=has_time)
         select = [Expression(name=each.column, sql=f"`{each.column}`") for each in attributes]
-        return replace(joined, operator=self.operators.query(operator, (*select, *carried(joined))))
+        return replace(
+            joined, operator=self.operators.query(operator, (*select, *hidden_columns(joined)))
+        )
 
     def _stored(self, side: Relation, letter: str, keys: list[exp.Expr]) -> UpdatingInput:
         """Return the columns of a side, and the equated expressions as additional columns."""
