@@ -102,7 +102,7 @@ def column_and_window(
     """
     sql = to_spark(bound.unnest())
     column = next((each for each in source.attributes if sql == column_sql(each)), None)
-    return column, source.told(sql)
+    return column, source.window_part(sql)
 
 
 def _default_name(bound: exp.Expr, number: int) -> str:

@@ -106,12 +106,12 @@ class Aggregation:
                 each.name, each.name, WINDOW_TYPE if part is WindowPart.WHOLE else None, window=part
             )
             for each in grouping.keys
-            for part in [self.source.told(each.sql)]
+            for part in [self.source.window_part(each.sql)]
         )
         results = tuple(Attribute(each.name, each.name) for each in self._calls.values())
         if grouping.window is not None:
             return self._over_window(grouping, keys, results)
-        if self.source.kind is RowKind.CLOSED and any(map(self.source.tells_window, keys)):
+        if self.source.kind is RowKind.CLOSED and any(map(self.source.identifies_window, keys)):
             operator = self.operators.closed_query(
                 (self.source.operator,), self._closed_sql(grouping), self._position()
             )
