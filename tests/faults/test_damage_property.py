@@ -401,7 +401,7 @@ def assert_each_row_counted_once(job: Numbers) -> None:
 
 
 @pytest.mark.parametrize("example", list(examples()))
-def test_a_job_with_damaged_checkpoints_comes_back_by_itself_exactly_once(
+def test_a_job_with_damaged_checkpoints_recovers_exactly_once(
     bases: Bases, example: Example
 ) -> None:
     with bases.copy(example.base) as job:
@@ -456,7 +456,9 @@ def test_an_identity_lost_in_every_generation_is_an_error_and_changes_nothing(
 # ---------------------------------------------------------------- damage that looks whole
 
 
-def test_a_lost_generation_is_not_taken_for_free_while_its_work_lies_about(bases: Bases) -> None:
+def test_the_number_of_a_lost_generation_is_not_reused_while_its_objects_exist(
+    bases: Bases,
+) -> None:
     """It had begun the next epoch; then its record was lost, and its number is claimed again."""
     with bases.copy("committed") as job:
         with pytest.raises(InjectedFault):
@@ -486,7 +488,7 @@ def test_a_state_file_of_another_job_is_never_read_as_ours(bases: Bases) -> None
         assert job.output() == bases.expected
 
 
-def test_any_flipped_bit_of_a_state_file_is_found(bases: Bases) -> None:
+def test_any_flipped_bit_of_a_state_file_is_detected(bases: Bases) -> None:
     (path,) = (bases.folder / "pending").glob(f"state/{JOB}/tables/*/partials/{NEWEST}-*.parquet")
     data = path.read_bytes()
 

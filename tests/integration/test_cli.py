@@ -128,7 +128,7 @@ def test_explain_shows_operators_state_and_jobs(project: Project) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_a_bad_line_fails_with_file_line_and_column_and_can_be_mended_or_dropped(
+def test_a_bad_line_fails_with_file_line_and_column_and_can_be_fixed_or_dropped(
     project: Project,
 ) -> None:
     (project.folder / "rides.sql").write_text(RIDES + BY_MINUTE)
@@ -207,7 +207,7 @@ def command(project: Project, *arguments: str) -> subprocess.CompletedProcess[st
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_a_job_is_rolled_back_looked_at_edited_and_run_on(project: Project) -> None:
+def test_a_job_is_rolled_back_inspected_edited_and_resumed(project: Project) -> None:
     project.write_input(500)
     assert project.run("--epoch-rows", "100", *settings(*QUICK)).returncode == 0
     back = command(project, "rollback", "--to-epoch", "2")

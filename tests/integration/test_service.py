@@ -160,7 +160,7 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
 
 
 @pytest.mark.timeout(500)
-def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Project) -> None:
+def test_a_standby_takes_over_and_a_job_follows_the_requests_of_its_user(project: Project) -> None:
     (project.folder / "ticks.sql").write_text(TICKS)
     project.write_input(800)
     project.write_pipeline("rides", RIDES + BY_MINUTE)
@@ -207,7 +207,7 @@ def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Pro
 
 
 @pytest.mark.timeout(400)
-def test_a_job_is_rolled_back_while_it_runs_and_gives_the_batch_answer(project: Project) -> None:
+def test_a_running_job_is_rolled_back_and_returns_the_batch_answer(project: Project) -> None:
     project.write_input(540)
     project.write_pipeline("rides", SQL)
     wider = (project.folder / "rides.sql").read_text().replace("10 minutes", "20 minutes")

@@ -314,7 +314,7 @@ def writes_without_crash() -> int:
         return fate.writes
 
 
-def test_a_crash_before_or_after_any_single_write_loses_and_doubles_nothing() -> None:
+def test_a_crash_before_or_after_any_write_neither_loses_nor_duplicates() -> None:
     for write in range(1, writes_without_crash() + 1):
         for fate in (Fate(before=frozenset({write})), Fate(after=frozenset({write}))):
             with tempfile.TemporaryDirectory() as folder:
@@ -323,7 +323,7 @@ def test_a_crash_before_or_after_any_single_write_loses_and_doubles_nothing() ->
                 assert processes == 2
 
 
-def test_a_process_that_always_dies_after_a_few_writes_still_gets_to_the_end() -> None:
+def test_a_process_that_always_crashes_after_a_few_writes_still_finishes() -> None:
     """Each process gets its generation claimed and one epoch done."""
     with tempfile.TemporaryDirectory() as folder:
         sink, processes = live(Path(folder), Fate(before=frozenset(range(14, 4000, 14))))
@@ -340,7 +340,9 @@ points = st.frozensets(st.integers(1, 120), max_size=12)
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(before=points, after=points)
-def test_any_crashes_lose_and_double_nothing(before: frozenset[int], after: frozenset[int]) -> None:
+def test_random_crashes_neither_lose_nor_duplicate(
+    before: frozenset[int], after: frozenset[int]
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         sink, _ = live(Path(folder), Fate(before, after))
         check(sink)
@@ -356,7 +358,7 @@ def test_any_crashes_lose_and_double_nothing(before: frozenset[int], after: froz
     after=points,
     damages=st.lists(st.sampled_from([None, *KINDS]), max_size=24),
 )
-def test_any_crashes_with_damage_in_between_lose_and_double_nothing(
+def test_random_crashes_and_damage_neither_lose_nor_duplicate(
     before: frozenset[int], after: frozenset[int], damages: list[str | None]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -374,7 +376,7 @@ def test_any_crashes_with_damage_in_between_lose_and_double_nothing(
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(before=points, after=points, copied=st.integers(0, 6), restored=st.integers(1, 8))
-def test_a_restored_copy_is_refused_or_loses_and_doubles_nothing(
+def test_a_restored_backup_is_refused_or_neither_loses_nor_duplicates(
     before: frozenset[int], after: frozenset[int], copied: int, restored: int
 ) -> None:
     """The state dir is copied after one death and put back after a later one."""
@@ -411,7 +413,7 @@ def test_a_restored_copy_is_refused_or_loses_and_doubles_nothing(
         check(sink)
 
 
-def test_a_copy_from_before_the_last_epochs_is_refused() -> None:
+def test_a_backup_from_before_the_last_epochs_is_refused() -> None:
     with tempfile.TemporaryDirectory() as folder:
         state, copy = Path(folder, "state"), Path(folder, "copy")
         fate = Fate(before=frozenset({20}))

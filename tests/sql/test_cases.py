@@ -33,7 +33,7 @@ def test_combined_pipelines_lose_no_case() -> None:
     assert sum(len(each.expected) for each in combined) == sum(len(each.expected) for each in CASES)
 
 
-def test_cases_have_names_of_their_own() -> None:
+def test_case_names_are_unique() -> None:
     names = [each.name for each in CASES]
     assert len(names) == len(set(names))
 
@@ -43,7 +43,7 @@ UPDATE = '{"before": {"k": 1, "n": 1}, "after": {"k": 1, "n": 2}, "op": "u"}'
 DELETE = '{"before": {"k": 1, "n": 2}, "after": null, "op": "d"}'
 
 
-def test_changes_are_merged_in_their_order() -> None:
+def test_changes_are_applied_in_order() -> None:
     assert merge([INSERT, INSERT, UPDATE]) == ['{"k": 1, "n": 1}', '{"k": 1, "n": 2}']
     assert merge([INSERT, UPDATE, DELETE]) == []
 
@@ -58,6 +58,6 @@ def test_changes_are_merged_in_their_order() -> None:
         [INSERT, UPDATE[:-4] + '"c"}'],
     ],
 )
-def test_a_change_of_a_row_that_is_not_there_is_seen(lines: list[str]) -> None:
+def test_a_retraction_of_a_missing_row_is_detected(lines: list[str]) -> None:
     with pytest.raises(BrokenChangelog):
         merge(lines)

@@ -32,7 +32,7 @@ TEXTS = [
 ]
 
 
-def test_the_picture_of_the_states_is_the_one_that_the_table_prints() -> None:
+def test_the_diagram_of_the_states_matches_the_table() -> None:
     assert diagram() in (ROOT / "ARCHITECTURE.md").read_text()
 
 

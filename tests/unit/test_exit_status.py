@@ -32,5 +32,5 @@ def test_an_exit_is_no_kill(status: int | None) -> None:
     assert not killed_from_outside(status)
 
 
-def test_a_jvm_that_is_told_to_end_exits_by_itself() -> None:
+def test_a_jvm_that_receives_sigterm_exits_by_itself() -> None:
     assert killed_from_outside(128 + signal.SIGTERM)

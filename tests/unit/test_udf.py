@@ -130,7 +130,7 @@ def test_a_module_that_cannot_be_used_is_refused(load: Load, text: str, message:
 
 
 @pytest.mark.parametrize("name", ["missing.py", "folder", "functions.txt"])
-def test_what_is_no_python_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_no_python_module_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "functions.txt").write_text("")
     with pytest.raises(ConfigError, match="cannot load functions from") as caught:

@@ -101,7 +101,7 @@ def test_the_failing_record_is_found(
     ],
     ids=["it fails after a window", "it fails over many rows", "there is no time"],
 )
-def test_else_the_position_is_the_range_that_the_epoch_read(
+def test_without_a_failing_record_the_position_is_the_input_range_of_the_epoch(
     spark: SparkSession, tmp_path: Path, query: str, patience: timedelta
 ) -> None:
     engine, failure = failing(spark, tmp_path, query)

@@ -70,7 +70,9 @@ def assert_claims_hold(job: Job, files: Sequence[StateFile]) -> None:
     assert not [row for row in found if not claims[row["name"]] >> row["g"] & 1]
 
 
-def test_every_change_of_parallelism_keeps_the_answer(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_change_of_parallelism_returns_the_same_answer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     job, path, query = job_over(spark, tmp_path, 200, "1 hour")
     steps = [1, 3, 2, 8, 1]
 
@@ -90,7 +92,7 @@ def test_every_change_of_parallelism_keeps_the_answer(spark: SparkSession, tmp_p
     assert_batch_answer(job, path, query)
 
 
-def test_a_subtask_is_given_only_files_that_may_hold_its_keys(
+def test_a_subtask_loads_only_files_that_may_contain_its_keys(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """With enough input that Spark spreads it: then each file holds the groups of one subtask."""

@@ -81,7 +81,7 @@ FUNCTIONS = """
 job_of = partial(query_job, columns=COLUMNS, rows=ROWS)
 
 
-def test_a_function_of_a_row_sees_values_and_only_the_nulls_it_asks_for(
+def test_a_scalar_function_receives_nulls_only_if_it_accepts_them(
     spark: SparkSession, tmp_path: Path, functions: dict[str, UserFunction]
 ) -> None:
     """`double` is the user's here, although Spark has a function of that name."""
@@ -99,7 +99,7 @@ def test_a_function_of_a_row_sees_values_and_only_the_nulls_it_asks_for(
     ]
 
 
-def test_a_function_of_a_group_sees_the_values_of_all_epochs(
+def test_an_aggregate_function_receives_the_values_of_all_epochs(
     spark: SparkSession, tmp_path: Path, functions: dict[str, UserFunction]
 ) -> None:
     query = (
@@ -225,7 +225,7 @@ def test_only_the_users_own_frames_are_shown(tmp_path: Path) -> None:
         ("list[list[int]] | None", "None", None),
     ],
 )
-def test_a_result_that_can_be_converted_is(
+def test_a_convertible_result_is_converted(
     tmp_path: Path, annotation: str, value: str, result: object
 ) -> None:
     returned = called(tmp_path, _returning(annotation, value))

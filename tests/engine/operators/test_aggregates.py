@@ -232,7 +232,7 @@ LISTS: list[str | tuple[str, str]] = [
     ("keys", "parallelism"),
     [pytest.param([], [1, 3], marks=pytest.mark.long), (["word", "flag"], [2])],
 )
-def test_merged_aggregates_give_the_batch_answer(
+def test_merged_partial_aggregates_return_the_batch_answer(
     spark: SparkSession, tmp_path: Path, keys: list[str], parallelism: list[int]
 ) -> None:
     compare(spark, tmp_path, MERGED, keys, 1, random_legs(1, ROWS, 3, parallelism))
@@ -246,7 +246,7 @@ def test_merged_aggregates_give_the_batch_answer(
         (LISTS, ["flag"], [3, 1]),
     ],
 )
-def test_aggregates_over_buffered_values_give_the_batch_answer(
+def test_aggregates_over_buffered_values_return_the_batch_answer(
     spark: SparkSession,
     tmp_path: Path,
     calls: list[str | tuple[str, str]],
@@ -274,7 +274,7 @@ SKETCHES: list[str | tuple[str, str]] = [
 ]
 
 
-def test_sketches_give_the_batch_answer(spark: SparkSession, tmp_path: Path) -> None:
+def test_sketches_return_the_batch_answer(spark: SparkSession, tmp_path: Path) -> None:
     compare(spark, tmp_path, SKETCHES, ["flag"], 3, random_legs(3, ROWS, 2, [2]))
 
 
@@ -315,7 +315,7 @@ def test_every_aggregate_of_spark_is_planned_or_refused_at_its_place(name: str) 
         ("array_agg(small LIMIT 3)", "LIMIT inside a function"),
     ],
 )
-def test_what_does_not_go_together_is_refused(call: str, message: str) -> None:
+def test_invalid_combinations_are_refused(call: str, message: str) -> None:
     with pytest.raises(SqlError) as caught:
         plan(call)
     assert message in caught.value.message

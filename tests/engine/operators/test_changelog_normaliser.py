@@ -176,7 +176,7 @@ def require_answers(folder: Path, events: Sequence[Event]) -> None:
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))]
 )
-def test_the_changelog_comes_to_the_rows_of_the_database_after_every_epoch(
+def test_the_changelog_adds_up_to_the_rows_of_the_database_after_every_epoch(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     events = random_events(seed)
@@ -252,7 +252,7 @@ def kept_files(engine: Engine) -> tuple[StateFile, ...]:
     return engine._pipeline.live_files()[normalised.id].files
 
 
-def test_a_truncate_ends_the_life_of_all_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_truncate_drops_all_files(spark: SparkSession, tmp_path: Path) -> None:
     def upsert(number: int) -> Event:
         row = {"id": number, "part": "a", "kind": "toy", "amount": 1, "body": "x"}
         return {"before": None, "after": row, "op": "c"}
@@ -270,7 +270,7 @@ def test_a_truncate_ends_the_life_of_all_files(spark: SparkSession, tmp_path: Pa
     assert Counter(json.loads(each)["op"] for each in lines) == {"d": 19, "c": 1}
 
 
-def test_events_sent_again_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_events_sent_again_are_idempotent(spark: SparkSession, tmp_path: Path) -> None:
     row = {"id": 1, "part": "a", "kind": "toy", "amount": 1, "body": "x"}
     events: list[Event] = [{"before": None, "after": row, "op": op} for op in "crur"]
     items = job(spark, tmp_path, events)
@@ -279,7 +279,9 @@ def test_events_sent_again_change_nothing(spark: SparkSession, tmp_path: Path) -
         assert len((tmp_path / f"{name}.changes").read_text().splitlines()) == 1, name
 
 
-def test_computed_columns_are_made_of_whole_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_computed_columns_are_evaluated_over_complete_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     columns = (
         "id BIGINT PRIMARY KEY, body TEXT, size INT NOT NULL GENERATED ALWAYS AS (length(body))"
     )
@@ -295,7 +297,9 @@ def test_computed_columns_are_made_of_whole_rows(spark: SparkSession, tmp_path: 
     assert left(tmp_path / "sizes.changes") == texts([{"id": 1, "body": "long", "size": 4}])
 
 
-def test_without_a_key_such_events_are_bad_records(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_a_primary_key_such_events_are_bad_records(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     events: list[Event] = [
         {"before": None, "after": {"id": 1}, "op": "c"},
         {"before": None, "after": {"id": 1}, "op": "u"},
@@ -324,7 +328,7 @@ def test_without_a_key_such_events_are_bad_records(spark: SparkSession, tmp_path
         ([20, 500, 300, 200, 1], 5),
     ],
 )
-def test_only_files_that_follow_each_other_are_merged(
+def test_only_consecutive_files_are_compacted(
     spark: SparkSession, sizes: list[int], merged: int
 ) -> None:
     """A value that an older file lacks may be in the one between."""

@@ -64,7 +64,7 @@ def over(folder: Path, path: Path, window: str, keys: str, delay: str = "5 secon
         pytest.param(3, ", word, value", "3 seconds", "7 seconds", [3], marks=pytest.mark.long),
     ],
 )
-def test_hops_give_the_batch_answer(
+def test_hopping_windows_return_the_batch_answer(
     spark: SparkSession,
     tmp_path: Path,
     seed: int,

@@ -148,7 +148,7 @@ def test_columns_are_found_whatever_their_case_and_read_in_their_declared_types(
         ({"id": [[0]], "name": ["a"]}, "user", "column 'id' of .* is list"),
     ],
 )
-def test_a_file_that_does_not_fit_the_declaration_is_a_mistake(
+def test_a_file_that_does_not_match_the_declaration_is_a_user_error(
     ground: Ground, columns: dict[str, Any], code: str, message: str
 ) -> None:
     ground.parquet(columns)
@@ -157,7 +157,7 @@ def test_a_file_that_does_not_fit_the_declaration_is_a_mistake(
     assert re.search(message, told.message), told.message
 
 
-def test_a_damaged_file_is_tried_again(ground: Ground) -> None:
+def test_reading_a_damaged_file_is_retried(ground: Ground) -> None:
     ground.customers.mkdir()
     (ground.customers / "0.parquet").write_bytes(b"PAR1 no file PAR1")
     told = ground.failure(ground.job())
@@ -165,7 +165,7 @@ def test_a_damaged_file_is_tried_again(ground: Ground) -> None:
     assert "0.parquet cannot be read" in told.message
 
 
-def test_a_folder_that_is_not_there_is_a_mistake_and_is_not_made(ground: Ground) -> None:
+def test_a_missing_folder_is_a_user_error_and_is_not_created(ground: Ground) -> None:
     job = ground.job()
     with pytest.raises(ResurgenceError, match=r"folder .* does not exist") as caught:
         check_connectors(compile_pipeline(job.sql, CONNECTORS), job.store.url, JobName("job"))
@@ -174,7 +174,7 @@ def test_a_folder_that_is_not_there_is_a_mistake_and_is_not_made(ground: Ground)
     assert not ground.customers.exists()
 
 
-def test_a_folder_without_files_is_not_taken_for_an_empty_table(ground: Ground) -> None:
+def test_a_folder_without_files_is_not_an_empty_table(ground: Ground) -> None:
     ground.customers.mkdir()
     job = ground.job()
     with pytest.raises(ResurgenceError, match="there are no files") as caught:
@@ -215,12 +215,12 @@ def run_with_changes(ground: Ground, job: Job, seconds: list[int]) -> list[objec
     return [ground.names()[number] for number in range(len(seconds))]
 
 
-def test_a_table_is_used_until_it_is_too_old(ground: Ground) -> None:
+def test_a_table_is_cached_until_its_ttl_ends(ground: Ground) -> None:
     names = run_with_changes(ground, ground.job(), [0, 30, 59, 60, 61, 120])
     assert names == ["0", "0", "0", "3", "3", "5"]
 
 
-def test_a_table_without_a_time_to_live_is_read_in_every_epoch(ground: Ground) -> None:
+def test_a_table_without_a_ttl_is_read_in_every_epoch(ground: Ground) -> None:
     job = ground.job(more=", lookup.cache.ttl = '0'")
     assert run_with_changes(ground, job, [0, 0, 0, 1]) == ["0", "1", "2", "3"]
 
@@ -243,7 +243,7 @@ def test_a_table_that_is_joined_twice_is_read_once_in_an_epoch(
     assert ground.names() == {0: "a", 1: "b", 2: "c"}
 
 
-def test_tables_at_the_same_place_are_as_old_as_each_of_them_may_be(ground: Ground) -> None:
+def test_tables_at_the_same_location_each_have_their_own_ttl(ground: Ground) -> None:
     query = (
         "SELECT e.id, concat(c.name, f.name) AS name FROM events e"
         " JOIN customers c ON e.customer = c.id JOIN fresh f ON e.customer = f.id"
@@ -257,7 +257,7 @@ def test_tables_at_the_same_place_are_as_old_as_each_of_them_may_be(ground: Grou
     assert run_with_changes(ground, job, [0, 1, 60]) == ["00", "01", "22"]
 
 
-def test_a_new_generation_reads_the_table_anew(ground: Ground) -> None:
+def test_a_new_generation_reads_the_table_again(ground: Ground) -> None:
     ground.parquet({"id": [0, 1, 2], "name": ["old"] * 3})
     job = ground.job()
     one_epoch(job.open(Leg(rows=3)))
@@ -276,9 +276,7 @@ def test_a_new_generation_reads_the_table_anew(ground: Ground) -> None:
         ("sink.committing", "old"),
     ],
 )
-def test_an_epoch_that_is_run_again_meets_the_table_as_it_is_then(
-    ground: Ground, point: str, name: str
-) -> None:
+def test_a_replayed_epoch_joins_the_current_table(ground: Ground, point: str, name: str) -> None:
     """One that was sealed is not run again: what it staged is committed."""
     ground.parquet({"id": [0, 1, 2], "name": ["old"] * 3})
     job = ground.job()
@@ -322,12 +320,12 @@ def broadcast_up_to(spark: SparkSession, size: str) -> Iterator[None]:
         spark.conf.set(key, before)
 
 
-def test_a_small_table_is_sent_to_every_task(ground: Ground) -> None:
+def test_a_small_table_is_broadcast(ground: Ground) -> None:
     ground.parquet({"id": [0, 1, 2], "name": ["a", "b", "c"]})
     assert "BroadcastHashJoin" in first_plan(ground.job(LEFT).open())
 
 
-def test_a_large_table_is_met_in_sorted_order(ground: Ground) -> None:
+def test_a_large_table_is_joined_by_sort_merge(ground: Ground) -> None:
     many = list(range(3, 5000))
     ground.parquet({"id": [0, 1, 1, *many], "name": ["a", "b", "c", *map(str, many)]})
     with broadcast_up_to(ground.spark, "8kb"):
@@ -337,7 +335,7 @@ def test_a_large_table_is_met_in_sorted_order(ground: Ground) -> None:
     assert [row["name"] for row in ground.out()] == ["a", "b", "c", None, "a", "b", "c", None]
 
 
-def test_rows_that_meet_none_still_move_the_watermark(ground: Ground) -> None:
+def test_unmatched_rows_advance_the_watermark(ground: Ground) -> None:
     ground.parquet({"id": [99], "name": ["nobody"]})
     report = ground.job().run()[-1]
     assert ground.out() == []
@@ -351,7 +349,7 @@ def delta_options(ground: Ground) -> str:
     return f"connector = 'delta', path = '{ground.customers}'"
 
 
-def test_a_delta_table_is_its_live_files(ground: Ground) -> None:
+def test_a_delta_table_consists_of_its_live_files(ground: Ground) -> None:
     write_deltalake(ground.customers, pa.table({"id": [0, 1, 2], "name": ["a", "b", "c"]}))
     write_deltalake(ground.customers, pa.table({"id": [2], "name": ["d"]}), mode="append")
     DeltaTable(ground.customers).delete("name = 'c'")
@@ -365,7 +363,7 @@ def test_a_delta_table_is_its_live_files(ground: Ground) -> None:
     assert ground.names() == {0: "a", 1: "b", 2: "d", 4: "new"}
 
 
-def test_the_partition_columns_of_a_delta_table_are_taken_from_its_log(ground: Ground) -> None:
+def test_the_partition_columns_of_a_delta_table_are_read_from_its_log(ground: Ground) -> None:
     names = ["a b", "x/y%", None]
     rows = {"id": [0, 1, 2], "name": names, "born": [date(2020, 1, day) for day in (1, 2, 3)]}
     write_deltalake(ground.customers, pa.table(rows), partition_by=["name", "born"])
@@ -378,7 +376,7 @@ def test_the_partition_columns_of_a_delta_table_are_taken_from_its_log(ground: G
     ]
 
 
-def test_a_delta_table_of_which_only_partition_columns_are_wanted(ground: Ground) -> None:
+def test_only_partition_columns_of_a_delta_table_can_be_read(ground: Ground) -> None:
     rows = pa.table({"id": [0, 1, 1], "amount": [1, 2, 3]})
     write_deltalake(ground.customers, rows, partition_by=["id"])
     query = "SELECT e.id, c.id AS name FROM events e JOIN customers c ON e.customer = c.id"
@@ -459,7 +457,7 @@ def with_unknown_feature(action: dict[str, Any]) -> None:
         }
 
 
-def test_rows_that_a_delta_table_marks_as_deleted_are_not_found(ground: Ground) -> None:
+def test_rows_under_a_deletion_vector_of_a_delta_table_are_skipped(ground: Ground) -> None:
     rows = pa.table({"id": [number % 3 for number in range(45)], "name": list(range(45))})
     write_deltalake(ground.customers, rows)
     edit_log(ground.customers, with_deletion_vector)
@@ -475,7 +473,7 @@ def test_rows_that_a_delta_table_marks_as_deleted_are_not_found(ground: Ground) 
         (with_unknown_feature, "timeTravelToTheFuture"),
     ],
 )
-def test_a_delta_table_whose_files_are_not_the_table_is_refused(
+def test_a_delta_table_with_an_unsupported_reader_feature_is_refused(
     ground: Ground, edit: Callable[[dict[str, Any]], None], message: str
 ) -> None:
     write_deltalake(ground.customers, pa.table({"id": [0], "name": ["a"]}))
@@ -485,14 +483,14 @@ def test_a_delta_table_whose_files_are_not_the_table_is_refused(
     assert told.domain == "user"
 
 
-def test_a_folder_that_is_no_delta_table_is_a_mistake(ground: Ground) -> None:
+def test_a_folder_that_is_no_delta_table_is_a_user_error(ground: Ground) -> None:
     ground.customers.mkdir()
     told = ground.failure(ground.job(options=delta_options(ground)))
     assert told.code == "user"
     assert "there is no Delta table at" in told.message
 
 
-def test_a_column_that_a_delta_table_lacks_is_a_mistake(ground: Ground) -> None:
+def test_a_column_that_a_delta_table_lacks_is_a_user_error(ground: Ground) -> None:
     write_deltalake(ground.customers, pa.table({"id": [0], "nam": ["a"]}))
     told = ground.failure(ground.job(options=delta_options(ground)))
     assert (told.code, told.hint) == ("user", "Perhaps you meant 'nam'.")
@@ -571,7 +569,7 @@ def test_values_of_postgres_are_read_in_their_declared_types(
         ("id DATE, name TEXT", "customers", "cannot cast type integer to date"),
     ],
 )
-def test_a_postgres_table_that_does_not_fit_its_declaration_is_a_mistake(
+def test_a_postgres_table_that_does_not_match_its_declaration_is_a_user_error(
     ground: Ground, postgres_url: str, columns: str, table: str, message: str
 ) -> None:
     execute(postgres_url, *CUSTOMERS)
@@ -581,7 +579,7 @@ def test_a_postgres_table_that_does_not_fit_its_declaration_is_a_mistake(
     assert message in told.message
 
 
-def test_a_database_that_is_not_there_is_a_mistake(
+def test_a_missing_database_is_a_user_error(
     ground: Ground, postgres_server: PostgresServer
 ) -> None:
     postgres_server.start()
@@ -590,7 +588,7 @@ def test_a_database_that_is_not_there_is_a_mistake(
     assert 'database "nowhere" does not exist' in told.message
 
 
-def test_a_server_that_is_away_is_tried_again_and_the_job_goes_on(
+def test_an_unavailable_server_is_retried_and_the_job_continues(
     ground: Ground, postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     execute(postgres_url, *CUSTOMERS)
@@ -604,7 +602,7 @@ def test_a_server_that_is_away_is_tried_again_and_the_job_goes_on(
     assert ground.names() == {0: "a", 1: "b", 3: "a", 4: "b"}
 
 
-def test_a_table_that_is_locked_is_not_waited_for_without_end(
+def test_waiting_for_a_locked_table_has_a_deadline(
     ground: Ground, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from resurgence.connectors.lookups import postgres as lookup_postgres
@@ -618,7 +616,7 @@ def test_a_table_that_is_locked_is_not_waited_for_without_end(
     assert "lock timeout" in told.message
 
 
-def test_a_refused_user_is_told_without_the_password(
+def test_a_failed_login_is_reported_without_the_password(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOOKUP_PASSWORD", "mel lon%")

@@ -68,7 +68,7 @@ def over(folder: Path, path: Path, gap: str, keys: str, delay: str = "5 seconds"
         pytest.param(3, ", word, value", 8, [3], marks=pytest.mark.long),
     ],
 )
-def test_sessions_give_the_batch_answer(
+def test_session_windows_return_the_batch_answer(
     spark: SparkSession,
     tmp_path: Path,
     seed: int,
@@ -109,7 +109,7 @@ def sessions(spark: SparkSession, folder: Path) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.long
-def test_a_session_that_goes_on_is_carried_and_its_state_stays_small(
+def test_an_open_session_is_carried_forward_and_its_state_stays_small(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = [row(second) for second in range(0, 64, 4)]
@@ -126,7 +126,7 @@ def test_a_session_that_goes_on_is_carried_and_its_state_stays_small(
     assert max(kept) <= 2
 
 
-def test_a_row_is_late_if_a_session_of_its_own_would_have_closed(
+def test_a_row_is_late_if_a_session_of_only_that_row_would_have_closed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     # The watermark is at 20: a session of a row at 14 would have ended at 19, one of 15 ends at 20.
@@ -141,7 +141,7 @@ def test_a_row_is_late_if_a_session_of_its_own_would_have_closed(
 
 
 @pytest.mark.long
-def test_a_window_over_sessions_has_those_that_end_with_it(
+def test_a_window_over_sessions_contains_those_that_end_in_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     # Watermark, end of a session and end of a window are often the same instant here.

@@ -101,7 +101,7 @@ SIMILAR = ("right join", "semi join", "left join", "distinct", "global")
         *((case, False) for case in ("aggregates", "full join")),
     ],
 )
-def test_changes_come_to_the_batch_answer_after_every_epoch(
+def test_the_changelog_adds_up_to_the_batch_answer_after_every_epoch(
     spark: SparkSession, tmp_path: Path, case: str, changing: bool
 ) -> None:
     operator, schemas, makers = CASES[case]
@@ -171,7 +171,7 @@ def test_changes_are_found_without_a_shuffle(spark: SparkSession, tmp_path: Path
     job.query.release()
 
 
-def test_a_global_aggregate_has_no_row_before_there_was_input(
+def test_a_global_aggregate_has_no_row_before_the_first_input(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     operator = updating(GLOBAL).model_copy(update={"ttl_micros": 100})
@@ -195,7 +195,7 @@ def test_a_global_aggregate_has_no_row_before_there_was_input(
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_idle_keys_are_forgotten_whatever_is_merged_meanwhile(
+def test_idle_keys_expire_whatever_is_compacted_meanwhile(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     dice = random.Random(seed)
@@ -225,7 +225,7 @@ def test_idle_keys_are_forgotten_whatever_is_merged_meanwhile(
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_keys_of_a_join_are_forgotten_on_both_sides_at_once(
+def test_keys_of_a_join_expire_on_both_sides_at_once(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     """A row of either side keeps the rows of both. Who comes after they were forgotten meets none."""
@@ -291,7 +291,7 @@ def test_changes_of_one_query_are_the_input_of_another(spark: SparkSession, tmp_
     assert outer.view == Counter({"(2, 2)": 1, "(3, 1)": 1})
 
 
-def test_columns_of_any_type_come_back_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_of_any_type_survive_a_round_trip(spark: SparkSession, tmp_path: Path) -> None:
     schema = (
         "id INT, bytes BINARY, lookup MAP<STRING, DOUBLE>, list ARRAY<FLOAT>,"
         " record STRUCT<a: DATE, b: MAP<INT, INT>>, at TIMESTAMP, local TIMESTAMP_NTZ"

@@ -132,7 +132,7 @@ FROM events GROUP BY {window}, upper(word), small % 3, label
         (3, 3),
     ],
 )
-def test_every_aggregate_gives_the_batch_answer(
+def test_every_aggregate_returns_the_batch_answer(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: int
 ) -> None:
     legs = random_legs(seed, ROWS, 3, [parallelism])
@@ -142,7 +142,7 @@ def test_every_aggregate_gives_the_batch_answer(
 @pytest.mark.parametrize(
     ("seed", "parallelism"), [(4, [1, 3]), pytest.param(5, [2], marks=pytest.mark.long)]
 )
-def test_every_kind_of_key_gives_the_batch_answer(
+def test_every_kind_of_key_returns_the_batch_answer(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: list[int]
 ) -> None:
     legs = random_legs(seed, ROWS, 3, parallelism)

@@ -161,7 +161,7 @@ def shuffled(seed: int) -> list[Row]:
 @pytest.mark.parametrize(
     ("seed", "parallelism"), [pytest.param(1, 1, marks=pytest.mark.long), (2, 3)]
 )
-def test_a_row_too_late_for_some_hopping_windows_is_in_the_others_and_counted(
+def test_a_row_that_is_late_for_some_hopping_windows_counts_in_the_open_ones(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: int
 ) -> None:
     rows, legs = shuffled(seed), random_legs(seed, 150, 8, [parallelism])

@@ -114,7 +114,7 @@ def test_rows_of_touched_keys_are_found_by_any_number_of_subtasks(
     assert reopened(table, tmp_path, 3).live.touched_at == 30
 
 
-def test_files_are_what_their_records_say(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_match_their_records(spark: SparkSession, tmp_path: Path) -> None:
     table = open_table(tmp_path, 2)
     files = written(spark, table, 7, [(f"name {number}", number) for number in range(30)])
     table.append(files)
@@ -130,7 +130,7 @@ def test_files_are_what_their_records_say(spark: SparkSession, tmp_path: Path) -
         assert list(schema_faults(table_columns(checkpoint.schema_text), schema)) == []
 
 
-def test_a_damaged_file_is_noticed_when_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_damaged_file_is_detected_when_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
     table = open_table(tmp_path, 1)
     table.append(written(spark, table, 1, [("a", 1)]))
     path = tmp_path / table.live.files[0].path
@@ -143,9 +143,7 @@ def test_a_damaged_file_is_noticed_when_it_is_read(spark: SparkSession, tmp_path
     assert isinstance(translate(raised.value), DamagedState)
 
 
-def test_only_keys_that_no_one_touched_for_long_are_forgotten(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_only_keys_idle_for_the_state_ttl_expire(spark: SparkSession, tmp_path: Path) -> None:
     table = open_table(tmp_path, 2, ttl_micros=19)
     table.append(written(spark, table, 1, [("idle", 1), ("busy", 1), ("gone", 1)]))
     table.append(written(spark, table, 2, [("busy", 2)]))
@@ -171,7 +169,9 @@ def test_only_keys_that_no_one_touched_for_long_are_forgotten(
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_merging_some_files_changes_nothing(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_compacting_some_files_changes_no_row(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
     dice = random.Random(seed)
     job = UpdatingJob(spark, tmp_path, COUNTS, (EVENTS,), parallelism=3)
     held: list[tuple[str, int]] = []
@@ -189,7 +189,7 @@ def test_merging_some_files_changes_nothing(spark: SparkSession, tmp_path: Path,
     assert job.view == job.batch([*held, *((name, 9) for name in "abcde")])
 
 
-def test_merging_drops_forgotten_keys_and_remembers_when_others_were_touched(
+def test_compaction_drops_expired_keys_and_keeps_the_last_access_of_the_others(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     operator = COUNTS.model_copy(update={"ttl_micros": 100})
@@ -213,7 +213,7 @@ def test_merging_drops_forgotten_keys_and_remembers_when_others_were_touched(
     assert job.query.table.mergeable(job.live, job.time) == {each.path for each in job.live.files}
 
 
-def test_rows_are_grouped_by_every_bit(spark: SparkSession) -> None:
+def test_rows_are_grouped_bit_by_bit(spark: SparkSession) -> None:
     kinds = {
         "zero": "CAST({} AS DOUBLE)",
         "single": "CAST({} AS FLOAT)",
@@ -243,7 +243,7 @@ def test_rows_are_grouped_by_every_bit(spark: SparkSession) -> None:
     assert turned.selectExpr(*shape.forms).groupBy(*shape.names).count().count() == 1
 
 
-def test_a_row_that_comes_as_often_as_it_goes_is_no_change(spark: SparkSession) -> None:
+def test_equal_inserts_and_deletes_of_a_row_cancel_out(spark: SparkSession) -> None:
     given = {("stays", 0.0): [1, -1], ("goes", 0.0): [-1, 1, -1], ("comes", -0.0): [1, 1]}
     rows = spark.createDataFrame(
         [(*row, change) for row, changes in given.items() for change in changes],

@@ -68,7 +68,7 @@ def test_a_file_that_another_job_writes_is_a_conflict() -> None:
     assert (answer.status, answer.detail.code) == (409, "sink.path_taken")
 
 
-def test_bad_sql_is_told_with_its_place(http: httpx.Client) -> None:
+def test_bad_sql_is_reported_with_its_position(http: httpx.Client) -> None:
     answer = http.post("/v1/jobs", json={"name": "bad", "sql": "SELECT 1;\nSELEC 2;"})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["domain"]) == (422, "sql", "user")
@@ -137,7 +137,7 @@ def test_an_edit_that_would_lose_state_is_a_conflict(
     assert "window-7f  drop" in refused.json()["error"]["message"]
 
 
-def test_a_rollback_is_shown_before_it_is_asked_for(
+def test_a_rollback_is_previewed_before_it_is_requested(
     http: httpx.Client, controller: PlayedController, rides: str
 ) -> None:
     shown = http.get(f"{rides}/rollback", params={"to_epoch": 3})
@@ -169,7 +169,7 @@ def test_a_rollback_that_would_duplicate_rows_is_a_conflict_unless_that_is_accep
     assert http.post(f"{rides}/rollback", json=accepted).status_code == 202
 
 
-def test_stopping_harder_wins(http: httpx.Client, rides: str) -> None:
+def test_a_forced_stop_overrides_a_graceful_one(http: httpx.Client, rides: str) -> None:
     assert http.post(f"{rides}/stop").json()["desired"]["stop_mode"] == "checkpoint"
     assert (
         http.post(f"{rides}/stop", json={"mode": "force"}).json()["desired"]["stop_mode"] == "force"
@@ -201,7 +201,7 @@ def test_a_job_that_is_being_deleted_takes_no_more_requests(
     assert http.get(rides).status_code == 404
 
 
-def test_events_come_after_the_last_one_seen(
+def test_events_after_the_last_one_seen_are_returned(
     http: httpx.Client, controller: PlayedController, rides: str
 ) -> None:
     for epoch in (1, 2, 3):
@@ -234,7 +234,7 @@ def test_a_long_poll_ends_without_events_and_is_bounded(http: httpx.Client, ride
     assert http.get(f"{rides}/events", params={"wait": "nan"}).status_code == 422
 
 
-def test_a_service_that_closes_answers_whoever_waits(tmp_path: Path) -> None:
+def test_a_service_that_closes_answers_waiting_requests(tmp_path: Path) -> None:
     is_polled = threading.Event()
 
     class Polled(PlayedController):
@@ -289,7 +289,7 @@ def test_workers_are_shown_without_their_token(http: httpx.Client, rides: str) -
     assert "digest" not in answer.text
 
 
-def test_the_log_of_a_worker_and_what_comes_after(
+def test_the_log_of_a_worker_is_returned_and_can_be_continued(
     http: httpx.Client, controller: PlayedController, rides: str, tmp_path: Path
 ) -> None:
     assert http.get(f"{rides}/logs").text == ""

@@ -57,7 +57,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_connectors_get_what_references_stand_for(here: Path) -> None:
+def test_connectors_receive_the_values_of_references(here: Path) -> None:
     (here / "name").write_text("in.json\n")
     made = graph(here, source="${file:name}", sinks=("${env:RESURGENCE_PLACE}",))
     check_connectors(made, str(here / "state"), JOB)
@@ -73,7 +73,7 @@ def test_connectors_get_what_references_stand_for(here: Path) -> None:
         ("in.json", "a/${file:none}", "table 'o0', option 'path': ${file:none}: "),
     ],
 )
-def test_a_missing_secret_is_found_by_the_check(
+def test_a_missing_secret_is_detected_by_the_check(
     here: Path, source: str, sink: str, place: str
 ) -> None:
     with pytest.raises(UserError) as caught:
@@ -82,7 +82,7 @@ def test_a_missing_secret_is_found_by_the_check(
     assert caught.value.hint
 
 
-def test_the_same_place_behind_a_reference_is_refused_and_not_told(here: Path) -> None:
+def test_an_equal_path_behind_a_reference_is_refused_and_not_shown(here: Path) -> None:
     made = graph(here, sinks=("hunter2", "${env:RESURGENCE_PLACE}"))
     with pytest.raises(UserError, match=r"both write to \$\{env:RESURGENCE_PLACE\}"):
         check_connectors(made, str(here / "state"), JOB)
@@ -97,7 +97,7 @@ def test_the_same_place_behind_a_reference_is_refused_and_not_told(here: Path) -
         ("pg://me:hunter2@host", "no login: pg://me:***@host"),
     ],
 )
-def test_errors_of_a_connector_do_not_hold_secrets(
+def test_errors_of_a_connector_contain_no_secrets(
     here: Path,
     monkeypatch: pytest.MonkeyPatch,
     fails_at_once: bool,

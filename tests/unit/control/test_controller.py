@@ -52,7 +52,7 @@ async def test_a_job_is_created_and_runs(service: Service) -> None:
 
 
 @played
-async def test_a_controller_that_stood_still_itself_blames_no_worker(service: Service) -> None:
+async def test_a_paused_controller_does_not_time_out_its_workers(service: Service) -> None:
     """Its process was stopped, or its machine slept."""
     await service.create()
     await service.run()
@@ -83,7 +83,7 @@ async def test_a_name_that_is_taken_is_refused(service: Service) -> None:
 
 
 @played
-async def test_what_cannot_run_is_refused_and_not_kept(service: Service) -> None:
+async def test_an_invalid_pipeline_is_refused_and_not_stored(service: Service) -> None:
     with pytest.raises(SqlError):
         await service.controller.create(NewJob(JOB, "CREATE TABLE"))
     with pytest.raises(ConfigError):
@@ -93,7 +93,7 @@ async def test_what_cannot_run_is_refused_and_not_kept(service: Service) -> None
 
 
 @played
-async def test_a_job_that_is_not_there_is_told_with_those_that_are(service: Service) -> None:
+async def test_an_unknown_job_is_reported_with_the_existing_ones(service: Service) -> None:
     await service.create()
     with pytest.raises(NoSuchJob) as refused:
         await service.controller.stop(OTHER, StopMode.FORCE)
@@ -161,7 +161,7 @@ async def test_requests_at_the_same_time_are_all_kept(service: Service) -> None:
 
 
 @played
-async def test_the_last_of_many_wishes_holds(service: Service) -> None:
+async def test_the_last_of_many_requests_applies(service: Service) -> None:
     await service.create()
     await service.run()
     await service.controller.stop(JOB, StopMode.CHECKPOINT)
@@ -215,7 +215,7 @@ async def test_a_job_at_its_end_is_started_again(service: Service, state: StateN
 
 
 @played
-async def test_a_start_that_is_asked_for_while_the_job_is_failing_is_not_lost(
+async def test_a_start_requested_while_the_job_is_failing_is_not_lost(
     service: Service,
 ) -> None:
     service.world.scripts = [fails_for_good, works]
@@ -255,7 +255,7 @@ async def test_a_restart_while_recovering_does_not_wait_for_the_backoff(
 
 
 @played
-async def test_a_forced_restart_does_not_wait_for_a_deaf_worker(service: Service) -> None:
+async def test_a_forced_restart_does_not_wait_for_an_unresponsive_worker(service: Service) -> None:
     service.world.scripts = [is_deaf, works]
     await service.create(stop_timeout="1m")
     await service.run()
@@ -267,7 +267,9 @@ async def test_a_forced_restart_does_not_wait_for_a_deaf_worker(service: Service
 
 
 @played
-async def test_force_hurries_a_restart_that_waits_for_a_deaf_worker(service: Service) -> None:
+async def test_force_overrides_a_restart_that_waits_for_an_unresponsive_worker(
+    service: Service,
+) -> None:
     service.world.scripts = [is_deaf, works]
     await service.create(stop_timeout="1m")
     await service.run()
@@ -280,7 +282,7 @@ async def test_force_hurries_a_restart_that_waits_for_a_deaf_worker(service: Ser
 
 
 @played
-async def test_a_restart_gets_rid_of_a_deaf_worker_at_its_deadline(service: Service) -> None:
+async def test_a_restart_kills_an_unresponsive_worker_at_its_deadline(service: Service) -> None:
     service.world.scripts = [is_deaf, works]
     await service.create(stop_timeout="200ms")
     await service.run()
@@ -290,7 +292,7 @@ async def test_a_restart_gets_rid_of_a_deaf_worker_at_its_deadline(service: Serv
 
 
 @played
-async def test_a_restart_forgets_the_failures_of_before(service: Service) -> None:
+async def test_a_restart_resets_the_failure_count(service: Service) -> None:
     service.world.scripts = [fails, fails, works]
     await service.create()
     await service.run()
@@ -304,7 +306,7 @@ async def test_a_restart_forgets_the_failures_of_before(service: Service) -> Non
 
 
 @played
-async def test_a_rescale_while_recovering_is_taken_up_by_the_recovery(service: Service) -> None:
+async def test_a_rescale_while_recovering_is_applied_by_the_recovery(service: Service) -> None:
     hold = service.hold(StateName.RECOVERING)
     await service.create()
     await service.run()
@@ -318,7 +320,7 @@ async def test_a_rescale_while_recovering_is_taken_up_by_the_recovery(service: S
 
 
 @played
-async def test_an_edit_gives_the_restarts_back(service: Service) -> None:
+async def test_an_edit_resets_the_restart_budget(service: Service) -> None:
     service.world.scripts = [fails, works]
     await service.create()
     await service.run()
@@ -348,7 +350,7 @@ def event_rates(service: Service) -> list[str]:
 
 
 @played
-async def test_an_edited_job_goes_on_with_the_new_pipeline_after_a_checkpoint(
+async def test_an_edited_job_continues_with_the_new_pipeline_after_a_checkpoint(
     service: Service,
 ) -> None:
     await service.create()
@@ -361,7 +363,7 @@ async def test_an_edited_job_goes_on_with_the_new_pipeline_after_a_checkpoint(
 
 
 @played
-async def test_an_edit_keeps_the_parallelism_that_was_asked_for(service: Service) -> None:
+async def test_an_edit_keeps_the_requested_parallelism(service: Service) -> None:
     await service.create()
     await service.controller.rescale(JOB, 4)
     await service.controller.edit(JOB, ANOTHER_SQL, None, {})
@@ -382,7 +384,7 @@ async def test_an_edit_of_a_stopped_job_waits_for_its_start(service: Service) ->
 
 
 @played
-async def test_an_edit_while_recovering_is_taken_up_by_the_recovery(service: Service) -> None:
+async def test_an_edit_while_recovering_is_applied_by_the_recovery(service: Service) -> None:
     hold = service.hold(StateName.RECOVERING)
     await service.create()
     await service.run()
@@ -411,7 +413,7 @@ async def test_an_edit_that_cannot_run_changes_nothing(service: Service) -> None
 
 @pytest.mark.parametrize("with_state", [False, True])
 @played
-async def test_a_running_job_is_deleted_and_its_state_if_that_is_asked_for(
+async def test_a_running_job_is_deleted_with_its_state_if_requested(
     service: Service, with_state: bool
 ) -> None:
     await service.create()
@@ -426,7 +428,7 @@ async def test_a_running_job_is_deleted_and_its_state_if_that_is_asked_for(
 
 @pytest.mark.parametrize("with_state", [False, True])
 @played
-async def test_a_name_can_be_used_anew_once_the_job_is_gone(
+async def test_a_name_can_be_reused_once_the_job_is_deleted(
     service: Service, with_state: bool
 ) -> None:
     await service.create()
@@ -461,7 +463,7 @@ async def test_the_events_of_a_deleted_job_are_not_those_of_its_successor(
 
 
 @played
-async def test_a_name_can_be_used_anew_at_the_instant_the_job_is_gone(service: Service) -> None:
+async def test_a_name_can_be_reused_at_the_instant_the_job_is_deleted(service: Service) -> None:
     await service.create()
     await service.run()
     service.metadata.hold_after_delete()
@@ -474,7 +476,7 @@ async def test_a_name_can_be_used_anew_at_the_instant_the_job_is_gone(service: S
 
 
 @played
-async def test_a_job_that_is_being_deleted_takes_no_other_request(service: Service) -> None:
+async def test_a_job_that_is_being_deleted_accepts_no_other_request(service: Service) -> None:
     service.world.may_die.clear()
     await service.create()
     await service.run()
@@ -489,7 +491,7 @@ async def test_a_job_that_is_being_deleted_takes_no_other_request(service: Servi
 
 
 @played
-async def test_a_delete_is_tried_again_until_storage_answers(service: Service) -> None:
+async def test_a_delete_is_retried_until_storage_is_available(service: Service) -> None:
     await service.create()
     await service.run()
     service.storage.failing_calls = 3
@@ -500,7 +502,7 @@ async def test_a_delete_is_tried_again_until_storage_answers(service: Service) -
 
 
 @played
-async def test_the_next_controller_ends_a_delete_that_was_begun(service: Service) -> None:
+async def test_the_next_controller_completes_a_delete(service: Service) -> None:
     await service.create()
     await service.run()
     service.storage.failing_calls = 10_000

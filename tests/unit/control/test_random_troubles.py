@@ -60,7 +60,7 @@ async def trouble(service: Service, dice: random.Random) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @played
-async def test_a_job_comes_to_what_was_wanted_last_after(service: Service, seed: int) -> None:
+async def test_a_job_reaches_the_last_desired_state_after(service: Service, seed: int) -> None:
     dice = random.Random(seed)
     service.settings["pipeline.allowed_restarts"] = "1000"
     service.world.scripts = [

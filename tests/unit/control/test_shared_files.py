@@ -29,7 +29,7 @@ async def names(service: Service) -> list[JobName]:
 
 
 @played
-async def test_a_job_that_would_write_the_file_of_another_is_refused(service: Service) -> None:
+async def test_a_job_that_would_write_the_file_of_another_job_is_refused(service: Service) -> None:
     await create(service, JOB, writing(service, "out.json"))
     with pytest.raises(PathTaken, match=f"which table 'nowhere' of job '{JOB}' writes"):
         await create(service, OTHER, writing(service, "x/../out.json"))
@@ -39,7 +39,7 @@ async def test_a_job_that_would_write_the_file_of_another_is_refused(service: Se
 
 
 @played
-async def test_an_edit_takes_the_new_file_and_frees_the_old_one(service: Service) -> None:
+async def test_an_edit_reserves_the_new_file_and_releases_the_old_one(service: Service) -> None:
     await create(service, JOB, writing(service, "out.json"))
     await create(service, OTHER, writing(service, "more.json"))
     with pytest.raises(PathTaken):
@@ -63,7 +63,7 @@ async def test_of_two_requests_for_one_file_at_the_same_time_one_is_refused(
 
 
 @played
-async def test_a_request_that_is_refused_takes_no_file(service: Service) -> None:
+async def test_a_refused_request_reserves_no_file(service: Service) -> None:
     await create(service, JOB, writing(service, "out.json"))
     with pytest.raises(JobExists):
         await create(service, JOB, writing(service, "more.json"))

@@ -46,7 +46,7 @@ def test_every_error_has_one_shape(
     assert (answer.status_code, code_of(answer)) == (status, code)
 
 
-def test_answers_are_not_kept_nor_guessed_at(http: httpx.Client) -> None:
+def test_responses_are_neither_cached_nor_sniffed(http: httpx.Client) -> None:
     for path in ("/health", "/nowhere", "/v1/jobs"):
         headers = http.get(path).headers
         assert headers["cache-control"] == "no-store"
@@ -55,7 +55,7 @@ def test_answers_are_not_kept_nor_guessed_at(http: httpx.Client) -> None:
         assert "server" not in headers
 
 
-def test_an_error_that_no_one_foresaw_is_logged_and_not_told(
+def test_an_unexpected_error_is_logged_and_not_disclosed(
     http: httpx.Client, controller: PlayedController, caplog: pytest.LogCaptureFixture
 ) -> None:
     controller.failing = RuntimeError("inner matters")
@@ -66,7 +66,7 @@ def test_an_error_that_no_one_foresaw_is_logged_and_not_told(
     assert "inner matters" in caplog.text
 
 
-def test_storage_that_fails_is_worth_another_try(
+def test_a_storage_failure_is_a_503_with_retry_after(
     http: httpx.Client, controller: PlayedController
 ) -> None:
     controller.failing = StorageError("the database fails", hint="wait")
@@ -87,7 +87,7 @@ def test_a_service_that_cannot_write_is_alive_and_not_ready(
     assert _until(lambda: http.get("/ready").status_code, 200) == 200
 
 
-def test_a_key_that_is_made_counts_soon(controller: PlayedController) -> None:
+def test_a_new_key_is_accepted_soon(controller: PlayedController) -> None:
     keys = KeyBox([])
     with served(played(controller), keys) as url, httpx.Client(base_url=url) as http:
         assert http.get("/v1/jobs").status_code == 200
@@ -103,7 +103,7 @@ def test_a_key_that_is_made_counts_soon(controller: PlayedController) -> None:
         assert http.get("/health").status_code == 200
 
 
-def test_keys_count_while_the_database_is_away(controller: PlayedController) -> None:
+def test_keys_are_accepted_while_the_database_is_unavailable(controller: PlayedController) -> None:
     box = KeyBox([])
     text = box.add("reader", KeyRole.READ)
     bearing = {"Authorization": f"Bearer {text}"}
@@ -115,7 +115,7 @@ def test_keys_count_while_the_database_is_away(controller: PlayedController) -> 
         assert http.get("/v1/jobs").status_code == 401
 
 
-def test_no_one_gets_in_if_keys_were_never_read(controller: PlayedController) -> None:
+def test_access_is_denied_if_keys_were_never_read(controller: PlayedController) -> None:
     box = KeyBox([], failing=StorageError("away"))
     with served(played(controller), box) as url:
         answer = httpx.get(f"{url}/v1/jobs", trust_env=False)
@@ -129,7 +129,7 @@ def test_other_hosts_and_origins_are_refused(http: httpx.Client) -> None:
     assert (origin.status_code, code_of(origin)) == (403, "auth.origin")
 
 
-def test_a_form_of_a_page_is_no_request(http: httpx.Client) -> None:
+def test_a_browser_form_is_refused(http: httpx.Client) -> None:
     body = f'{{"name": "x", "sql": "{SQL.splitlines()[1]}"}}'
     answer = http.post("/v1/jobs", content=body, headers={"Content-Type": "text/plain"})
     assert (answer.status_code, code_of(answer)) == (422, "request.invalid")
@@ -146,7 +146,7 @@ def test_a_body_that_is_too_large_is_refused_with_and_without_a_length(http: htt
     assert (chunked.status_code, code_of(chunked)) == (413, "limit.size")
 
 
-def test_a_length_alone_is_enough_to_be_refused(url: str) -> None:
+def test_a_body_is_refused_by_its_declared_length(url: str) -> None:
     where = urlsplit(url)
     with socket.create_connection((where.hostname or "", where.port or 0), 10) as raw:
         raw.sendall(
@@ -167,7 +167,7 @@ def test_texts_are_bounded(http: httpx.Client) -> None:
     assert answer.status_code == 422
 
 
-def test_wrong_keys_are_slowed_down(controller: PlayedController) -> None:
+def test_failed_logins_are_throttled(controller: PlayedController) -> None:
     box = KeyBox([])
     text = box.add("writer", KeyRole.WRITE)
     guard = Guard(failed_logins=2)

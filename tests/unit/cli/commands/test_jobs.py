@@ -77,7 +77,7 @@ def test_create_takes_name_settings_and_functions(
     assert record.pipeline.functions == "# none yet\n"
 
 
-def test_create_tells_where_the_sql_is_wrong(run: Run, tmp_path: Path) -> None:
+def test_create_reports_the_position_of_a_sql_error(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "bad.sql"
     path.write_text("SELECT 1;\nSELEC 2;")
     done = run("create", str(path))
@@ -86,7 +86,7 @@ def test_create_tells_where_the_sql_is_wrong(run: Run, tmp_path: Path) -> None:
     assert "hint:" in done.err
 
 
-def test_mistakes_of_the_user_exit_2(run: Run, file: str, rides: str) -> None:
+def test_user_errors_exit_2(run: Run, file: str, rides: str) -> None:
     assert "there is a job 'rides' already" in run("create", file).err
     for arguments in (
         ("create", file),
@@ -134,7 +134,7 @@ def test_list_of_nothing_says_so(run: Run) -> None:
     assert run("incidents").out == "there are no incidents\n"
 
 
-def test_show_has_all_there_is(run: Run, rides: str) -> None:
+def test_show_prints_all_fields(run: Run, rides: str) -> None:
     done = run("show", "rides")
     assert done.out.startswith("rides: Running, desired running\n")
     assert "  worker       pid 4711\n" in done.out
@@ -154,7 +154,7 @@ def test_edit_replaces_the_pipeline(
     assert record.pipeline.settings == {"checkpoint.accept_state_loss": "true"}
 
 
-def test_edit_shows_what_would_be_lost(
+def test_edit_shows_the_state_that_would_be_lost(
     run: Run, controller: PlayedController, file: str, rides: str
 ) -> None:
     table = "would lose state:\n  window-7f  drop  held 5 rows (LOST)"
@@ -164,7 +164,7 @@ def test_edit_shows_what_would_be_lost(
     assert done.err == f"error: {table}\nhint: Undo it.\n"
 
 
-def test_rollback_says_what_it_does_and_asks_for_it(
+def test_rollback_shows_its_preview_and_asks_for_confirmation(
     run: Run, controller: PlayedController, rides: str
 ) -> None:
     told = (
@@ -214,7 +214,7 @@ def test_start_restart_and_rescale(run: Run, controller: PlayedController, rides
     assert json.loads(run("rescale", "rides", "8", "--json").out)["desired"]["parallelism"] == 8
 
 
-def test_delete_asks_first(run: Run, controller: PlayedController, rides: str) -> None:
+def test_delete_asks_for_confirmation(run: Run, controller: PlayedController, rides: str) -> None:
     done = run("delete", "rides")
     assert done.status == 2
     assert "--yes" in done.err

@@ -81,7 +81,7 @@ def create(url: str) -> None:
     assert made.status_code == 201
 
 
-def test_events_go_on_after_the_service_was_restarted(tmp_path: Path) -> None:
+def test_following_events_continues_after_a_restart_of_the_service(tmp_path: Path) -> None:
     controller = PlayedController(tmp_path)
     with served(played(controller), KeyBox([])) as url:
         create(url)
@@ -102,7 +102,7 @@ def test_events_go_on_after_the_service_was_restarted(tmp_path: Path) -> None:
         stack.__exit__(None, None, None)
 
 
-def test_following_ends_when_the_job_is_gone(tmp_path: Path) -> None:
+def test_following_ends_when_the_job_is_deleted(tmp_path: Path) -> None:
     controller = PlayedController(tmp_path)
     with served(played(controller), KeyBox([])) as url:
         create(url)
@@ -113,7 +113,7 @@ def test_following_ends_when_the_job_is_gone(tmp_path: Path) -> None:
             assert follow.process.wait(LONGEST) == 0
 
 
-def test_logs_go_on_with_the_next_worker(tmp_path: Path) -> None:
+def test_following_logs_continues_with_the_next_worker(tmp_path: Path) -> None:
     controller = PlayedController(tmp_path)
     with served(played(controller), KeyBox([])) as url:
         create(url)

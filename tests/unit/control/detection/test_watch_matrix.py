@@ -167,7 +167,7 @@ Arrive = Callable[[Service, StateName], Awaitable[Hold]]
     ],
 )
 @played
-async def test_a_job_comes_to_what_is_wanted_through(
+async def test_a_job_reaches_its_desired_state_through(
     service: Service, trouble: str, state: StateName, arrive: Arrive
 ) -> None:
     hold = await arrive(service, state)
@@ -222,7 +222,7 @@ async def test_a_delete_is_honoured_in(service: Service, state: StateName, arriv
 @at_every_place
 @pytest.mark.parametrize("asked", ["nothing", "stop", "restart"])
 @played
-async def test_the_next_controller_goes_on_after_one_killed_in(
+async def test_the_next_controller_continues_after_one_killed_in(
     service: Service, state: StateName, arrive: Arrive, asked: str
 ) -> None:
     """A request that was answered just before is stored, and is honoured."""

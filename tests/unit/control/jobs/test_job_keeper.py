@@ -85,7 +85,7 @@ async def test_a_restart_without_state_happens_once_though_the_controller_is_kil
 
 
 @played
-async def test_a_reset_is_not_repeated_though_the_database_was_away(
+async def test_a_reset_is_not_repeated_after_an_outage_of_the_database(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "_CATCH_UP", LONG)
@@ -130,7 +130,7 @@ async def test_a_crash_loop_escalates_from_the_same_worker_to_a_new_one_to_a_dia
 
 
 @played
-async def test_a_worker_that_cannot_go_on_is_not_restarted_in_place(service: Service) -> None:
+async def test_a_worker_that_cannot_continue_is_not_restarted_in_place(service: Service) -> None:
     service.world.scripts = [fails]
     await service.create()
     await service.end(StateName.FAILED)
@@ -138,7 +138,7 @@ async def test_a_worker_that_cannot_go_on_is_not_restarted_in_place(service: Ser
 
 
 @played
-async def test_a_worker_that_failed_once_goes_on_in_place(service: Service) -> None:
+async def test_a_worker_that_failed_once_restarts_in_place(service: Service) -> None:
     tries = iter([fails_and_stays, works])
     service.world.scripts = [lambda worker: next(tries)(worker)]
     await service.create()
@@ -151,7 +151,7 @@ async def test_a_worker_that_failed_once_goes_on_in_place(service: Service) -> N
 
 
 @played
-async def test_a_worker_that_dies_while_it_waits_to_go_on_in_place_is_replaced(
+async def test_a_worker_that_dies_while_it_waits_for_a_restart_in_place_is_replaced(
     service: Service,
 ) -> None:
     service.world.scripts = [fails_and_stays, works]
@@ -165,7 +165,7 @@ async def test_a_worker_that_dies_while_it_waits_to_go_on_in_place_is_replaced(
 
 
 @played
-async def test_the_restart_budget_bounds_an_outage_and_a_start_gives_it_anew(
+async def test_the_restart_budget_bounds_an_outage_and_a_start_resets_it(
     service: Service,
 ) -> None:
     service.world.scripts = [fails_in_storage]
@@ -200,7 +200,7 @@ async def fail_for_the_third_time(service: Service, workers: int) -> None:
 
 
 @played
-async def test_a_crash_loop_is_counted_on_by_the_next_controller(service: Service) -> None:
+async def test_the_next_controller_continues_the_count_of_a_crash_loop(service: Service) -> None:
     hold = await fail_twice(service)
     at_scheduling = service.hold(StateName.SCHEDULING)
     hold.release()
@@ -210,7 +210,9 @@ async def test_a_crash_loop_is_counted_on_by_the_next_controller(service: Servic
 
 
 @played
-async def test_a_crash_loop_is_counted_on_though_a_worker_is_on_record(service: Service) -> None:
+async def test_the_count_of_a_crash_loop_continues_though_a_worker_is_on_record(
+    service: Service,
+) -> None:
     hold = await fail_twice(service)
     service.world.may_restore.clear()
     hold.release()
@@ -225,7 +227,7 @@ async def test_a_crash_loop_is_counted_on_though_a_worker_is_on_record(service: 
 
 
 @played
-async def test_what_an_ended_run_still_had_to_write_does_not_hide_the_next_run(
+async def test_a_delayed_write_of_an_ended_run_does_not_hide_the_next_run(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "_CATCH_UP", timedelta(milliseconds=500))
@@ -335,7 +337,7 @@ async def test_a_job_that_cannot_be_defined_any_more_fails_alone(service: Servic
 
 
 @played
-async def test_a_close_stops_at_a_checkpoint_and_the_next_controller_goes_on(
+async def test_a_close_stops_at_a_checkpoint_and_the_next_controller_continues(
     service: Service,
 ) -> None:
     await service.create()
@@ -368,7 +370,7 @@ async def test_the_last_events_are_written_before_a_controller_ends(service: Ser
 
 
 @played
-async def test_who_hurries_does_not_wait_for_a_deaf_worker(service: Service) -> None:
+async def test_a_forced_close_does_not_wait_for_an_unresponsive_worker(service: Service) -> None:
     service.world.scripts = [is_deaf]
     await service.create(stop_timeout="1m")
     await service.run()
@@ -387,7 +389,7 @@ async def test_who_hurries_does_not_wait_for_a_deaf_worker(service: Service) -> 
     ["run", "delete"],
 )
 @played
-async def test_a_close_does_not_wait_for_a_storage_that_hangs(service: Service, wish: str) -> None:
+async def test_a_close_does_not_wait_for_hung_storage(service: Service, wish: str) -> None:
     await service.create()
     await service.run()
     service.storage.hangs_for = JOB
@@ -401,7 +403,7 @@ async def test_a_close_does_not_wait_for_a_storage_that_hangs(service: Service, 
 
 
 @played
-async def test_jobs_are_taken_up_one_after_the_other(
+async def test_the_starts_of_jobs_are_spread(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spread = 0.2

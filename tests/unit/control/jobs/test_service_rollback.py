@@ -40,7 +40,7 @@ def rollbacks(service: Service) -> list[tuple[int, int]]:
 
 
 @played
-async def test_a_running_job_is_rolled_back_and_goes_on_from_there(service: Service) -> None:
+async def test_a_running_job_is_rolled_back_and_resumes_from_there(service: Service) -> None:
     await service.create()
     await service.run()
     seal_epochs(service, 1, 2, 3, 4)
@@ -70,7 +70,7 @@ async def test_epochs_that_only_a_sink_has_a_record_of_are_undone_with_the_other
 
 
 @played
-async def test_a_worker_that_is_past_answering_does_not_hold_up_a_rollback(
+async def test_an_unresponsive_worker_does_not_delay_a_rollback(
     service: Service,
 ) -> None:
     service.world.scripts = [is_deaf, works]
@@ -102,7 +102,7 @@ async def test_a_stopped_job_is_rolled_back_and_stays_stopped(service: Service) 
 
 @pytest.mark.parametrize("end", [StateName.FAILED, StateName.FINISHED])
 @played
-async def test_a_job_at_its_end_goes_on_from_the_checkpoint(
+async def test_a_terminal_job_resumes_from_the_checkpoint_of_a_rollback(
     service: Service, end: StateName
 ) -> None:
     service.world.scripts = [
@@ -161,7 +161,7 @@ async def test_an_epoch_without_a_checkpoint_is_refused_and_the_job_runs_on(
 
 
 @played
-async def test_a_checkpoint_that_is_gone_when_it_is_needed_costs_the_job_nothing(
+async def test_a_rollback_to_a_deleted_checkpoint_leaves_the_job_running(
     service: Service,
 ) -> None:
     """Retention may delete it between the request and the rollback."""
@@ -198,7 +198,7 @@ async def test_the_preview_counts_what_is_undone_and_changes_nothing(service: Se
 
 
 @played
-async def test_a_sink_that_cannot_retract_needs_the_duplicates_to_be_accepted(
+async def test_a_sink_that_cannot_retract_requires_accepted_duplicates(
     service: Service,
 ) -> None:
     sql = SQL.replace("'blackhole'", "'stdout'")

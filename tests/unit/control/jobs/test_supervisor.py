@@ -125,7 +125,7 @@ def test_the_worker_gets_graph_plan_and_settings(job: Supervised) -> None:
     assert worker.start.settings.pipeline.epoch_timeout == timedelta(minutes=20)
 
 
-def test_the_last_state_stands_in_the_database(job: Supervised) -> None:
+def test_the_final_state_is_stored_in_the_database(job: Supervised) -> None:
     job.run(finishes)
     record = job.metadata.job(JOB)
     assert record is not None
@@ -147,7 +147,7 @@ def test_the_last_state_stands_in_the_database(job: Supervised) -> None:
         (fails_once, "task_failed", True),
     ],
 )
-def test_a_failed_worker_is_replaced_and_the_job_goes_on(
+def test_a_failed_worker_is_replaced_and_the_job_continues(
     job: Supervised, script: Script, kind: str, running_first: bool
 ) -> None:
     run = job.run(script, finishes)
@@ -179,14 +179,14 @@ def test_an_incident_has_its_phases_and_ends_with_the_first_commit(job: Supervis
     assert kinds.index("incident") == first_commit + 1
 
 
-def test_failures_on_the_way_back_belong_to_the_same_incident(job: Supervised) -> None:
+def test_failures_during_recovery_belong_to_the_same_incident(job: Supervised) -> None:
     run = job.run(dies_while_running, dies_before_it_connects, finishes)
     (incident,) = run.of("incident")
     assert incident["attempts"] == 2
     assert len(run.of("failure")) == 2
 
 
-def test_a_silent_worker_is_noticed_at_the_heartbeat_timeout(job: Supervised) -> None:
+def test_a_silent_worker_is_detected_at_the_heartbeat_timeout(job: Supervised) -> None:
     run = job.run(falls_silent, finishes)
     assert timedelta(milliseconds=300) <= run.took < timedelta(seconds=2)
 
@@ -206,7 +206,7 @@ def test_a_worker_that_does_not_start_in_time_is_replaced(job: Supervised) -> No
     assert failure["kind"] == "start_failed"
 
 
-def test_a_failure_that_trying_again_cannot_mend_fails_the_job(job: Supervised) -> None:
+def test_a_failure_that_no_retry_can_fix_fails_the_job(job: Supervised) -> None:
     run = job.run(fails_for_good)
     assert run.visited == [*START_UP, "Recovering", "Failing", "Failed"]
     assert isinstance(run.state, Failed)
@@ -225,7 +225,7 @@ def test_identical_failures_without_progress_escalate_within_three_tries(job: Su
 
 
 @pytest.mark.parametrize("dies", [dies_before_it_connects, dies_in_its_restore])
-def test_many_kills_while_starting_are_no_crash_loop(job: Supervised, dies: Script) -> None:
+def test_repeated_kills_while_starting_are_no_crash_loop(job: Supervised, dies: Script) -> None:
     run = job.run(*[dies] * 8, finishes)
     assert run.visited[-1] == "Finished"
     assert [each["kind"] for each in run.of("failure")] == ["worker_exited"] * 8
@@ -240,7 +240,7 @@ def test_a_worker_that_crashes_by_itself_while_starting_is_a_crash_loop(job: Sup
     assert len(run.workers) == 3
 
 
-def test_a_rescale_gives_the_restarts_back(job: Supervised) -> None:
+def test_a_rescale_resets_the_restart_budget(job: Supervised) -> None:
     def rescale_once(ctx: JobContext) -> None:
         seen.append(ctx.history.restarts)
         if len(seen) == 1:
@@ -253,7 +253,7 @@ def test_a_rescale_gives_the_restarts_back(job: Supervised) -> None:
     assert seen == [1, 0]
 
 
-def test_the_restart_budget_is_kept(job: Supervised) -> None:
+def test_the_restart_budget_is_enforced(job: Supervised) -> None:
     job.settings["pipeline.allowed_restarts"] = "1"
     run = job.run(dies_while_running, dies_in_its_restore)
     assert isinstance(run.state, Failed)
@@ -291,7 +291,7 @@ def storage_is_away(job: Supervised, listings: int) -> Callable[[JobContext], No
     return begin
 
 
-def test_storage_that_is_away_during_a_recovery_is_waited_for(job: Supervised) -> None:
+def test_recovery_waits_for_unavailable_storage(job: Supervised) -> None:
     job.on_entering[StateName.RECOVERING] = storage_is_away(job, 5)
     run = job.run(dies_while_running, finishes)
     assert run.visited == [*START_UP, *["Recovering"] * 5, *RECOVERY, *END]
@@ -299,7 +299,7 @@ def test_storage_that_is_away_during_a_recovery_is_waited_for(job: Supervised) -
     assert incident["attempts"] == 6
 
 
-def test_storage_that_stays_away_uses_up_the_restarts(job: Supervised) -> None:
+def test_permanently_unavailable_storage_uses_up_the_restart_budget(job: Supervised) -> None:
     job.settings["pipeline.allowed_restarts"] = "4"
     job.on_entering[StateName.RECOVERING] = storage_is_away(job, 1_000)
     run = job.run(dies_while_running, finishes)
@@ -308,12 +308,12 @@ def test_storage_that_stays_away_uses_up_the_restarts(job: Supervised) -> None:
     assert run.state.failure.domain is ErrorDomain.EXTERNAL
 
 
-def test_a_short_outage_at_the_start_is_passed_over(job: Supervised) -> None:
+def test_a_short_outage_at_the_start_is_retried(job: Supervised) -> None:
     job.store.outage = 1
     assert job.run(finishes).visited == [*START_UP, *END]
 
 
-def test_a_broken_database_neither_stops_the_job_nor_holds_it_up(job: Supervised) -> None:
+def test_a_broken_database_neither_stops_nor_delays_the_job(job: Supervised) -> None:
     with closing(sqlite3.connect(job.folder / "metadata.db")) as connection:
         connection.execute("DROP TABLE statuses")
     run = job.run(dies_while_running, finishes)
@@ -400,7 +400,7 @@ def test_a_stop_that_the_worker_does_not_obey_escalates_at_its_deadline(job: Sup
     assert run.took < timedelta(seconds=2)
 
 
-def test_a_worker_that_dies_while_stopping_does_not_hold_up_the_stop(job: Supervised) -> None:
+def test_a_worker_that_dies_while_stopping_does_not_delay_the_stop(job: Supervised) -> None:
     job.on_entering[StateName.RUNNING] = stop(StopMode.CHECKPOINT)
     run = job.run(dies_when_told_to_stop)
     assert run.visited == [*START_UP, "CheckpointStopping", "Stopping", "Stopped"]
@@ -417,7 +417,7 @@ def test_a_stop_while_failing_still_fails(job: Supervised) -> None:
     assert job.run(fails_for_good).visited[-1] == "Failed"
 
 
-def test_a_stop_during_an_outage_ends_though_storage_stays_away(job: Supervised) -> None:
+def test_a_stop_completes_while_storage_is_unavailable(job: Supervised) -> None:
     job.store.outage = 1_000
     job.on_entering[StateName.RECOVERING] = stop(StopMode.CHECKPOINT)
     run = job.run(finishes)
@@ -425,13 +425,13 @@ def test_a_stop_during_an_outage_ends_though_storage_stays_away(job: Supervised)
 
 
 @pytest.mark.parametrize("failures", [1, 2])
-def test_a_worker_that_does_not_go_at_once_is_told_again(job: Supervised, failures: int) -> None:
+def test_a_failed_tear_down_is_retried(job: Supervised, failures: int) -> None:
     job.on_entering[StateName.RUNNING] = stop(StopMode.FORCE)
     job.refusals += [ResurgenceError("it will not go")] * failures
     assert job.run(is_deaf).visited == [*START_UP, "Stopping", "Stopped"]
 
 
-def test_a_stop_that_cannot_be_done_fails_the_job_and_says_why(job: Supervised) -> None:
+def test_a_failed_stop_fails_the_job_with_its_reason(job: Supervised) -> None:
     job.on_entering[StateName.RUNNING] = stop(StopMode.FORCE)
     job.refusals += [ResurgenceError("it will not go")] * 3
     run = job.run(is_deaf)
@@ -469,7 +469,7 @@ def test_the_longest_backoff_is_no_reason_for_recovery_to_miss_its_deadline(
 # ---------------------------------------------------------------- rescale and restart
 
 
-def test_rescaling_goes_through_a_checkpoint_to_another_parallelism(job: Supervised) -> None:
+def test_rescaling_takes_a_checkpoint_before_it_changes_the_parallelism(job: Supervised) -> None:
     job.on_entering[StateName.RUNNING] = rescale
     run = job.run(stops_when_told, finishes)
     assert run.visited == [*START_UP, "Rescaling", *START_UP, *END]

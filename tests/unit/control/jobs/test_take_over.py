@@ -80,7 +80,7 @@ def test_take_over_fences_the_live_process_out(job: Supervised) -> None:
     assert StateBackend(job.store, RIDES).newest_generation() == 2
 
 
-def test_a_recovery_does_not_take_back_a_job_that_was_taken_over(job: Supervised) -> None:
+def test_a_recovery_does_not_reclaim_a_job_that_was_taken_over(job: Supervised) -> None:
     """Otherwise two controllers would fence each other out for ever."""
 
     def lose(ctx: JobContext) -> None:
@@ -94,7 +94,7 @@ def test_a_recovery_does_not_take_back_a_job_that_was_taken_over(job: Supervised
     assert len(run.workers) == 1
 
 
-def test_the_lease_is_given_back_when_the_job_ends(job: Supervised) -> None:
+def test_the_lease_is_released_when_the_job_ends(job: Supervised) -> None:
     held: list[list[str]] = []
 
     def look_and_stop(ctx: JobContext) -> None:
@@ -141,7 +141,7 @@ def test_a_lease_elsewhere_that_is_renewed_is_respected(job: Supervised) -> None
     assert run.took < timedelta(seconds=5)
 
 
-def test_a_lease_that_ran_out_is_not_waited_for(job: Supervised) -> None:
+def test_an_expired_lease_is_not_waited_for(job: Supervised) -> None:
     now = SystemClock().now()
     claim_for(job, elsewhere(now), renewed_at=now - ownership.LEASE)
     run = job.run(finishes)
@@ -163,7 +163,7 @@ async def test_a_service_renews_the_lease_of_a_job_that_it_runs(service: Service
 
 
 @played
-async def test_the_next_process_of_a_service_has_the_jobs_of_the_one_before(
+async def test_the_next_process_of_a_service_owns_the_jobs_of_the_previous_one(
     service: Service,
 ) -> None:
     """The lease says that its owner lives, as it would in a container with a new process space."""

@@ -59,7 +59,7 @@ def change_worker_on_record(service: Service, **changes: object) -> None:
 
 
 @played
-async def test_a_worker_that_runs_is_taken_over_without_a_restart(service: Service) -> None:
+async def test_a_running_worker_is_adopted_without_a_restart(service: Service) -> None:
     await run_then_kill(service)
     await service.open()
     await service.run()
@@ -70,7 +70,7 @@ async def test_a_worker_that_runs_is_taken_over_without_a_restart(service: Servi
 
 
 @played
-async def test_it_is_taken_over_again_and_again(service: Service) -> None:
+async def test_a_worker_is_adopted_repeatedly(service: Service) -> None:
     await run_then_kill(service)
     for _ in range(3):
         await service.open()
@@ -82,7 +82,7 @@ async def test_it_is_taken_over_again_and_again(service: Service) -> None:
 
 
 @played
-async def test_what_a_worker_did_meanwhile_is_told_in_order(service: Service) -> None:
+async def test_buffered_messages_of_an_adopted_worker_arrive_in_order(service: Service) -> None:
     worker = await run_then_kill(service)
     await worker.run_epoch()
     await worker.run_epoch()
@@ -104,7 +104,7 @@ async def test_an_adopted_worker_is_watched_and_replaced_when_it_dies(service: S
 
 
 @played
-async def test_an_adopted_worker_obeys(service: Service) -> None:
+async def test_an_adopted_worker_follows_orders(service: Service) -> None:
     await run_then_kill(service)
     await service.open()
     await service.run()
@@ -114,7 +114,7 @@ async def test_an_adopted_worker_obeys(service: Service) -> None:
 
 
 @played
-async def test_a_worker_that_was_still_restoring_is_taken_over(service: Service) -> None:
+async def test_a_worker_that_is_still_restoring_is_adopted(service: Service) -> None:
     service.world.may_restore.clear()
     await service.create()
     await until(lambda: bool(service.world.workers and service.world.workers[0].started))
@@ -162,7 +162,7 @@ async def test_a_worker_that_failed_meanwhile_is_recovered_in_place(service: Ser
 
 @pytest.mark.parametrize("calls", [1, 2])
 @played
-async def test_a_short_outage_of_storage_does_not_cost_the_worker(
+async def test_a_short_outage_of_storage_does_not_end_the_worker(
     service: Service, calls: int
 ) -> None:
     await run_then_kill(service)
@@ -198,7 +198,7 @@ async def test_a_worker_of_another_generation_than_on_record_is_dismissed(
 
 
 @played
-async def test_a_worker_that_storage_has_fenced_out_is_ended(service: Service) -> None:
+async def test_a_fenced_worker_is_killed(service: Service) -> None:
     worker = await run_then_kill(service)
     backend = StateBackend(ObjectStore(str(service.folder / "state")), JOB)
     backend.claim_generation(SystemClock().now())
@@ -224,7 +224,7 @@ async def test_a_worker_that_died_meanwhile_is_replaced_at_once(service: Service
 
 
 @played
-async def test_a_worker_that_does_not_come_back_is_ended_at_the_deadline(service: Service) -> None:
+async def test_a_worker_that_does_not_reconnect_is_killed_at_the_deadline(service: Service) -> None:
     worker = await run_then_kill(service)
     worker.freeze()
     await service.open()
@@ -246,7 +246,7 @@ async def test_a_worker_that_dies_while_it_is_waited_for_is_replaced(service: Se
 
 
 @played
-async def test_a_worker_whose_job_was_deleted_is_ended(service: Service) -> None:
+async def test_a_worker_whose_job_was_deleted_is_killed(service: Service) -> None:
     worker = await run_then_kill(service)
     await service.open()
     await service.controller.delete(JOB, with_state=True)
@@ -258,7 +258,7 @@ async def test_a_worker_whose_job_was_deleted_is_ended(service: Service) -> None
 
 
 @played
-async def test_a_forced_stop_does_not_wait_for_a_worker_of_before(service: Service) -> None:
+async def test_a_forced_stop_does_not_wait_for_an_adopted_worker(service: Service) -> None:
     service.settings["controller.adopt_timeout"] = "3s"
     worker = await run_then_kill(service)
     worker.freeze()
@@ -270,7 +270,7 @@ async def test_a_forced_stop_does_not_wait_for_a_worker_of_before(service: Servi
 
 
 @played
-async def test_a_job_that_was_given_up_is_not_brought_back_by_the_next_controller(
+async def test_a_failed_job_is_not_restarted_by_the_next_controller(
     service: Service,
 ) -> None:
     service.world.scripts = [fails_for_good, works]

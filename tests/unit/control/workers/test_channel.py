@@ -76,7 +76,7 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_an_expected_worker_is_heard_and_gets_orders() -> None:
+def test_an_expected_worker_sends_messages_and_receives_orders() -> None:
     async def scene(door: Door) -> None:
         token = door.expect(ONE, 1)
         assert not door.channel.is_connected(ONE)
@@ -111,7 +111,9 @@ def test_an_expected_worker_is_heard_and_gets_orders() -> None:
         "half a message",
     ],
 )
-def test_a_stranger_is_hung_up_on_and_not_heard(first_words: Callable[[str], bytes]) -> None:
+def test_an_unauthenticated_connection_is_closed_and_its_messages_are_dropped(
+    first_words: Callable[[str], bytes],
+) -> None:
     async def scene(door: Door) -> None:
         token = door.expect(ONE, 1)
         reader, _ = await door.knock(first_words(token), encode(HEARTBEAT))
@@ -122,7 +124,7 @@ def test_a_stranger_is_hung_up_on_and_not_heard(first_words: Callable[[str], byt
     with_door(scene)
 
 
-def test_a_worker_that_lost_its_connection_comes_back_with_its_token() -> None:
+def test_a_worker_that_lost_its_connection_reconnects_with_its_token() -> None:
     async def scene(door: Door) -> None:
         token = door.expect(ONE, 1)
         first, _ = await door.knock(connected(token))
@@ -136,7 +138,7 @@ def test_a_worker_that_lost_its_connection_comes_back_with_its_token() -> None:
     with_door(scene)
 
 
-def test_a_worker_that_nobody_expects_any_more_is_dismissed() -> None:
+def test_a_worker_that_is_no_longer_expected_is_dismissed() -> None:
     async def scene(door: Door) -> None:
         token = door.expect(ONE, 1)
         door.channel.disconnect(ONE)
@@ -163,7 +165,7 @@ def test_a_worker_of_another_generation_needs_the_token_of_that() -> None:
     with_door(scene)
 
 
-def test_another_controller_lets_a_worker_in_by_the_digest_of_its_token() -> None:
+def test_another_controller_accepts_a_worker_by_the_digest_of_its_token() -> None:
     async def scene(door: Door) -> None:
         token = "of another controller"
         digest = token_digest(token)
@@ -176,7 +178,7 @@ def test_another_controller_lets_a_worker_in_by_the_digest_of_its_token() -> Non
     with_door(scene)
 
 
-def test_a_port_that_is_taken_is_not_insisted_on() -> None:
+def test_a_port_in_use_is_replaced_by_another_one() -> None:
     async def scene(door: Door) -> None:
         other = ControlChannel()
         address = await other.open(door.address[1])
@@ -186,7 +188,7 @@ def test_a_port_that_is_taken_is_not_insisted_on() -> None:
     with_door(scene)
 
 
-def test_drained_waits_for_the_last_words_of_a_worker() -> None:
+def test_drained_waits_for_the_last_messages_of_a_worker() -> None:
     async def scene(door: Door) -> None:
         token = door.expect(ONE, 1)
         _, writer = await door.knock(connected(token))
@@ -202,7 +204,7 @@ def test_drained_waits_for_the_last_words_of_a_worker() -> None:
     with_door(scene)
 
 
-def test_drained_does_not_wait_for_one_who_never_came() -> None:
+def test_drained_does_not_wait_for_a_worker_that_never_connected() -> None:
     async def scene(door: Door) -> None:
         door.expect(ONE, 1)
         await door.channel.drained(ONE)
@@ -211,7 +213,7 @@ def test_drained_does_not_wait_for_one_who_never_came() -> None:
     with_door(scene)
 
 
-def test_an_order_to_a_worker_that_is_gone_is_not_an_error() -> None:
+def test_an_order_to_a_disconnected_worker_is_not_an_error() -> None:
     async def scene(door: Door) -> None:
         token = door.expect(ONE, 1)
         _, writer = await door.knock(connected(token))

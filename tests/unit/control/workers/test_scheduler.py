@@ -122,7 +122,7 @@ class Adoption:
             await self._ended.wait()
 
 
-def test_the_end_of_an_adopted_worker_is_told_at_once(left: subprocess.Popen[bytes]) -> None:
+def test_the_exit_of_an_adopted_worker_is_reported_at_once(left: subprocess.Popen[bytes]) -> None:
     async def scene() -> None:
         adoption = Adoption(LEFT, left.pid)
         await asyncio.sleep(0.1)
@@ -136,7 +136,9 @@ def test_the_end_of_an_adopted_worker_is_told_at_once(left: subprocess.Popen[byt
     asyncio.run(scene())
 
 
-def test_a_worker_that_is_gone_already_is_told(left: subprocess.Popen[bytes]) -> None:
+def test_an_adopted_worker_that_has_already_exited_is_reported(
+    left: subprocess.Popen[bytes],
+) -> None:
     left.kill()
     left.wait()
 
@@ -158,7 +160,7 @@ def test_an_adopted_worker_is_torn_down(left: subprocess.Popen[bytes]) -> None:
     assert left.wait(5) == -9
 
 
-def test_a_process_that_got_the_number_of_a_worker_is_not_torn_down(
+def test_a_process_that_reuses_the_pid_of_a_worker_is_not_torn_down(
     left: subprocess.Popen[bytes],
 ) -> None:
     async def scene() -> None:

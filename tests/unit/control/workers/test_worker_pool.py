@@ -56,7 +56,7 @@ async def test_a_standby_is_promoted_and_another_one_kept(service: Service) -> N
 
 
 @played
-async def test_a_job_whose_worker_dies_goes_on_in_the_standby(service: Service) -> None:
+async def test_a_job_whose_worker_dies_continues_in_the_standby(service: Service) -> None:
     await service.create()
     await service.run()
     ready = await standby(service)
@@ -69,7 +69,7 @@ async def test_a_job_whose_worker_dies_goes_on_in_the_standby(service: Service) 
 
 @pytest.mark.parametrize("what", [LivingWorker.kill, LivingWorker.freeze])
 @played
-async def test_a_standby_that_is_not_well_is_replaced(
+async def test_an_unhealthy_standby_is_replaced(
     service: Service, what: Callable[[LivingWorker], None]
 ) -> None:
     first = await standby(service)
@@ -93,7 +93,7 @@ async def test_a_standby_that_fell_silent_is_not_used(service: Service) -> None:
 
 
 @played
-async def test_a_standby_that_was_not_heard_while_the_controller_stood_still_is_used(
+async def test_a_standby_that_was_silent_while_the_controller_was_paused_is_used(
     service: Service,
 ) -> None:
     first = await standby(service)
@@ -107,7 +107,7 @@ async def test_a_standby_that_was_not_heard_while_the_controller_stood_still_is_
 
 
 @played
-async def test_a_standby_that_does_not_get_ready_is_replaced(
+async def test_a_standby_that_does_not_become_ready_is_replaced(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subject, "_STANDBY_DEADLINE", timedelta(milliseconds=300))
@@ -129,7 +129,7 @@ async def test_a_standby_with_other_spark_settings_is_not_used(service: Service)
 
 
 @played
-async def test_a_standby_that_cannot_be_started_is_tried_again(service: Service) -> None:
+async def test_the_start_of_a_standby_is_retried(service: Service) -> None:
     service.world.refusals += [WorkerStartFailed("no more processes")] * 3
     await end(await standby(service))
     await standby(service)
@@ -172,7 +172,7 @@ async def test_the_log_of_a_promoted_standby_is_found_with_its_job(service: Serv
 
 
 @played
-async def test_the_workers_are_seen_with_their_jobs(service: Service) -> None:
+async def test_workers_are_listed_with_their_jobs(service: Service) -> None:
     await service.create()
     await service.run()
     await standby(service)
@@ -181,7 +181,7 @@ async def test_the_workers_are_seen_with_their_jobs(service: Service) -> None:
 
 
 @played
-async def test_a_job_whose_worker_cannot_be_started_tries_again(service: Service) -> None:
+async def test_the_start_of_a_worker_is_retried(service: Service) -> None:
     settings = {"spark.driver.memory": "3g"}
     await standby(service)
     service.world.refusals += [WorkerStartFailed("no more processes")] * 2

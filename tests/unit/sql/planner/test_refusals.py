@@ -474,7 +474,7 @@ def test_the_line_is_counted_through_the_whole_text(refusal: Refusal) -> None:
         ),
     ],
 )
-def test_nothing_that_is_written_is_passed_over(
+def test_no_clause_is_silently_ignored(
     refusal: Refusal, query: str, column: int, message: str
 ) -> None:
     error = refusal(query)
