@@ -1,5 +1,5 @@
-"""A crash at every fault point, and before and after every write: a new generation goes on to
-the batch answer.
+"""A crash at every fault point, and before and after every write: a new generation continues to the
+batch answer.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class CrashingStore(ObjectStore):
 
 
 def run_into(engine: Engine) -> Exception:
-    """Run until a fault strikes; what it raised."""
+    """Run until a fault fires; return what it raised."""
     with pytest.raises(Exception) as caught:
         while not engine.finished:
             engine.run_epoch()
     return caught.value
 
 
-@pytest.mark.long  # The SQL cases strike at these points, too.
+@pytest.mark.long  # The SQL cases crash at these points, too.
 @pytest.mark.parametrize("point", IN_EPOCH)
 def test_a_failure_at_any_fault_point_is_recovered_exactly_once(
     scenario: Scenario, point: FaultPoint

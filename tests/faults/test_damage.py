@@ -1,5 +1,5 @@
-"""Damage to what is stored: the job falls back to an older checkpoint, says why, and gives the
-same output. Every damage to every kind of object: `test_damage_property.py`.
+"""Damaged storage: the job falls back to an older checkpoint, reports the reason, and produces the
+same output. All kinds of damage to all kinds of objects: `test_damage_property.py`.
 """
 
 from __future__ import annotations

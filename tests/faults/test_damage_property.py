@@ -1,4 +1,4 @@
-"""Any damage to the newest checkpoints: the job comes back by itself and gives the batch answer.
+"""Random damage to the newest checkpoints: the job recovers and returns the batch answer.
 
 One base is made by Spark and copied for every example. Its epochs are sealed by a generation each:
 the first window closes in epoch 2, the second one is open from then on, so that a state file of
@@ -351,7 +351,7 @@ class Example:
     checkpoints: int
     base: str
 
-    def strike(self, job: Numbers) -> None:
+    def inflict(self, job: Numbers) -> None:
         backs = range(self.checkpoints)
         if self.kind == "state file":
             # One file, which all these checkpoints name.
@@ -389,8 +389,8 @@ def assert_each_row_counted_once(job: Numbers) -> None:
     path = max(job.state.glob("epochs/*/manifest-*.json"))
     totals = decode(Manifest, path.read_bytes(), str(path)).totals
     assert totals.since == 1
-    told = {name: sum(counts.values()) for name, counts in totals.counts.model_dump().items()}
-    assert told == {
+    reported = {name: sum(counts.values()) for name, counts in totals.counts.model_dump().items()}
+    assert reported == {
         "rows_in": ROWS,
         "bad_rows": 0,
         "late_rows": 0,
@@ -405,7 +405,7 @@ def test_a_job_with_damaged_checkpoints_recovers_exactly_once(
     bases: Bases, example: Example
 ) -> None:
     with bases.copy(example.base) as job:
-        example.strike(job)
+        example.inflict(job)
         before = job.content()
         if (example.kind, example.damage) == ("generation", "newer"):
             with pytest.raises(NewerFormat):
@@ -418,7 +418,7 @@ def test_a_job_with_damaged_checkpoints_recovers_exactly_once(
         assert_each_row_counted_once(job)
 
 
-# ---------------------------------------------------------------- what cannot be mended
+# ---------------------------------------------------------------- damage beyond repair
 
 
 def test_a_state_file_that_every_checkpoint_names_is_an_error_and_deletes_nothing(
@@ -463,7 +463,7 @@ def test_the_number_of_a_lost_generation_is_not_reused_while_its_objects_exist(
     with bases.copy("committed") as job:
         with pytest.raises(InjectedFault):
             job.engine(f"metadata.written@{NEWEST + 1}=raise").run_epoch()
-        Example("generation", "missing", 1, "committed").strike(job)
+        Example("generation", "missing", 1, "committed").inflict(job)
         job.recover()
         assert job.output() == bases.expected
 

@@ -1,6 +1,4 @@
-"""The command line as a user meets it: one clear message, the right exit status, never a stack
-trace.
-"""
+"""The command line: one clear message, the right exit status, never a stack trace."""
 
 from __future__ import annotations
 
@@ -217,9 +215,9 @@ def test_a_job_is_rolled_back_inspected_edited_and_resumed(project: Project) -> 
 
     edited = project.folder / "edited.sql"
     edited.write_text(SQL.replace("INTERVAL '10 minutes'", "INTERVAL '20 minutes'"))
-    told = command(project, "explain", "restore", "edited.sql")
-    assert told.returncode == 0, told.stderr
-    assert "(LOST)" in told.stdout
+    reported = command(project, "explain", "restore", "edited.sql")
+    assert reported.returncode == 0, reported.stderr
+    assert "(LOST)" in reported.stdout
     original = (project.folder / "rides.sql").read_text()
     (project.folder / "rides.sql").write_text(edited.read_text())
     refused = project.run(*settings(*QUICK))

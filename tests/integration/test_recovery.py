@@ -1,6 +1,4 @@
-"""The stream comes back: real workers, real SIGKILL, and the output held against the batch
-answer.
-"""
+"""Recovery end to end: real workers, real SIGKILL, and the output compared with the batch answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two commands and one job: real processes, real SIGKILL."""
+"""Two commands that run one job: real processes, real SIGKILL."""
 
 from __future__ import annotations
 

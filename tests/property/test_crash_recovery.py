@@ -1,7 +1,7 @@
-"""A crash before or after any write, and damage in between, loses and doubles nothing.
+"""A crash before or after any write, and damage in between, neither loses nor duplicates rows.
 
 A job without Spark runs on the real backend over a real store. It reads numbers, keeps their sum as
-state, and gives every number with the sum up to it. How many numbers an epoch takes differs from
+state, and emits every number with the sum up to it. How many numbers an epoch takes differs from
 generation to generation, so an epoch that is replayed over other input shows in the output. Every
 process compares the sink with its state first: no crash and no damage may look like a restored copy.
 """
@@ -52,7 +52,7 @@ KEEP = 3
 Rows = list[list[int]]
 
 
-class Died(Exception):
+class Crashed(Exception):
     """The process is gone."""
 
 
@@ -69,15 +69,15 @@ class Fate:
     def enter(self) -> int:
         self.writes += 1
         if self.writes in self.before:
-            raise Died
+            raise Crashed
         return self.writes
 
     def leave(self, write: int) -> None:
         if write in self.after:
-            raise Died
+            raise Crashed
 
 
-class MortalStore(ObjectStore):
+class CrashingStore(ObjectStore):
     """A real store, under the control of fate."""
 
     def __init__(self, url: str, fate: Fate) -> None:
@@ -284,10 +284,10 @@ def live(folder: Path, fate: Fate, damages: Iterable[str | None] = ()) -> tuple[
     """Start processes until one reaches the end; the sink, and how many it took."""
     sink, coming = Sink(fate), iter(damages)
     for processes in range(1, 500):
-        backend = StateBackend(MortalStore(str(folder), fate), JobName("sums"))
+        backend = StateBackend(CrashingStore(str(folder), fate), JobName("sums"))
         try:
             Process(backend, sink).run()
-        except Died:
+        except Crashed:
             kind = next(coming, None)
             if kind is not None:
                 damage_newest(folder, kind)
@@ -400,10 +400,10 @@ def test_a_restored_backup_is_refused_or_neither_loses_nor_duplicates(
         fate = Fate(before, after)
         sink = Sink(fate)
         while True:
-            backend = StateBackend(MortalStore(str(state), fate), JobName("sums"))
+            backend = StateBackend(CrashingStore(str(state), fate), JobName("sums"))
             try:
                 Process(backend, sink).run()
-            except Died:
+            except Crashed:
                 disturb()
             except SinkConflict:
                 assert deaths > copied + restored, "nothing was restored"
@@ -419,8 +419,8 @@ def test_a_backup_from_before_the_last_epochs_is_refused() -> None:
         fate = Fate(before=frozenset({20}))
         sink = Sink(fate)
         for attempt in range(2):
-            backend = StateBackend(MortalStore(str(state), fate), JobName("sums"))
-            with pytest.raises(Died) if attempt == 0 else contextlib.nullcontext():
+            backend = StateBackend(CrashingStore(str(state), fate), JobName("sums"))
+            with pytest.raises(Crashed) if attempt == 0 else contextlib.nullcontext():
                 Process(backend, sink).run()
             if attempt == 0:
                 shutil.copytree(state, copy)
@@ -435,7 +435,7 @@ def test_a_backup_from_before_the_last_epochs_is_refused() -> None:
 
 
 class Turns(Fate):
-    """Lets a process take one step at a time, so that several can be played against each other."""
+    """Lets a process take one step at a time, so that several can be interleaved."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -449,7 +449,7 @@ class Turns(Fate):
         self._done.release()
         self._go.acquire()
         if self._abandoned:
-            raise Died
+            raise Crashed
         return super().enter()
 
     def play(self, process: Process) -> threading.Thread:
@@ -458,7 +458,7 @@ class Turns(Fate):
             try:
                 process.run()
                 self.finished = True
-            except (Died, Retired):
+            except (Crashed, Retired):
                 pass
             except BaseException as error:
                 self.defect = error
@@ -480,8 +480,8 @@ class Turns(Fate):
             self.advance()
 
 
-class SlowStore(MortalStore):
-    """Every look is a step, too: a process may stand still between looking and writing."""
+class SlowStore(CrashingStore):
+    """Every look is a step, too: a process may be paused between reading and writing."""
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
         self._fate.enter()

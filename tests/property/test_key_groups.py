@@ -1,4 +1,6 @@
-"""Another parallelism is the same restore: every group of every file is read by its one owner."""
+"""A restore at another parallelism is complete: every key group of every file is read by its one
+owner.
+"""
 
 from __future__ import annotations
 

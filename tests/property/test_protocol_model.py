@@ -1,4 +1,4 @@
-"""No interleaving of a few generations, and no crash of any of them, breaks the protocol.
+"""No interleaving of a few generations, and no crash of any of them, violates the protocol.
 
 Proved for each set of programs below, in every state that they can reach together, over the real
 backend and the real retention:

@@ -1,4 +1,4 @@
-"""For random histories, clean-up never deletes what a restore or an epoch in flight needs."""
+"""For random histories, retention never deletes objects that a restore or an epoch in flight needs."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 
     python tests/samples/make_sample.py
 
-makes `format-{version}` beside this file. Do it once, in the change that raises the version. A
-sample is never made again: it stands for what a release has left on people's disks, and
+creates `format-{version}` beside this file. Run it once, in the change that raises the version. A
+sample is never created again: it represents the state that a release left on disk, and
 `tests/engine/connectors/test_formats.py` restores every one of them.
 """
 

@@ -1,4 +1,6 @@
-"""The soak itself: a few seeds run, a wrong answer is seen, and what is found is made smaller."""
+"""The soak itself: a few seeds run, a wrong answer is detected, and the failing pipeline is
+minimised.
+"""
 
 from __future__ import annotations
 

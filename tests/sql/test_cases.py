@@ -1,4 +1,6 @@
-"""Every SQL case in the hardest way: cut into epochs, struck, taken over by another engine."""
+"""Every SQL case under a fault: split into epochs, crashed at a random point, restored by another
+engine.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.sql.case_run import CaseRun
 from tests.sql.cases import Case, load_cases, load_combined
 from tests.sql.changelog import BrokenChangelog, merge
-from tests.sql.trial import Trial
 
 CASES = load_cases()
-HARDEST = "crashed"
+CRASHED = "crashed"
 
 
 def marks(case: Case) -> list[pytest.MarkDecorator]:
@@ -24,7 +26,7 @@ def marks(case: Case) -> list[pytest.MarkDecorator]:
     [pytest.param(each, id=each.name, marks=marks(each)) for each in load_combined(CASES)],
 )
 def test_the_output_is_the_batch_answer(case: Case, spark: SparkSession, tmp_path: Path) -> None:
-    assert not Trial(spark, case, tmp_path).difference(HARDEST)
+    assert not CaseRun(spark, case, tmp_path).difference(CRASHED)
 
 
 def test_combined_pipelines_lose_no_case() -> None:

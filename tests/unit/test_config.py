@@ -1,4 +1,4 @@
-"""Settings: one set of keys from three places, and clear words about wrong ones."""
+"""Settings: one set of keys from three places, and clear errors about wrong ones."""
 
 from __future__ import annotations
 

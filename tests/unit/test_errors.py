@@ -1,4 +1,4 @@
-"""The tree of errors: blame, retry and code of each."""
+"""The hierarchy of errors: domain, retry hint and code of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who ended a process: itself, or someone else."""
+"""Whether a process exited by itself or was killed from outside."""
 
 from __future__ import annotations
 

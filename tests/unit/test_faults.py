@@ -1,4 +1,4 @@
-"""Fault points: how they are written, when they are due, and that they fire once."""
+"""Fault points: their syntax, when they are due, and that they fire once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What installed packages add is found by name, and loaded when it is asked for."""
+"""Objects that installed packages add are found by name, and loaded on first use."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def test_packages_add_to_the_built_in_objects(registry: Callable[..., Registry])
     assert len(found) == 2
     assert found["ours"] is OURS
     assert found["theirs"] is THEIRS
-    assert "nobodys" not in found
-    assert found.get("nobodys") is None
+    assert "unknown" not in found
+    assert found.get("unknown") is None
 
 
 def test_a_broken_package_affects_only_those_who_use_it(

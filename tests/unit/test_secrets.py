@@ -1,4 +1,6 @@
-"""Secrets in options: which values are shown, what references stand for, what errors may say."""
+"""Secrets in options: which values are shown, how references are resolved, and what errors may
+contain.
+"""
 
 from __future__ import annotations
 
@@ -218,9 +220,9 @@ SECRET = "hun ter/2'\"é"
     ],
 )
 def test_a_secret_is_found_however_it_is_quoted(quoted: str) -> None:
-    told = Concealer({SECRET: "${env:PW}"}).text(f"cannot log in with {quoted}!")
-    assert "${env:PW}" in told
-    assert "hun" not in told
+    reported = Concealer({SECRET: "${env:PW}"}).text(f"cannot log in with {quoted}!")
+    assert "${env:PW}" in reported
+    assert "hun" not in reported
 
 
 @pytest.mark.parametrize(
@@ -253,8 +255,8 @@ def test_secrets_of_several_tables_are_concealed_and_missing_ones_are_ignored(
             {"url": "pg://me:embedded@host", "path": "/a/${env:RESURGENCE_PW}"},
         ]
     )
-    told = concealer.text("literal, embedded, /a/hunter2, me")
-    assert told == "***, ***, /a/${env:RESURGENCE_PW}, me"
+    reported = concealer.text("literal, embedded, /a/hunter2, me")
+    assert reported == "***, ***, /a/${env:RESURGENCE_PW}, me"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""User-defined functions: types from annotations, and clear words about what has none."""
+"""User-defined functions: types from annotations, and clear errors about unsupported ones."""
 
 from __future__ import annotations
 

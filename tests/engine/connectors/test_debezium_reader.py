@@ -1,4 +1,4 @@
-"""Debezium's events as databases send them: keys instead of rows, schemas beside them, values in
+"""Debezium events as databases send them: keys without rows, inline schemas, and values in
 Debezium's own types.
 """
 

@@ -1,5 +1,5 @@
-"""State dirs that releases have left behind: every frozen sample is taken up and run to its end. One
-of a newer release is left alone.
+"""State directories of earlier releases: every frozen sample is restored and run to its end. One of
+a newer release is refused and not changed.
 """
 
 from __future__ import annotations

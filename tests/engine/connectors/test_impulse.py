@@ -1,4 +1,4 @@
-"""The generator: the same rows for the same offset, at the pace that was asked for."""
+"""The generator: the same rows for the same offset, at the configured rate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON in and out: what lines may look like, and which line is to blame when one is bad."""
+"""JSON input and output: which lines are accepted, and how a bad line is reported."""
 
 from __future__ import annotations
 

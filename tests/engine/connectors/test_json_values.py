@@ -1,4 +1,4 @@
-"""Values in JSON: the forms of a timestamp, and texts that are kept as they were written."""
+"""Values in JSON: the forms of a timestamp, and text columns that keep values as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""METADATA FROM: columns of what a connector knows of a record, beside what is in it."""
+"""METADATA FROM: columns that a connector provides about each record."""
 
 from __future__ import annotations
 

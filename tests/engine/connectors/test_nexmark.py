@@ -1,4 +1,4 @@
-"""The auction site: the same events for the same offset, in the benchmark's proportions."""
+"""The Nexmark generator: the same events for the same offset, in the benchmark's proportions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""File sinks: staged is invisible, committed is once, whoever commits and however often."""
+"""File sinks: staged output is invisible, and commits are idempotent, whichever generation commits."""
 
 from __future__ import annotations
 

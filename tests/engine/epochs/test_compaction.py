@@ -1,4 +1,4 @@
-"""Compaction beside the epochs: few files, the same answer, and no file rewritten too often."""
+"""Compaction in the background: few files, the same answer, and no file rewritten too often."""
 
 from __future__ import annotations
 

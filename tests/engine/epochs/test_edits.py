@@ -1,4 +1,6 @@
-"""Edited pipelines go on from their checkpoints: what is not touched keeps its state."""
+"""Edited pipelines resume from their checkpoints: operators that the edit does not touch keep their
+state.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A state dir that is older than the sink: refused, whatever the epochs are cut to, and mended by a
+"""A state directory that is older than the sink is refused, however its epochs are split, until a
 rollback.
 """
 
@@ -193,7 +193,7 @@ def test_an_epoch_over_other_input_is_refused(
 def test_a_state_dir_from_before_a_rollback_is_refused(
     spark: SparkSession, tmp_path: Path, sink: str
 ) -> None:
-    """The sink has taken back epochs that the copy believes to be visible."""
+    """The sink has retracted epochs that are visible according to the backup."""
     copied = Copied(spark, tmp_path, sink)
     copied.advance(4, 10)
     copied.copy()

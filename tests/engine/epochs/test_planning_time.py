@@ -1,5 +1,5 @@
-"""now() and its kin: the planning time of the epoch, the same in a replay; and casts of texts, which
-never read the clock.
+"""now() and related functions return the planning time of the epoch, the same in a replay; casts of
+texts never read the clock.
 """
 
 from __future__ import annotations

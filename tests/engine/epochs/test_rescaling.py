@@ -1,4 +1,6 @@
-"""State files hold the key groups that they claim, and any parallelism can go on from them."""
+"""State files contain only the key groups that they declare, and any parallelism can resume from
+them.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,14 @@ QUERY = (
 
 
 def job_over(spark: SparkSession, folder: Path, rows: int, width: str) -> tuple[Job, Path, str]:
-    dice = random.Random(rows)
+    rng = random.Random(rows)
     path = write_lines(
         folder / "events.json",
         (
             {
                 "at": f"2024-01-01T00:{number // 60:02}:{number % 60:02}",
-                "word": dice.choice([None, "ant", "bee", "cat", "dog", "eel"]),
-                "number": dice.randrange(4) / 2,
+                "word": rng.choice([None, "ant", "bee", "cat", "dog", "eel"]),
+                "number": rng.randrange(4) / 2,
                 "value": number,
             }
             for number in range(rows)

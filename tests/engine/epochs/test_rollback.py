@@ -1,4 +1,4 @@
-"""Rolled back and run on: the batch answer again, whatever was committed and wherever it was cut."""
+"""A job that is rolled back and resumed returns the batch answer, whatever was committed."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ COLUMNS = "at TIMESTAMP, id BIGINT, word TEXT"
 
 
 def rides_job(spark: SparkSession, folder: Path, more: str = "") -> Job:
-    dice = random.Random(5)
+    rng = random.Random(5)
     rows = [
         {
             "at": f"2024-01-01T00:{number // 60:02}:{number % 60:02}",
             "id": number,
-            "word": dice.choice("abc"),
+            "word": rng.choice("abc"),
         }
         for number in range(ROWS)
     ]

@@ -1,4 +1,6 @@
-"""LIMIT of a SELECT that goes to the terminal: so many rows in all, whatever happens, and the end."""
+"""LIMIT of a SELECT that is written to the terminal: exactly that many rows in total, even after a
+crash, and then the job finishes.
+"""
 
 from __future__ import annotations
 

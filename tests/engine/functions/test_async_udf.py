@@ -1,4 +1,6 @@
-"""Async functions in SQL: calls that overlap, in order, within limits; and none that hangs."""
+"""Async functions in SQL: calls overlap, results are in order, concurrency and duration are
+bounded.
+"""
 
 from __future__ import annotations
 

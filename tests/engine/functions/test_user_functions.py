@@ -1,4 +1,4 @@
-"""Python functions in SQL: their types, their nulls, and what is said when one of them fails."""
+"""Python functions in SQL: types, nulls, and error messages."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Aggregates other than the plain ones: the answer is Spark's batch answer, however the input is cut
-into epochs. Every aggregate function of Spark is either supported or refused.
+"""Aggregates return Spark's batch answer, however the input is split into epochs. Every aggregate
+function of Spark is either supported or refused.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ BATCH_WINDOW = "window(at, '10 seconds')"
 
 def events(seed: int) -> list[dict[str, object]]:
     """Rows up to four seconds out of order, no two at the same instant, with nulls."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     start = datetime(2024, 1, 1)
 
     def maybe(value: object) -> object:
-        return None if dice.random() < 0.15 else value
+        return None if rng.random() < 0.15 else value
 
     return [
         {
             "at": timestamp(
                 start
                 + timedelta(
-                    milliseconds=300 * number - 250 * dice.randrange(14), microseconds=number
+                    milliseconds=300 * number - 250 * rng.randrange(14), microseconds=number
                 )
             ),
-            "word": maybe(dice.choice(["ant", "bee", "", "čmelák"])),
-            "flag": maybe(dice.choice([True, False])),
-            "small": maybe(dice.randrange(-50, 50)),
-            "big": maybe(dice.randrange(-(2**50), 2**50)),
-            "amount": maybe(dice.randrange(-(10**8), 10**8) / 1000),
-            "real": maybe(dice.choice([0.1, 0.25, -7.75, 1e6, 3.3])),
-            "other": maybe(dice.random()),
+            "word": maybe(rng.choice(["ant", "bee", "", "čmelák"])),
+            "flag": maybe(rng.choice([True, False])),
+            "small": maybe(rng.randrange(-50, 50)),
+            "big": maybe(rng.randrange(-(2**50), 2**50)),
+            "amount": maybe(rng.randrange(-(10**8), 10**8) / 1000),
+            "real": maybe(rng.choice([0.1, 0.25, -7.75, 1e6, 3.3])),
+            "other": maybe(rng.random()),
             "same": 0.1,
-            "tags": maybe([dice.choice("abc") for _ in range(dice.randrange(3))]),
-            "pairs": maybe({"x": dice.randrange(3)}),
-            "vector": [dice.randrange(8), dice.randrange(8)],
+            "tags": maybe([rng.choice("abc") for _ in range(rng.randrange(3))]),
+            "pairs": maybe({"x": rng.randrange(3)}),
+            "vector": [rng.randrange(8), rng.randrange(8)],
         }
         for number in range(ROWS)
     ]

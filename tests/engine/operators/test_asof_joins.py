@@ -1,4 +1,4 @@
-"""ASOF joins in the engine: when a row goes out, what is kept, and what is late."""
+"""ASOF joins in the engine: when a row is emitted, what is stored, and what is late."""
 
 from __future__ import annotations
 

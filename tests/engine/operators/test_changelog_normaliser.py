@@ -1,5 +1,5 @@
-"""Changes by key, as a database with keys alone in its log sends them: whatever the cut into epochs,
-the changelog is valid and comes to the rows that the database has.
+"""Changes by key, from a database that logs keys only: however they are split into epochs, the
+changelog is valid and adds up to the rows of the database.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def applied(events: Iterable[Event]) -> dict[Key, Row]:
 class Database:
     """Makes the events of a random life of a table, as Postgres and Debezium do by default."""
 
-    chance: random.Random
+    rng: random.Random
     rows: dict[Key, Row] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
@@ -69,24 +69,24 @@ class Database:
         self.events.append({"before": before, "after": after, "op": op})
 
     def upsert(self) -> None:
-        key = self.chance.randint(1, 6), self.chance.choice("ab")
+        key = self.rng.randint(1, 6), self.rng.choice("ab")
         held = self.rows.get(key)
         row: Row = {
             "id": key[0],
             "part": key[1],
-            "kind": self.chance.choice(["tool", "toy", None]),
-            "amount": self.chance.randint(0, 3),
-            "body": self.chance.choice(["long", "longer", None]),
+            "kind": self.rng.choice(["tool", "toy", None]),
+            "amount": self.rng.randint(0, 3),
+            "body": self.rng.choice(["long", "longer", None]),
         }
         sent = dict(row)
-        if held is not None and self.chance.random() < 0.4:
+        if held is not None and self.rng.random() < 0.4:
             row["body"], sent["body"] = held["body"], PLACEHOLDER
         self.rows[key] = row
         self.send("c" if held is None else "u", None, sent)
 
     def delete(self) -> None:
         if self.rows:
-            key = self.chance.choice(sorted(self.rows))
+            key = self.rng.choice(sorted(self.rows))
             del self.rows[key]
             self.send("d", {**dict.fromkeys(NAMES), "id": key[0], "part": key[1]})
 
@@ -102,7 +102,7 @@ class Database:
             self.send("r", None, dict(row))
 
     def send_again(self) -> None:
-        self.events += self.events[-self.chance.randint(1, 12) :]
+        self.events += self.events[-self.rng.randint(1, 12) :]
 
 
 def random_events(seed: int, steps: int = 90) -> list[Event]:
@@ -116,7 +116,7 @@ def random_events(seed: int, steps: int = 90) -> list[Event]:
         Database.unknown: 3,
     }
     for _ in range(steps):
-        (action,) = database.chance.choices(list(actions), list(actions.values()))
+        (action,) = database.rng.choices(list(actions), list(actions.values()))
         action(database)
     assert {each["op"] for each in database.events} == set("crudt")
     return database.events
@@ -202,7 +202,7 @@ def _settled(engine: Engine) -> bool:
     return running is not None
 
 
-@pytest.mark.long  # The SQL cases with keyed changelogs are struck, too.
+@pytest.mark.long  # The SQL cases with keyed changelogs crash, too.
 @pytest.mark.parametrize(
     "point",
     [

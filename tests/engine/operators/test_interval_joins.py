@@ -1,4 +1,4 @@
-"""Joins by event time in the engine: what is kept of the rows, and for how long."""
+"""Interval joins in the engine: which rows are stored, and for how long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watermarks: what is late is decided at the start of an epoch, by window, and is counted."""
+"""Watermarks: whether a row is late is decided at the start of an epoch, per window, and counted."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def check(spark: SparkSession, folder: Path, rows: Sequence[Row], legs: Sequence
 def test_exactly_the_rows_of_windows_closed_at_the_start_of_the_epoch_are_dropped(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: int
 ) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     start = -120_000_000  # two minutes before 1970, so that the stream passes over it
     rows: list[Row] = [
         (
             None
-            if dice.random() < 0.1
-            else start + number * 1_500_000 - dice.randrange(0, 40_000_000, 250_000),
-            dice.choice("ab"),
+            if rng.random() < 0.1
+            else start + number * 1_500_000 - rng.randrange(0, 40_000_000, 250_000),
+            rng.choice("ab"),
         )
         for number in range(120)
     ]

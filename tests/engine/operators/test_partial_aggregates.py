@@ -1,4 +1,4 @@
-"""What an aggregate without a window keeps: sums where they are exact, rows where they are not."""
+"""The state of an aggregate without a window: partial sums where they are exact, rows elsewhere."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Updating queries in the engine: cut into epochs, struck, moved to another parallelism, their
-change streams read back come to the batch answer.
+"""Updating queries in the engine: split into epochs, crashed and rescaled, their changelogs add up
+to the batch answer.
 """
 
 from __future__ import annotations
@@ -112,9 +112,9 @@ def merged(path: Path) -> dict[str, str]:
 def test_a_changelog_survives_a_fault_and_rescaling(
     spark: SparkSession, tmp_path: Path, fault: str
 ) -> None:
-    dice = random.Random(fault)
+    rng = random.Random(fault)
     rows = [
-        {"user": dice.choice([None, *"abcd"]), "price": dice.random() * 10 ** dice.randrange(12)}
+        {"user": rng.choice([None, *"abcd"]), "price": rng.random() * 10 ** rng.randrange(12)}
         for _ in range(60)
     ]
     write_lines(tmp_path / "in.json", rows)

@@ -1,4 +1,4 @@
-"""The session as it comes up, and what becomes of its JVM."""
+"""The Spark session at its start, and the life cycle of its JVM."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real failures of Spark, as errors that name the place and who can mend it."""
+"""Real failures of Spark, translated into errors with position, domain and hint."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_errors_of_calls_during_a_shutdown_of_spark_are_reported_as_spark_gone(t
 
 
 def test_denied_access_to_storage_is_distinguished_also_in_a_task(spark: SparkSession) -> None:
-    """No one may make a folder in /sys."""
+    """Folders cannot be created in /sys."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ObjectStore("file:///sys/kernel").create("folder/object", b"x")

@@ -1,4 +1,4 @@
-"""KeyTable: rows by key in files, found again by any number of subtasks, forgotten in time."""
+"""KeyTable: rows by key in files, found by any number of subtasks, and expired by the state TTL."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_only_keys_idle_for_the_state_ttl_expire(spark: SparkSession, tmp_path: 
     again = [("busy", 1, False), ("busy", 2, False), ("busy", 3, True), ("idle", 3, True)]
     assert named(table.read_touched(spark, fresh)) == again
     table.append(fresh)
-    # What was forgotten does not come back when the key is in use again.
+    # Expired rows do not reappear when the key is used again.
     table = reopened(table, tmp_path, 3)
     fresh = written(spark, table, 4, [("idle", 4), ("gone", 4)])
     now = [("gone", 4, True), ("idle", 3, False), ("idle", 4, True)]
@@ -172,15 +172,15 @@ def test_only_keys_idle_for_the_state_ttl_expire(spark: SparkSession, tmp_path: 
 def test_compacting_some_files_changes_no_row(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     job = UpdatingJob(spark, tmp_path, COUNTS, (EVENTS,), parallelism=3)
     held: list[tuple[str, int]] = []
     for _ in range(4):
-        gone = dice.sample(held, len(held) // 2)
-        added = [(dice.choice("abcde"), dice.randrange(3)) for _ in range(12)]
+        gone = rng.sample(held, len(held) // 2)
+        added = [(rng.choice("abcde"), rng.randrange(3)) for _ in range(12)]
         held = list((Counter(held) - Counter(gone)).elements()) + added
         job.run([(*each, 1) for each in added] + [(*each, -1) for each in gone])
-    some = frozenset(each.path for each in job.live.files if dice.random() < 0.6)
+    some = frozenset(each.path for each in job.live.files if rng.random() < 0.6)
     job.compact(some)
     job.restart(2)
     job.compact()

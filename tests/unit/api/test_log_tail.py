@@ -1,4 +1,4 @@
-"""The end of a log, and what comes after an offset."""
+"""The end of a log, and its continuation from an offset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing waits for ever: long polls, slow bodies, a database that hangs."""
+"""Every wait has a deadline: long polls, slow bodies, a hung database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from tests.unit.api.played_service import NOW
+from tests.unit.api.simulated_service import NOW
 
 from resurgence.api.access.api_keys import new_key
 from resurgence.api.access.key_ring import KeyRing

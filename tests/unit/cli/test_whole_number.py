@@ -1,4 +1,4 @@
-"""Numbers in flags: what is wrong is said without a library's words."""
+"""Numbers in flags: errors are worded without the terms of a library."""
 
 from __future__ import annotations
 

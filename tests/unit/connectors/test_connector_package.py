@@ -1,4 +1,4 @@
-"""A package outside of this one adds a connector: the example is installed, and compiled with."""
+"""Another package adds a connector: the example is installed, and a pipeline compiled with it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a source knows of its offsets: how a range is cut, and how it is told to people."""
+"""What only a source knows about its offsets: how a range is split, and how it is described."""
 
 from __future__ import annotations
 

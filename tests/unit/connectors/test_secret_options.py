@@ -1,4 +1,6 @@
-"""Where a connector is made, its references are read; its errors say nothing of what they hold."""
+"""References to secrets are resolved when a connector is created, and its errors do not contain
+their values.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from resurgence.sql import compile_pipeline
 JOB = JobName("rides")
 
 
-class Talkative:
+class LeakyConnector:
     """A connector whose errors quote its options."""
 
     def __init__(self, options: Mapping[str, str], *, fails_at_once: bool) -> None:
@@ -106,7 +108,7 @@ def test_errors_of_a_connector_contain_no_secrets(
     shown: str,
 ) -> None:
     def make(options: Any, _: object) -> Any:
-        return Talkative({"path": options.path}, fails_at_once=fails_at_once)
+        return LeakyConnector({"path": options.path}, fails_at_once=fails_at_once)
 
     name = "single_file" if role == "source" else "filesystem"
     real = registry.INSTALLED[name]
@@ -123,5 +125,5 @@ def test_errors_of_a_connector_contain_no_secrets(
             make_sink(made.sinks()[0], str(here / "state"), JOB)
     assert isinstance(caught.value, UserError)
     assert caught.value.message == shown
-    told = [*traceback.format_exception(caught.value), caught.value.hint]
-    assert "hunter2" not in "".join(told)
+    reported = [*traceback.format_exception(caught.value), caught.value.hint]
+    assert "hunter2" not in "".join(reported)

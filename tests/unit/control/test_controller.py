@@ -1,4 +1,4 @@
-"""Requests to a controller: checked, stored, answered at once, and converged to."""
+"""Requests to a controller: validated, stored, answered at once, and reconciled."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from tests.unit.control.living_workers import (
+from tests.unit.control.faulty_stores import until
+from tests.unit.control.service_harness import JOB, SQL, Service, simulated
+from tests.unit.control.simulated_workers import (
     fails,
     fails_for_good,
     finishes,
-    is_deaf,
+    ignores_orders,
     works,
 )
-from tests.unit.control.service_harness import JOB, SQL, Service, played
-from tests.unit.control.troubled_stores import until
 
 from resurgence.control.controller import Controller, NewJob
 from resurgence.control.jobs.job_record import JobBeingDeleted, StopMode, Wanted
@@ -43,7 +43,7 @@ def rollbacks(service: Service) -> int:
 # ---------------------------------------------------------------- create
 
 
-@played
+@simulated
 async def test_a_job_is_created_and_runs(service: Service) -> None:
     view = await service.controller.create(NewJob(JOB, SQL))
     assert view.record.status.state is StateName.CREATED
@@ -51,7 +51,7 @@ async def test_a_job_is_created_and_runs(service: Service) -> None:
     assert service.visited() == ["Compiling", "Scheduling", "Running"]
 
 
-@played
+@simulated
 async def test_a_paused_controller_does_not_time_out_its_workers(service: Service) -> None:
     """Its process was stopped, or its machine slept."""
     await service.create()
@@ -63,7 +63,7 @@ async def test_a_paused_controller_does_not_time_out_its_workers(service: Servic
     assert len(service.world.workers) == 1
 
 
-@played
+@simulated
 async def test_a_job_that_is_created_stopped_stays_so_until_it_is_started(
     service: Service,
 ) -> None:
@@ -73,7 +73,7 @@ async def test_a_job_that_is_created_stopped_stays_so_until_it_is_started(
     await service.run()
 
 
-@played
+@simulated
 async def test_a_name_that_is_taken_is_refused(service: Service) -> None:
     await service.create()
     with pytest.raises(JobExists):
@@ -82,7 +82,7 @@ async def test_a_name_that_is_taken_is_refused(service: Service) -> None:
     assert len(service.world.workers) == 1
 
 
-@played
+@simulated
 async def test_an_invalid_pipeline_is_refused_and_not_stored(service: Service) -> None:
     with pytest.raises(SqlError):
         await service.controller.create(NewJob(JOB, "CREATE TABLE"))
@@ -92,7 +92,7 @@ async def test_an_invalid_pipeline_is_refused_and_not_stored(service: Service) -
     assert service.stored() is None
 
 
-@played
+@simulated
 async def test_an_unknown_job_is_reported_with_the_existing_ones(service: Service) -> None:
     await service.create()
     with pytest.raises(NoSuchJob) as refused:
@@ -114,7 +114,7 @@ ASKED: dict[str, Callable[[Controller], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("asked", ASKED)
-@played
+@simulated
 async def test_a_request_is_stored_and_answered_while_the_job_is_stuck(
     service: Service, asked: str
 ) -> None:
@@ -130,7 +130,7 @@ async def test_a_request_is_stored_and_answered_while_the_job_is_stuck(
 
 
 @pytest.mark.parametrize("asked", ASKED)
-@played
+@simulated
 async def test_a_request_that_cannot_be_stored_is_refused_and_changes_nothing(
     service: Service, asked: str
 ) -> None:
@@ -148,7 +148,7 @@ async def test_a_request_that_cannot_be_stored_is_refused_and_changes_nothing(
     assert after.status.state is StateName.RUNNING
 
 
-@played
+@simulated
 async def test_requests_at_the_same_time_are_all_kept(service: Service) -> None:
     await service.create()
     await service.run()
@@ -160,7 +160,7 @@ async def test_requests_at_the_same_time_are_all_kept(service: Service) -> None:
     await service.run()
 
 
-@played
+@simulated
 async def test_the_last_of_many_requests_applies(service: Service) -> None:
     await service.create()
     await service.run()
@@ -178,7 +178,7 @@ async def test_the_last_of_many_requests_applies(service: Service) -> None:
 
 
 @pytest.mark.parametrize("mode", list(StopMode))
-@played
+@simulated
 async def test_a_stopped_job_starts_again_in_another_generation(
     service: Service, mode: StopMode
 ) -> None:
@@ -193,7 +193,7 @@ async def test_a_stopped_job_starts_again_in_another_generation(
     assert (status.run, status.generation) == (2, 2)
 
 
-@played
+@simulated
 async def test_a_start_of_a_job_that_runs_changes_nothing(service: Service) -> None:
     await service.create()
     await service.run()
@@ -204,7 +204,7 @@ async def test_a_start_of_a_job_that_runs_changes_nothing(service: Service) -> N
 
 
 @pytest.mark.parametrize("state", [StateName.FAILED, StateName.FINISHED])
-@played
+@simulated
 async def test_a_job_at_its_end_is_started_again(service: Service, state: StateName) -> None:
     service.world.scripts = [finishes if state is StateName.FINISHED else fails_for_good, works]
     await service.create()
@@ -214,7 +214,7 @@ async def test_a_job_at_its_end_is_started_again(service: Service, state: StateN
     assert (await service.status()).failure is None
 
 
-@played
+@simulated
 async def test_a_start_requested_while_the_job_is_failing_is_not_lost(
     service: Service,
 ) -> None:
@@ -227,7 +227,7 @@ async def test_a_start_requested_while_the_job_is_failing_is_not_lost(
     await service.run()
 
 
-@played
+@simulated
 async def test_a_stop_while_recovering_does_not_wait_for_the_backoff(service: Service) -> None:
     await service.create(initial_backoff="1m", maximal_backoff="1m")
     await service.run()
@@ -240,7 +240,7 @@ async def test_a_stop_while_recovering_does_not_wait_for_the_backoff(service: Se
 
 
 @pytest.mark.parametrize("force", [False, True])
-@played
+@simulated
 async def test_a_restart_while_recovering_does_not_wait_for_the_backoff(
     service: Service, force: bool
 ) -> None:
@@ -254,9 +254,9 @@ async def test_a_restart_while_recovering_does_not_wait_for_the_backoff(
     assert time.monotonic() - began < AT_ONCE
 
 
-@played
+@simulated
 async def test_a_forced_restart_does_not_wait_for_an_unresponsive_worker(service: Service) -> None:
-    service.world.scripts = [is_deaf, works]
+    service.world.scripts = [ignores_orders, works]
     await service.create(stop_timeout="1m")
     await service.run()
     began = time.monotonic()
@@ -266,11 +266,11 @@ async def test_a_forced_restart_does_not_wait_for_an_unresponsive_worker(service
     assert not service.world.workers[0].stop_asked.is_set()
 
 
-@played
+@simulated
 async def test_force_overrides_a_restart_that_waits_for_an_unresponsive_worker(
     service: Service,
 ) -> None:
-    service.world.scripts = [is_deaf, works]
+    service.world.scripts = [ignores_orders, works]
     await service.create(stop_timeout="1m")
     await service.run()
     await restart(service)
@@ -281,9 +281,9 @@ async def test_force_overrides_a_restart_that_waits_for_an_unresponsive_worker(
     assert time.monotonic() - began < AT_ONCE
 
 
-@played
+@simulated
 async def test_a_restart_kills_an_unresponsive_worker_at_its_deadline(service: Service) -> None:
-    service.world.scripts = [is_deaf, works]
+    service.world.scripts = [ignores_orders, works]
     await service.create(stop_timeout="200ms")
     await service.run()
     await restart(service)
@@ -291,7 +291,7 @@ async def test_a_restart_kills_an_unresponsive_worker_at_its_deadline(service: S
     assert len(service.world.workers) == 2
 
 
-@played
+@simulated
 async def test_a_restart_resets_the_failure_count(service: Service) -> None:
     service.world.scripts = [fails, fails, works]
     await service.create()
@@ -305,7 +305,7 @@ async def test_a_restart_resets_the_failure_count(service: Service) -> None:
 # ---------------------------------------------------------------- rescale and edit
 
 
-@played
+@simulated
 async def test_a_rescale_while_recovering_is_applied_by_the_recovery(service: Service) -> None:
     hold = service.hold(StateName.RECOVERING)
     await service.create()
@@ -319,7 +319,7 @@ async def test_a_rescale_while_recovering_is_applied_by_the_recovery(service: Se
     assert service.world.workers[1].started[0].plan.parallelism == 5
 
 
-@played
+@simulated
 async def test_an_edit_resets_the_restart_budget(service: Service) -> None:
     service.world.scripts = [fails, works]
     await service.create()
@@ -330,7 +330,7 @@ async def test_an_edit_resets_the_restart_budget(service: Service) -> None:
     assert (await service.controller.job(JOB)).progress["restarts_left"] == 50
 
 
-@played
+@simulated
 async def test_a_stopped_job_is_rescaled_when_it_starts(service: Service) -> None:
     await service.controller.create(NewJob(JOB, SQL, start=False))
     await service.controller.rescale(JOB, 5)
@@ -349,7 +349,7 @@ def event_rates(service: Service) -> list[str]:
     ]
 
 
-@played
+@simulated
 async def test_an_edited_job_continues_with_the_new_pipeline_after_a_checkpoint(
     service: Service,
 ) -> None:
@@ -362,7 +362,7 @@ async def test_an_edited_job_continues_with_the_new_pipeline_after_a_checkpoint(
     assert service.world.workers[1].started[0].plan.parallelism == 3
 
 
-@played
+@simulated
 async def test_an_edit_keeps_the_requested_parallelism(service: Service) -> None:
     await service.create()
     await service.controller.rescale(JOB, 4)
@@ -372,7 +372,7 @@ async def test_an_edit_keeps_the_requested_parallelism(service: Service) -> None
     assert event_rates(service)[-1] == "20"
 
 
-@played
+@simulated
 async def test_an_edit_of_a_stopped_job_waits_for_its_start(service: Service) -> None:
     await service.controller.create(NewJob(JOB, SQL, start=False))
     await service.controller.edit(JOB, ANOTHER_SQL, None, {})
@@ -383,7 +383,7 @@ async def test_an_edit_of_a_stopped_job_waits_for_its_start(service: Service) ->
     assert event_rates(service) == ["20"]
 
 
-@played
+@simulated
 async def test_an_edit_while_recovering_is_applied_by_the_recovery(service: Service) -> None:
     hold = service.hold(StateName.RECOVERING)
     await service.create()
@@ -396,7 +396,7 @@ async def test_an_edit_while_recovering_is_applied_by_the_recovery(service: Serv
     assert event_rates(service) == ["10", "20"]
 
 
-@played
+@simulated
 async def test_an_edit_that_cannot_run_changes_nothing(service: Service) -> None:
     await service.create()
     await service.run()
@@ -412,7 +412,7 @@ async def test_an_edit_that_cannot_run_changes_nothing(service: Service) -> None
 
 
 @pytest.mark.parametrize("with_state", [False, True])
-@played
+@simulated
 async def test_a_running_job_is_deleted_with_its_state_if_requested(
     service: Service, with_state: bool
 ) -> None:
@@ -427,7 +427,7 @@ async def test_a_running_job_is_deleted_with_its_state_if_requested(
 
 
 @pytest.mark.parametrize("with_state", [False, True])
-@played
+@simulated
 async def test_a_name_can_be_reused_once_the_job_is_deleted(
     service: Service, with_state: bool
 ) -> None:
@@ -440,7 +440,7 @@ async def test_a_name_can_be_reused_once_the_job_is_deleted(
     assert (await service.status()).generation == (1 if with_state else 2)
 
 
-@played
+@simulated
 async def test_the_events_of_a_deleted_job_are_not_those_of_its_successor(
     service: Service,
 ) -> None:
@@ -462,7 +462,7 @@ async def test_the_events_of_a_deleted_job_are_not_those_of_its_successor(
     assert [each.event["to"] for each in events] == ["Compiling"]
 
 
-@played
+@simulated
 async def test_a_name_can_be_reused_at_the_instant_the_job_is_deleted(service: Service) -> None:
     await service.create()
     await service.run()
@@ -475,7 +475,7 @@ async def test_a_name_can_be_reused_at_the_instant_the_job_is_deleted(service: S
     await service.run()
 
 
-@played
+@simulated
 async def test_a_job_that_is_being_deleted_accepts_no_other_request(service: Service) -> None:
     service.world.may_die.clear()
     await service.create()
@@ -490,7 +490,7 @@ async def test_a_job_that_is_being_deleted_accepts_no_other_request(service: Ser
     await service.gone()
 
 
-@played
+@simulated
 async def test_a_delete_is_retried_until_storage_is_available(service: Service) -> None:
     await service.create()
     await service.run()
@@ -501,7 +501,7 @@ async def test_a_delete_is_retried_until_storage_is_available(service: Service) 
     assert not list(service.folder.glob("state/rides/**/*.json"))
 
 
-@played
+@simulated
 async def test_the_next_controller_completes_a_delete(service: Service) -> None:
     await service.create()
     await service.run()

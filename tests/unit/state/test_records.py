@@ -301,7 +301,7 @@ def test_every_flipped_bit_is_damage(version: int, kind: type[Record]) -> None:
         for bit in (0, 1, 3, 7):
             flipped = bytearray(data)
             flipped[position] ^= 1 << bit
-            # A bit of the version itself cannot be told from a newer format.
+            # A bit of the version itself cannot be distinguished from a newer format.
             with pytest.raises((DamagedState, NewerFormat)):
                 decode(kind, bytes(flipped), "some/path")
 

@@ -1,4 +1,4 @@
-"""Retention: what is reachable from a kept checkpoint, or in flight, is never deleted."""
+"""Retention: objects that a retained checkpoint or an epoch in flight needs are never deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def file_of(epoch: int, unique: str = "aa") -> str:
     return f"rides/tables/w/t/{epoch}-1-0-{unique}.parquet"
 
 
-def strike() -> None:
+def inject() -> None:
     raise InjectedFault("half way")
 
 
@@ -159,7 +159,7 @@ def test_a_crash_in_a_round_leaves_objects_that_the_next_round_deletes(job: Job)
     orphan = job.files.pop(0)
     job.run(3, 4)
     with pytest.raises(InjectedFault):
-        Retention(job.backend, 1, job.claim.generation).run(strike)
+        Retention(job.backend, 1, job.claim.generation).run(inject)
     assert orphan.path in job.stored()
     assert job.plan().epoch == 4
     Retention(job.backend, 1, job.claim.generation).run()
@@ -169,7 +169,7 @@ def test_a_crash_in_a_round_leaves_objects_that_the_next_round_deletes(job: Job)
 
 def test_without_deletions_the_fault_point_is_not_reached(job: Job) -> None:
     job.run(1)
-    Retention(job.backend, 1, job.claim.generation).run(strike)
+    Retention(job.backend, 1, job.claim.generation).run(inject)
 
 
 def test_an_unreadable_retained_checkpoint_does_not_stop_the_job(job: Job) -> None:

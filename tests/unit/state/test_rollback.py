@@ -1,4 +1,4 @@
-"""Rollback: what came after a checkpoint is dead, and stays dead."""
+"""Rollback: the epochs after a checkpoint are dead, and stay dead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Checkpoints kept by time: state between them goes, and what the epochs read stays for a replay."""
+"""Checkpoints retained by time: the state between them is deleted, and the recorded input stays for
+a replay.
+"""
 
 from __future__ import annotations
 

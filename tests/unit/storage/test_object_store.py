@@ -1,4 +1,4 @@
-"""The object store on a local folder: what its five verbs promise."""
+"""The object store on a local folder: the contract of its operations."""
 
 from __future__ import annotations
 

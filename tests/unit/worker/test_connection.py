@@ -1,5 +1,5 @@
-"""The worker's end of the control connection, in a real process: it comes back, keeps what it has to
-say in order, and leaves when it is dismissed or nobody takes it.
+"""The worker's end of the control connection, in a real process: it reconnects, buffers its
+messages in order, and exits when it is dismissed or no controller accepts it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Controller:
             self._lines.close()
 
     def die(self) -> None:
-        """No one is at that port any more."""
+        """Close the port."""
         assert self._server is not None
         self._server.close()
         self.hang_up()

@@ -1,4 +1,4 @@
-"""What goes over the control connection comes out as it went in, one line each."""
+"""Messages of the control connection survive a round trip, one line each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes on beside the epochs: retention, sweeping, and a look at the newest checkpoint."""
+"""Background work: retention, sweeping, and verification of the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from resurgence.worker.upkeep import Upkeep
 
 
 @dataclass
-class PlayedEngine:
+class RecordingEngine:
     """What upkeep asks of an engine."""
 
     in_flight: Epoch | None = None
@@ -28,7 +28,7 @@ class PlayedEngine:
     forgotten: list[int] = field(default_factory=list)
 
     @property
-    def compaction(self) -> PlayedEngine:
+    def compaction(self) -> RecordingEngine:
         return self
 
     def files_in_use(self) -> frozenset[str]:
@@ -44,7 +44,7 @@ class PlayedEngine:
 @dataclass
 class Scene:
     job: RealJob
-    engine: PlayedEngine = field(default_factory=PlayedEngine)
+    engine: RecordingEngine = field(default_factory=RecordingEngine)
     damaged: list[Verification] = field(default_factory=list)
 
     def after(self, epoch: int, **settings: object) -> None:

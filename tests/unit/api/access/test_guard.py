@@ -1,4 +1,4 @@
-"""Who gets in, as a function of values."""
+"""Authorisation as a function of values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.unit.api.played_service import NOW
+from tests.unit.api.simulated_service import NOW
 
 from resurgence.api.access.api_keys import digest, matching_key, new_key
 from resurgence.api.access.guard import Guard, RequestFacts, is_loopback

@@ -1,4 +1,4 @@
-"""`resurgence checkpoints`: what it shows, what it condemns, how it ends."""
+"""`resurgence checkpoints`: output, condemnation, exit status."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_dry_run_condemns_nothing(cli: Cli, real: RealJob) -> None:
 
 
 def test_the_last_checkpoints_are_not_condemned_if_all_are_damaged(cli: Cli, real: RealJob) -> None:
-    """So that bringing the file back is enough."""
+    """So that restoring the file from a backup is enough."""
     path = real.path(real.files[0].path)
     whole = path.read_bytes()
     damage(real, 1)
@@ -187,7 +187,7 @@ def test_an_epoch_and_all_together_are_bad_usage(cli: Cli, real: RealJob) -> Non
 def test_with_its_pipeline_the_sources_are_checked(
     cli: Cli, tmp_path: Path, state_dir: Path, lines: int | None, status: int, reason: str | None
 ) -> None:
-    """A source without the input condemns nothing: it can be brought back."""
+    """A source without the input condemns nothing, because the input can be restored."""
     real = RealJob.at(str(state_dir))
     real.run(1, 2, 3)
     path = tmp_path / "rides.json"

@@ -1,4 +1,4 @@
-"""What `doctor` says of this machine, and that it changes nothing."""
+"""What `doctor` reports about this machine, and that it changes nothing."""
 
 from __future__ import annotations
 

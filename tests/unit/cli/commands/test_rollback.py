@@ -1,4 +1,4 @@
-"""A rollback on a state dir finds the sinks where the job wrote them, and makes nothing."""
+"""A rollback on a state directory finds the sinks where the job wrote them, and creates no files."""
 
 from __future__ import annotations
 

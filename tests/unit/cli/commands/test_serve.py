@@ -19,10 +19,10 @@ from resurgence.control.store.metadata import KeyRole, MetadataStore
 SCRIPT = """
 import sys
 from pathlib import Path
-from tests.unit.api.played_service import PlayedController, played
+from tests.unit.api.simulated_service import SimulatedController, simulated
 from resurgence.cli.commands import serve
 from resurgence.cli.app import main
-serve.build_controller = lambda service: played(PlayedController(Path()))()
+serve.build_controller = lambda service: simulated(SimulatedController(Path()))()
 sys.argv[0] = "resurgence"
 main()
 """

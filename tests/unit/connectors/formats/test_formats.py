@@ -1,4 +1,4 @@
-"""The table of formats: what each can do decides which connectors take it."""
+"""The table of formats: the capabilities of a format decide which connectors accept it."""
 
 from __future__ import annotations
 

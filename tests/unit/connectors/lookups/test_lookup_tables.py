@@ -1,4 +1,4 @@
-"""Lookup tables: what can be seen to be wrong before Spark starts."""
+"""Lookup tables: errors that are detected before Spark starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock of the failure detector stands still while the controller does."""
+"""The clock of the failure detector stops while the controller is paused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The failure detector: which facts count, and from which moment on."""
+"""The failure detector: which facts count, and from which instant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When to try again, after how long, and when to give up."""
+"""When to retry, after which backoff, and when to give up."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_kills_from_outside_are_bounded_by_the_restart_budget_only() -> None:
 
 
 def test_an_epoch_that_hangs_longer_than_the_healthy_duration_is_still_a_crash_loop() -> None:
-    stalled = replace(FAILURE, kind=FailureKind.PROGRESS_STALLED, reason="epoch 5 stood still")
+    stalled = replace(FAILURE, kind=FailureKind.PROGRESS_STALLED, reason="epoch 5 hung")
     assert len(run_of(10, stalled, healthy_for=timedelta(minutes=10))) == CRASH_LOOP
 
 
@@ -205,7 +205,7 @@ def test_a_worker_killed_now_and_then_while_it_waits_for_input_is_no_crash_loop(
     ("one", "other"),
     [
         ("the worker (pid 17) exited", "the worker (pid 4711) exited"),
-        ("epoch 5 stood still for 601 s", "epoch 5 stood still for 640 s"),
+        ("epoch 5 hung for 601 s", "epoch 5 hung for 640 s"),
         (
             "state file 12-3-0-0123456789ab.parquet is missing",
             "state file 12-4-1-fedcba987654.parquet is missing",
@@ -269,7 +269,7 @@ def test_the_list_of_attempts_is_bounded_in_a_long_outage() -> None:
 def test_a_diagnosis_says_what_to_do(domain: ErrorDomain) -> None:
     fault = replace(FAILURE, domain=domain, retry_hint=RetryHint.NO_RETRY)
     assert given_up(ask(fault)).advice
-    assert given_up(ask(replace(fault, hint="mend line 3"))).advice == "mend line 3"
+    assert given_up(ask(replace(fault, hint="fix line 3"))).advice == "fix line 3"
 
 
 def test_a_diagnosis_is_written_with_its_first_fault() -> None:

@@ -1,4 +1,4 @@
-"""Two controllers and one job: a live owner is named and left alone, a dead one is not waited for."""
+"""Two controllers and one job: a live owner is named and not fenced, a dead one is not waited for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.control.service_harness import JOB, Service, played
+from tests.unit.control.service_harness import JOB, Service, simulated
 
 from resurgence.clock import SystemClock
 from resurgence.control.jobs.context import JobContext
@@ -23,22 +23,22 @@ from resurgence.state.records import Owner, OwnerKind
 from resurgence.storage.object_store import ObjectStore
 
 if TYPE_CHECKING:
-    from tests.unit.control.conftest import PlayedWorker, Supervised
+    from tests.unit.control.conftest import ScriptedWorker, Supervised
 
 RIDES = JobName("rides")
 
 
-async def finishes(worker: PlayedWorker) -> int:
+async def finishes(worker: ScriptedWorker) -> int:
     await worker.restore()
     return await worker.finish()
 
 
-async def stops_when_told(worker: PlayedWorker) -> int:
+async def stops_on_request(worker: ScriptedWorker) -> int:
     await worker.restore()
     return await worker.beat_until_stopped()
 
 
-async def dies_at_once(_worker: PlayedWorker) -> int:
+async def dies_at_once(_worker: ScriptedWorker) -> int:
     return -9
 
 
@@ -102,7 +102,7 @@ def test_the_lease_is_released_when_the_job_ends(job: Supervised) -> None:
         ctx.requests.request_stop(StopMode.CHECKPOINT)
 
     job.on_entering[StateName.RUNNING] = look_and_stop
-    run = job.run(stops_when_told)
+    run = job.run(stops_on_request)
     assert run.visited[-1] == "Stopped"
     assert held == [["rides/leases/0000000001.json"]]
     assert leases(job) == []
@@ -149,7 +149,7 @@ def test_an_expired_lease_is_not_waited_for(job: Supervised) -> None:
     assert not run.of("owner_watched")
 
 
-@played
+@simulated
 async def test_a_service_renews_the_lease_of_a_job_that_it_runs(service: Service) -> None:
     backend = StateBackend(ObjectStore(str(service.folder / "state")), JOB)
     with pytest.MonkeyPatch.context() as patch:
@@ -162,7 +162,7 @@ async def test_a_service_renews_the_lease_of_a_job_that_it_runs(service: Service
             await asyncio.sleep(0.02)
 
 
-@played
+@simulated
 async def test_the_next_process_of_a_service_owns_the_jobs_of_the_previous_one(
     service: Service,
 ) -> None:
@@ -177,7 +177,7 @@ async def test_the_next_process_of_a_service_owns_the_jobs_of_the_previous_one(
     assert [each["origin"] for each in service.of("worker_started")] == ["started", "adopted"]
 
 
-@played
+@simulated
 async def test_a_service_fails_a_job_that_another_process_runs(service: Service) -> None:
     now = SystemClock().now()
     backend = StateBackend(ObjectStore(str(service.folder / "state")), JOB)

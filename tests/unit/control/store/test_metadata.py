@@ -1,4 +1,4 @@
-"""The metadata database, on SQLite and on Postgres: what is asked of it, kept by both."""
+"""The metadata database: one contract, on SQLite and on Postgres."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Events reach the database in order, once, and survive its outage; what waits is bounded."""
+"""Events reach the database in order, once, and survive its outage; the queue is bounded."""
 
 from __future__ import annotations
 
@@ -170,11 +170,11 @@ def test_a_flush_writes_the_queued_events(store: Store) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("trouble", ["fails", "hangs"])
-def test_a_flush_gives_up_at_its_deadline(store: Store, trouble: str) -> None:
+@pytest.mark.parametrize("fault", ["fails", "hangs"])
+def test_a_flush_gives_up_at_its_deadline(store: Store, fault: str) -> None:
     async def scene() -> None:
         recorder = EventRecorder(store)
-        if trouble == "fails":
+        if fault == "fails":
             store.failing_writes = 1_000_000
         else:
             store.may_write.clear()

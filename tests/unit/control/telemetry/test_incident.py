@@ -1,4 +1,4 @@
-"""Failures and incidents as they are told to people."""
+"""Failures and incidents as they are reported."""
 
 from __future__ import annotations
 

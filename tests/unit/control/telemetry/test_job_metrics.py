@@ -1,4 +1,4 @@
-"""What is counted of a job, and what its death would cost."""
+"""The counters of a job, and the forecast of its recovery."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.graph.watermarks import END_OF_TIME
 
 if TYPE_CHECKING:
-    from tests.unit.control.conftest import PlayedWorker, Supervised
+    from tests.unit.control.conftest import ScriptedWorker, Supervised
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 START_MICROS = int(START.timestamp()) * 1_000_000
@@ -257,12 +257,12 @@ def test_progress_is_plain_json_from_the_first_moment_on() -> None:
 def test_the_events_of_a_job_that_fails_and_recovers_are_counted(
     job: Supervised,
 ) -> None:
-    async def dies(worker: PlayedWorker) -> int:
+    async def dies(worker: ScriptedWorker) -> int:
         await worker.restore()
         await worker.run_epoch(worker.first_epoch, rows=10)
         return await worker.fail("away", RetryHint.WITH_BACKOFF, ErrorDomain.EXTERNAL)
 
-    async def finishes(worker: PlayedWorker) -> int:
+    async def finishes(worker: ScriptedWorker) -> int:
         await worker.restore()
         return await worker.finish()
 

@@ -1,4 +1,4 @@
-"""The metrics as a scraper reads them, and as the docs promise them."""
+"""The metrics as a scraper reads them, and as the docs list them."""
 
 from __future__ import annotations
 

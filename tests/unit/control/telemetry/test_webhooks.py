@@ -1,4 +1,6 @@
-"""Notices: what is sent, and how it arrives at a real HTTP server that may be slow, rude or away."""
+"""Notices: what is sent, and how it reaches a real HTTP server that may be slow, broken or
+unreachable.
+"""
 
 from __future__ import annotations
 
@@ -360,7 +362,7 @@ def test_an_unreachable_receiver_is_given_up_after_all_attempts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with socket.socket() as taken:
-        # Bound and not listening: no one else gets the port, and connections are refused.
+        # Bound and not listening, so that no other process gets the port and connections are refused.
         taken.bind(("127.0.0.1", 0))
         webhooks = deliver(f"http://127.0.0.1:{taken.getsockname()[1]}/hook", failure())
     assert (webhooks.delivered, webhooks.dropped) == (0, 1)
@@ -372,12 +374,12 @@ def test_the_order_of_the_notices_of_a_job_is_kept_while_attempts_fail(receiver:
     deliver(
         receiver.url, failure("first"), ("other", failure("theirs")), RECOVERED, failure("next")
     )
-    told: list[str] = []
+    reported: list[str] = []
     for got in receiver.received:
-        if got.json["id"] not in told:
-            told.append(got.json["id"])
+        if got.json["id"] not in reported:
+            reported.append(got.json["id"])
     kinds = {got.json["id"]: (got.json["job"], got.json["kind"]) for got in receiver.received}
-    assert [kinds[each] for each in told] == [
+    assert [kinds[each] for each in reported] == [
         ("rides", "failure"),
         ("other", "failure"),
         ("rides", "recovered"),

@@ -1,5 +1,5 @@
-"""Worker processes: torn down with all their children, not waited for when dead, and watched over
-though another controller started them.
+"""Worker processes: torn down with all their children, not waited for when dead, and watched even
+if another controller started them.
 """
 
 from __future__ import annotations
@@ -108,13 +108,13 @@ class Adoption:
     """Takes over a worker, and hears of its end."""
 
     def __init__(self, worker: WorkerId, pid: int) -> None:
-        self.told: list[tuple[WorkerId, int | None]] = []
+        self.reported: list[tuple[WorkerId, int | None]] = []
         self._ended = asyncio.Event()
         self._scheduler = ProcessScheduler()
         self.process = self._scheduler.adopt(worker, pid, self._exited)
 
     async def _exited(self, worker: WorkerId, status: int | None) -> None:
-        self.told.append((worker, status))
+        self.reported.append((worker, status))
         self._ended.set()
 
     async def ended(self) -> None:
@@ -126,12 +126,12 @@ def test_the_exit_of_an_adopted_worker_is_reported_at_once(left: subprocess.Pope
     async def scene() -> None:
         adoption = Adoption(LEFT, left.pid)
         await asyncio.sleep(0.1)
-        assert adoption.told == []
+        assert adoption.reported == []
         began = time.monotonic()
         left.kill()
         await adoption.ended()
         assert time.monotonic() - began < 1
-        assert adoption.told == [(LEFT, None)]
+        assert adoption.reported == [(LEFT, None)]
 
     asyncio.run(scene())
 

@@ -1,4 +1,4 @@
-"""What stands around a user's function."""
+"""The wrapper around a user's function."""
 
 from __future__ import annotations
 

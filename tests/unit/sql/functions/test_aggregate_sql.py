@@ -1,4 +1,4 @@
-"""Aggregate calls as Spark SQL, and as the text that the ids of operators are made from."""
+"""Aggregate calls as Spark SQL, and as the text from which operator ids are derived."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What depends on the clock, on chance or on the environment: the planning time, or refused."""
+"""Expressions that depend on the clock, on randomness or on the environment: the planning time, or
+refused.
+"""
 
 from __future__ import annotations
 

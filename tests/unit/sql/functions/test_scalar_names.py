@@ -1,5 +1,5 @@
-"""Functions of other databases: where their names count, and what is refused of them. What they mean
-is tested with Spark.
+"""Functions of other databases: where their names are accepted, and which calls are refused. Their
+results are tested with Spark.
 """
 
 from __future__ import annotations

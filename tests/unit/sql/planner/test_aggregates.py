@@ -1,4 +1,4 @@
-"""GROUP BY a window: the aggregate, and the query that makes the select list of it."""
+"""GROUP BY a window: the aggregate, and the query that computes the select list from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plain-text picture of a graph."""
+"""EXPLAIN output as plain text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""GROUPING SETS, ROLLUP and CUBE: which sets a GROUP BY stands for, and how rows get into them."""
+"""GROUPING SETS, ROLLUP and CUBE: which sets a GROUP BY expands to, and how rows are copied into
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Joins of streams: how long rows must be kept, and whether what is joined stays joined."""
+"""Joins of streams: how long rows must be stored, and whether the result is append-only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of time beside the query: late rows, lateness, idle sources."""
+"""Settings of event time: late rows, allowed lateness, idle sources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong or not supported: the reason, the place and a way out."""
+"""Errors and unsupported SQL: the reason, the position and a workaround."""
 
 from __future__ import annotations
 

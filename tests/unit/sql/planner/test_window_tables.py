@@ -1,4 +1,4 @@
-"""Windows as Flink and Spark write them: what they become, and what of them is refused."""
+"""Windows as Flink and Spark write them: what they compile to, and which are refused."""
 
 from __future__ import annotations
 

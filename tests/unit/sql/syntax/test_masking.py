@@ -1,4 +1,4 @@
-"""Secrets in a pipeline's text: compiled as they are written, masked where they are shown or kept."""
+"""Secrets in a pipeline's text: compiled as written, masked where they are shown or stored."""
 
 from __future__ import annotations
 

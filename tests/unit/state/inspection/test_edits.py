@@ -1,4 +1,4 @@
-"""What an edit of a pipeline keeps, drops and rebuilds; and that loss is refused unless accepted."""
+"""What an edit of a pipeline keeps, drops and rebuilds; loss is refused unless accepted."""
 
 from __future__ import annotations
 

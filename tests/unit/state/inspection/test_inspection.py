@@ -1,4 +1,4 @@
-"""What people are shown of checkpoints: all that are kept, and what is wrong with each."""
+"""Checkpoints as reports: all that are retained, and the faults of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger adds up, and says so when it does not."""
+"""The ledger balances, and reports a mismatch when it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""State as SQL tables: the answers are those of the files, and nothing else can be reached."""
+"""State as SQL tables: answers match the files, and nothing else can be accessed."""
 
 from __future__ import annotations
 
@@ -233,7 +233,7 @@ def test_a_query_cannot_reach_other_files_or_variables(
 def test_the_configuration_lock_also_applies_to_other_statements(
     database: StateDatabase, tmp_path: Path
 ) -> None:
-    """Behind the check of the statement stands DuckDB's own."""
+    """DuckDB itself refuses what the check of the statement might miss."""
     import duckdb
 
     for sql in (

@@ -1,4 +1,4 @@
-"""The deep check finds what a restore does not see, and condemns only what is proven."""
+"""The deep check detects what a restore does not, and condemns only confirmed damage."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_any_flipped_bit_of_a_state_file_is_detected(tmp_path: Path, bit: int) -
         path.write_bytes(data)
 
 
-class TouchyStore(ObjectStore):
+class FlakyStore(ObjectStore):
     """A store that does something before each read."""
 
     def __init__(self, url: str, before_read: Callable[[str], None]) -> None:
@@ -202,8 +202,8 @@ class TouchyStore(ObjectStore):
         return super().read(path)
 
 
-def touchy(real: RealJob, before_read: Callable[[str], None]) -> StateBackend:
-    return StateBackend(TouchyStore(real.backend.store.url, before_read), real.backend.paths.job)
+def flaky(real: RealJob, before_read: Callable[[str], None]) -> StateBackend:
+    return StateBackend(FlakyStore(real.backend.store.url, before_read), real.backend.paths.job)
 
 
 def test_a_store_that_fails_condemns_nothing(real: RealJob) -> None:
@@ -211,7 +211,7 @@ def test_a_store_that_fails_condemns_nothing(real: RealJob) -> None:
         if path.endswith(".parquet"):
             raise StorageError("the wire is cut")
 
-    found = Verifier(touchy(real, fail)).verify(real.manifest_path(2))
+    found = Verifier(flaky(real, fail)).verify(real.manifest_path(2))
     assert found.faults == ()
     assert len(found.unchecked) == 2
     assert "the wire is cut" in found.unchecked[0]
@@ -224,7 +224,7 @@ def test_a_store_that_fails_on_a_record_is_an_error(real: RealJob) -> None:
             raise StorageError("the wire is cut")
 
     with pytest.raises(StorageError, match="the wire is cut"):
-        Verifier(touchy(real, fail)).verify(real.manifest_path(2))
+        Verifier(flaky(real, fail)).verify(real.manifest_path(2))
 
 
 def test_damage_that_a_second_read_does_not_confirm_is_ignored(real: RealJob) -> None:
@@ -240,7 +240,7 @@ def test_damage_that_a_second_read_does_not_confirm_is_ignored(real: RealJob) ->
             if len(asked) == 2:
                 path.write_bytes(whole)
 
-    found = Verifier(touchy(real, mend_after_the_first)).verify(real.manifest_path(2))
+    found = Verifier(flaky(real, mend_after_the_first)).verify(real.manifest_path(2))
     assert len(asked) == 2
     assert found.reasons == ()
 
@@ -256,7 +256,7 @@ def test_missing_metadata_that_a_second_read_finds_is_ignored(real: RealJob) -> 
         if asked.count(real.manifest_path(2)) == 1:
             path.write_bytes(whole)
 
-    assert Verifier(touchy(real, bring_back)).verify(real.manifest_path(2)).reasons == ()
+    assert Verifier(flaky(real, bring_back)).verify(real.manifest_path(2)).reasons == ()
 
 
 def test_a_checkpoint_that_retention_deletes_meanwhile_is_not_damaged(real: RealJob) -> None:
@@ -265,14 +265,14 @@ def test_a_checkpoint_that_retention_deletes_meanwhile_is_not_damaged(real: Real
             real.path(real.manifest_path(1)).unlink(missing_ok=True)
             real.path(real.files[0].path).unlink(missing_ok=True)
 
-    found = Verifier(touchy(real, retire)).verify(real.manifest_path(1))
+    found = Verifier(flaky(real, retire)).verify(real.manifest_path(1))
     assert found.went
     assert found.reasons == ()
 
 
 def test_a_file_that_several_checkpoints_name_is_read_once(real: RealJob) -> None:
     read: list[str] = []
-    verifier = Verifier(touchy(real, read.append))
+    verifier = Verifier(flaky(real, read.append))
     verifier.verify(real.manifest_path(1))
     verifier.verify(real.manifest_path(2))
     files = [path for path in read if path.endswith(".parquet")]

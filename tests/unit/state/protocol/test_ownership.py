@@ -1,4 +1,4 @@
-"""Leases: who runs a job, when that holds off others, and when it does not."""
+"""Leases: which process runs a job, when that blocks others, and when it does not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checkpoint protocol's decisions, over listings written by hand."""
+"""The decisions of the checkpoint protocol, over listings written by the test."""
 
 from __future__ import annotations
 

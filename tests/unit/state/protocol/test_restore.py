@@ -1,4 +1,4 @@
-"""Restore: the newest checkpoint that is whole, whatever happened to the newer ones."""
+"""Restore: the newest valid checkpoint, whatever happened to the newer ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables without a connector, CREATE TABLE ... AS, and SET: rows that go from query to query."""
+"""Tables without a connector, CREATE TABLE ... AS, and SET: rows that one query passes to another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Late rows that windows still take: hopping windows that are open, and open sessions around a row.
+"""Rows behind the watermark that windows still accept: hopping windows and sessions that are open.
 
 The rules are modelled in plain Python, epoch by epoch.
 """
@@ -151,9 +151,9 @@ def check(
 
 def shuffled(seed: int) -> list[Row]:
     """Rows out of order by up to a minute."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     return [
-        (number * 2 - dice.choice([0, 0, 0, dice.randrange(60)]), dice.choice("aab"))
+        (number * 2 - rng.choice([0, 0, 0, rng.randrange(60)]), rng.choice("aab"))
         for number in range(150)
     ]
 
