@@ -4,7 +4,7 @@
 
 creates `format-{version}` beside this file. Run it once, in the change that raises the version. A
 sample is never created again: it represents the state that a release left on disk, and
-`tests/engine/connectors/test_formats.py` restores every one of them.
+`tests/engine/tables/test_state_formats.py` restores every one of them.
 """
 
 from __future__ import annotations
