@@ -41,13 +41,13 @@ class FaultSwitch:
         self.hangs_for: JobName | None = None
         self.hanging = 0
         self._lock = threading.Lock()
-        self._mended = threading.Event()
+        self._repaired = threading.Event()
 
     def inject(self, call: str) -> None:
         if self.hangs_for is not None and self.hangs_for in call:
             with self._lock:
                 self.hanging += 1
-            self._mended.wait(LONGEST_SCENE.total_seconds())
+            self._repaired.wait(LONGEST_SCENE.total_seconds())
         with self._lock:
             if self.severed:
                 raise StorageError(f"{call}: the caller is dead")
@@ -57,7 +57,7 @@ class FaultSwitch:
 
     def repair(self) -> None:
         self.hangs_for = None
-        self._mended.set()
+        self._repaired.set()
 
 
 class FaultyStore(ObjectStore):
