@@ -1,4 +1,4 @@
-# Every target sets up what it needs. PYTHON names the interpreter that .venv is made from.
+# Every target creates .venv if needed. PYTHON names the interpreter that it is created from.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
@@ -8,19 +8,19 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help venv check test test-all soak bench demo clean
 
 help:
-	@echo "make demo      see a pipeline killed and brought back"
-	@echo "make test      the tests"
-	@echo "make test-all  the tests, with those that take minutes"
-	@echo "make soak      random pipelines under random faults: MINUTES=n SEED=n"
-	@echo "make check     style, types, layers, links"
-	@echo "make bench     the measurements"
-	@echo "make clean     delete what the other targets made"
+	@echo "make demo      kill a running pipeline and watch it recover"
+	@echo "make test      run the tests"
+	@echo "make test-all  run all tests, including those that take minutes"
+	@echo "make soak      run random pipelines under random faults: MINUTES=n SEED=n"
+	@echo "make check     check style, types, import layers and links"
+	@echo "make bench     run the benchmarks"
+	@echo "make clean     delete everything that the other targets created"
 
 venv: $(STAMP)
 	@:
 
 $(STAMP): pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=...")'
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is required: make PYTHON=...")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
@@ -35,19 +35,19 @@ check: venv
 	@$(BIN)/lint-imports --no-logo
 	@$(BIN)/python scripts/check_docs.py
 
-# Two processes, each with a Spark session of its own: much of the time goes into waiting. Both must
-# collect the same tests in the same order, sets included. Most queries run once: the JVM's optimising
-# compiler would take more time than it saves.
+# Two processes, each with its own Spark session, because much of the time is spent waiting. Both must
+# collect the same tests in the same order, hence the fixed hash seed. Most queries run once, so the
+# JVM's optimising compiler would cost more time than it saves.
 PYTEST := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m" PYTHONHASHSEED=0 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
-# The tests start some hundred JVMs. Built beside them, the archive would not be there before they end.
+# The tests start about a hundred JVMs. An archive built in the background would be ready too late.
 ARCHIVE := $(BIN)/python -m resurgence.engine.spark.class_archive || echo "no class-data archive: JVMs start slower"
 
 test: venv
 	@$(ARCHIVE)
 	@$(PYTEST) -m "not long"
 
-# Random tests take another seed each time; SEED=n repeats a run.
+# Random tests use a new seed each time; SEED=n repeats a run.
 test-all: SEED ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))')
 test-all: venv
 	@$(ARCHIVE)

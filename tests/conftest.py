@@ -1,4 +1,4 @@
-"""What all tests of a process share: one Spark session, one Postgres server."""
+"""Shared by all tests of a process: one Spark session, one Postgres server."""
 
 from __future__ import annotations
 

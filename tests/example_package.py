@@ -1,4 +1,4 @@
-"""Installs examples/connector_package as a user would, into a folder of its own."""
+"""Installs examples/connector_package as a user would, into its own folder."""
 
 from __future__ import annotations
 

@@ -125,6 +125,8 @@ class CheckpointSettings(_Section):
 class ControllerSettings(_Section):
     """How a controller runs its jobs. The settings of a single job do not override these."""
 
+    scheduler: str = "process"
+    """How workers are started, by the name of a registered scheduler."""
     standby: Annotated[int, Field(ge=0, le=16)] = 0
     """Number of warm workers that can take over from one that dies."""
     adopt_timeout: Wait = timedelta(seconds=30)

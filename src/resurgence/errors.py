@@ -5,8 +5,8 @@ Foreign exceptions are translated into these at the edge that knows them, `from`
 message states what failed and where; the hint states what to do about it.
 
 An error raised inside a Spark task reaches the driver only as the text of its traceback. Therefore
-every traceback of a ResurgenceError ends with a line of its details, from which `carried` rebuilds
-the complete error.
+every traceback of a ResurgenceError ends with a line of its details, from which
+`error_in_traceback` rebuilds the complete error.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ class InjectedFault(ResurgenceError):
     code = "fault"
 
 
-def carried(text: str) -> ResurgenceError | None:
+def error_in_traceback(text: str) -> ResurgenceError | None:
     """Rebuild the ResurgenceError that the text of a traceback ends with: its class, message and
     details. Return None if it ends with none.
     """

@@ -114,10 +114,10 @@ class FaultInjector:
         """Pass a fault point, performing the fault that is due there."""
         action = self.claim(point, epoch)
         if action is not None:
-            strike(action, point, epoch, os.getpid())
+            perform(action, point, epoch, os.getpid())
 
 
-def strike(action: FaultAction, point: FaultPoint, epoch: int, worker_pid: int) -> None:
+def perform(action: FaultAction, point: FaultPoint, epoch: int, worker_pid: int) -> None:
     """Perform an action. In a Spark task, `worker_pid` is the driver's process."""
     if action is FaultAction.RAISE:
         raise InjectedFault(f"fault injected at {point}, epoch {epoch}")

@@ -165,7 +165,7 @@ def _described(function: Callable[..., Any], path: Path) -> UserFunction:
         name=function.__name__,
         kind=kind,
         call=function,
-        result=spark_type(result, where),
+        result=annotated_type(result, where),
         takes_null=tuple(_is_optional(each) for each in hints.values()),
         limits=_limits(function, where),
     )
@@ -208,14 +208,14 @@ def _timeout(value: object, where: str) -> timedelta:
     return value
 
 
-def spark_type(annotation: object, where: str) -> str:
+def annotated_type(annotation: object, where: str) -> str:
     """Return the Spark SQL type of a Python annotation. Raise ConfigError if it has none."""
     if _is_optional(annotation):
         inner = [each for each in get_args(annotation) if each is not type(None)]
         if len(inner) == 1:
-            return spark_type(inner[0], where)
+            return annotated_type(inner[0], where)
     if get_origin(annotation) is list:
-        return f"ARRAY<{spark_type(get_args(annotation)[0], where)}>"
+        return f"ARRAY<{annotated_type(get_args(annotation)[0], where)}>"
     if annotation in _TYPES:
         return _TYPES[annotation]
     known = "int, float, str, bool, bytes, datetime, date, Decimal, list[...] or ... | None"

@@ -1,4 +1,4 @@
-"""What tests of the engine share beside the harness."""
+"""Fixtures of the engine tests, besides the harness."""
 
 from __future__ import annotations
 

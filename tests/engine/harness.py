@@ -1,7 +1,8 @@
-"""Jobs on real Spark, cut into epochs at will, and the batch answer to hold against them.
+"""Jobs on real Spark, split into epochs as a test requires, and the batch answer to compare them
+with.
 
 A job here is SQL, a folder and a store. It is run in legs: each leg opens a new generation with its
-own parallelism and epoch size, so that any cut of the input into epochs can be had. The oracle is
+own parallelism and epoch size, so that the input can be split into epochs in any way. The oracle is
 Spark's own batch SQL over the same file.
 """
 
@@ -99,7 +100,7 @@ class Job:
 
 @dataclass
 class SetClock:
-    """Stands still until it is set."""
+    """Does not advance until it is set."""
 
     at: datetime
 
@@ -124,8 +125,8 @@ def query_job(
 
 def random_legs(seed: int, rows: int, epochs: int, parallelism: Sequence[int]) -> list[Leg]:
     """A random cut of so many rows into so many epochs, each with the next parallelism."""
-    dice = random.Random(seed)
-    cuts = [0, *sorted(dice.sample(range(1, rows), epochs - 1)), rows]
+    rng = random.Random(seed)
+    cuts = [0, *sorted(rng.sample(range(1, rows), epochs - 1)), rows]
     return [
         Leg(end - start, parallelism[number % len(parallelism)], epochs=1)
         for number, (start, end) in enumerate(itertools.pairwise(cuts))

@@ -1,4 +1,4 @@
-"""An updating query, driven epoch by epoch on real files, and a strict reader of what it gives."""
+"""An updating query, run epoch by epoch on real files, and a strict reader of its changelog."""
 
 from __future__ import annotations
 

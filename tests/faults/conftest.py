@@ -53,16 +53,16 @@ class Scenario:
             INSERT INTO long_rides SELECT at, driver FROM rides WHERE driver > 400"""
 
     def write_rides(self) -> None:
-        chance = random.Random(11)
+        rng = random.Random(11)
         at = datetime(2024, 3, 1)
         lines = []
         for _ in range(ROWS):
-            at += timedelta(seconds=chance.randint(0, 20))
-            early = at - timedelta(seconds=chance.randint(0, 25))
+            at += timedelta(seconds=rng.randint(0, 20))
+            early = at - timedelta(seconds=rng.randint(0, 25))
             ride = {
                 "at": early.isoformat(),
-                "driver": chance.randint(1, 500),
-                "kind": chance.choice("abc"),
+                "driver": rng.randint(1, 500),
+                "kind": rng.choice("abc"),
             }
             lines.append(json.dumps(ride))
         self.rides.write_text("\n".join(lines) + "\n")

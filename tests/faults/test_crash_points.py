@@ -1,5 +1,5 @@
-"""A crash at every fault point, and before and after every write: a new generation goes on to
-the batch answer.
+"""A crash at every fault point, and before and after every write: a new generation continues to the
+batch answer.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ class CrashingStore(ObjectStore):
 
 
 def run_into(engine: Engine) -> Exception:
-    """Run until a fault strikes; what it raised."""
+    """Run until a fault fires; return what it raised."""
     with pytest.raises(Exception) as caught:
         while not engine.finished:
             engine.run_epoch()
     return caught.value
 
 
-@pytest.mark.long  # The SQL cases strike at these points, too.
+@pytest.mark.long  # The SQL cases crash at these points, too.
 @pytest.mark.parametrize("point", IN_EPOCH)
-def test_a_failure_at_a_point_of_an_epoch_is_recovered_exactly_once(
+def test_a_failure_at_any_fault_point_is_recovered_exactly_once(
     scenario: Scenario, point: FaultPoint
 ) -> None:
     error = run_into(scenario.engine(f"{point}@2=raise"))
@@ -62,7 +62,7 @@ def test_a_failure_at_a_point_of_an_epoch_is_recovered_exactly_once(
     scenario.assert_exactly_once()
 
 
-def test_a_failure_in_the_first_epoch_starts_again_from_nothing(scenario: Scenario) -> None:
+def test_a_failure_in_the_first_epoch_restarts_from_scratch(scenario: Scenario) -> None:
     run_into(scenario.engine("metadata.written@1=raise"))
     engine = scenario.engine()
     assert engine.epoch == 0
@@ -83,7 +83,7 @@ def test_a_failure_during_restore_falls_back_to_the_same_checkpoint_again(
 
 
 @pytest.mark.long
-def test_a_failure_amid_compaction_leaves_the_old_files_in_force(scenario: Scenario) -> None:
+def test_a_failure_during_compaction_keeps_the_old_files(scenario: Scenario) -> None:
     scenario.width = "1 day"
     error = run_into(scenario.engine("compaction.mid@1=raise", compact_files=2, epoch_rows=20))
     assert isinstance(error, InjectedFault)
@@ -91,7 +91,7 @@ def test_a_failure_amid_compaction_leaves_the_old_files_in_force(scenario: Scena
     scenario.assert_exactly_once()
 
 
-def test_another_parallelism_after_each_failure_gives_the_same_answer(scenario: Scenario) -> None:
+def test_rescaling_after_each_failure_returns_the_same_answer(scenario: Scenario) -> None:
     run_into(scenario.engine("sink.staged@2=raise", parallelism=1))
     run_into(scenario.engine("sink.committing@3=raise", parallelism=3))
     scenario.finish(scenario.engine(parallelism=2))

@@ -1,5 +1,5 @@
-"""Damage to what is stored: the job falls back to an older checkpoint, says why, and gives the
-same output. Every damage to every kind of object: `test_damage_property.py`.
+"""Damaged storage: the job falls back to an older checkpoint, reports the reason, and produces the
+same output. All kinds of damage to all kinds of objects: `test_damage_property.py`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run_epochs(scenario: Scenario, count: int) -> None:
 @pytest.mark.parametrize(
     "kind", ["manifest-0.json", "operator-window-*.json", "operator-source-*.json"]
 )
-def test_a_damaged_record_of_the_newest_checkpoint_is_fallen_back_from(
+def test_a_damaged_record_of_the_newest_checkpoint_causes_a_fallback(
     scenario: Scenario, kind: str
 ) -> None:
     run_epochs(scenario, 2)
@@ -56,7 +56,7 @@ def test_a_damaged_record_of_the_newest_checkpoint_is_fallen_back_from(
     scenario.assert_exactly_once()
 
 
-def test_a_damaged_state_file_is_fallen_back_from(scenario: Scenario) -> None:
+def test_a_damaged_state_file_causes_a_fallback(scenario: Scenario) -> None:
     """The size is right, so only reading it shows the damage: a checksum of a page does not
     match.
     """
@@ -75,7 +75,7 @@ def test_a_damaged_state_file_is_fallen_back_from(scenario: Scenario) -> None:
     scenario.assert_exactly_once()
 
 
-def test_every_checkpoint_damaged_is_an_error_with_all_reasons_and_deletes_nothing(
+def test_when_every_checkpoint_is_damaged_the_error_lists_all_reasons_and_nothing_is_deleted(
     scenario: Scenario,
 ) -> None:
     run_epochs(scenario, 2)

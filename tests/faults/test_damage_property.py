@@ -1,4 +1,4 @@
-"""Any damage to the newest checkpoints: the job comes back by itself and gives the batch answer.
+"""Random damage to the newest checkpoints: the job recovers and returns the batch answer.
 
 One base is made by Spark and copied for every example. Its epochs are sealed by a generation each:
 the first window closes in epoch 2, the second one is open from then on, so that a state file of
@@ -351,7 +351,7 @@ class Example:
     checkpoints: int
     base: str
 
-    def strike(self, job: Numbers) -> None:
+    def inflict(self, job: Numbers) -> None:
         backs = range(self.checkpoints)
         if self.kind == "state file":
             # One file, which all these checkpoints name.
@@ -389,8 +389,8 @@ def assert_each_row_counted_once(job: Numbers) -> None:
     path = max(job.state.glob("epochs/*/manifest-*.json"))
     totals = decode(Manifest, path.read_bytes(), str(path)).totals
     assert totals.since == 1
-    told = {name: sum(counts.values()) for name, counts in totals.counts.model_dump().items()}
-    assert told == {
+    reported = {name: sum(counts.values()) for name, counts in totals.counts.model_dump().items()}
+    assert reported == {
         "rows_in": ROWS,
         "bad_rows": 0,
         "late_rows": 0,
@@ -401,11 +401,11 @@ def assert_each_row_counted_once(job: Numbers) -> None:
 
 
 @pytest.mark.parametrize("example", list(examples()))
-def test_a_job_with_damaged_checkpoints_comes_back_by_itself_exactly_once(
+def test_a_job_with_damaged_checkpoints_recovers_exactly_once(
     bases: Bases, example: Example
 ) -> None:
     with bases.copy(example.base) as job:
-        example.strike(job)
+        example.inflict(job)
         before = job.content()
         if (example.kind, example.damage) == ("generation", "newer"):
             with pytest.raises(NewerFormat):
@@ -418,7 +418,7 @@ def test_a_job_with_damaged_checkpoints_comes_back_by_itself_exactly_once(
         assert_each_row_counted_once(job)
 
 
-# ---------------------------------------------------------------- what cannot be mended
+# ---------------------------------------------------------------- damage beyond repair
 
 
 def test_a_state_file_that_every_checkpoint_names_is_an_error_and_deletes_nothing(
@@ -456,12 +456,14 @@ def test_an_identity_lost_in_every_generation_is_an_error_and_changes_nothing(
 # ---------------------------------------------------------------- damage that looks whole
 
 
-def test_a_lost_generation_is_not_taken_for_free_while_its_work_lies_about(bases: Bases) -> None:
+def test_the_number_of_a_lost_generation_is_not_reused_while_its_objects_exist(
+    bases: Bases,
+) -> None:
     """It had begun the next epoch; then its record was lost, and its number is claimed again."""
     with bases.copy("committed") as job:
         with pytest.raises(InjectedFault):
             job.engine(f"metadata.written@{NEWEST + 1}=raise").run_epoch()
-        Example("generation", "missing", 1, "committed").strike(job)
+        Example("generation", "missing", 1, "committed").inflict(job)
         job.recover()
         assert job.output() == bases.expected
 
@@ -486,7 +488,7 @@ def test_a_state_file_of_another_job_is_never_read_as_ours(bases: Bases) -> None
         assert job.output() == bases.expected
 
 
-def test_any_flipped_bit_of_a_state_file_is_found(bases: Bases) -> None:
+def test_any_flipped_bit_of_a_state_file_is_detected(bases: Bases) -> None:
     (path,) = (bases.folder / "pending").glob(f"state/{JOB}/tables/*/partials/{NEWEST}-*.parquet")
     data = path.read_bytes()
 

@@ -9,7 +9,7 @@ from resurgence.errors import Retired
 from tests.faults.conftest import JOB, Scenario
 
 
-def test_an_overtaken_generation_retires_and_publishes_nothing(scenario: Scenario) -> None:
+def test_a_fenced_generation_retires_and_publishes_nothing(scenario: Scenario) -> None:
     older = scenario.engine()
     older.run_epoch()
     newer = scenario.engine()
@@ -21,7 +21,7 @@ def test_an_overtaken_generation_retires_and_publishes_nothing(scenario: Scenari
     scenario.assert_exactly_once()
 
 
-def test_a_zombie_that_sealed_before_it_was_overtaken_commits_the_same_output_once(
+def test_a_zombie_that_sealed_before_it_was_fenced_commits_the_same_output_once(
     scenario: Scenario,
 ) -> None:
     older = scenario.engine()

@@ -1,4 +1,4 @@
-"""Real processes: `resurgence run` as a user starts it, and the batch answer to hold it against."""
+"""Real processes: `resurgence run` as a user starts it, and the batch answer to compare it with."""
 
 from __future__ import annotations
 
@@ -62,16 +62,16 @@ class Project:
     processes: list[subprocess.Popen[str]] = field(default_factory=list)
 
     def write_input(self, rows: int) -> None:
-        chance = random.Random(rows)
+        rng = random.Random(rows)
         at = datetime(2024, 3, 1)
         with (self.folder / "rides.json").open("w") as file:
             for _ in range(rows):
-                at += timedelta(seconds=chance.randint(0, 20))
-                early = at - timedelta(seconds=chance.randint(0, 25))
+                at += timedelta(seconds=rng.randint(0, 20))
+                early = at - timedelta(seconds=rng.randint(0, 25))
                 ride = {
                     "at": early.isoformat(),
-                    "driver": chance.randint(1, 50),
-                    "kind": chance.choice("ab"),
+                    "driver": rng.randint(1, 50),
+                    "kind": rng.choice("ab"),
                 }
                 file.write(json.dumps(ride) + "\n")
         self.rows = rows

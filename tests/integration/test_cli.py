@@ -1,6 +1,4 @@
-"""The command line as a user meets it: one clear message, the right exit status, never a stack
-trace.
-"""
+"""The command line: one clear message, the right exit status, never a stack trace."""
 
 from __future__ import annotations
 
@@ -128,7 +126,7 @@ def test_explain_shows_operators_state_and_jobs(project: Project) -> None:
 
 
 @pytest.mark.timeout(200)
-def test_a_bad_line_fails_with_file_line_and_column_and_can_be_mended_or_dropped(
+def test_a_bad_line_fails_with_file_line_and_column_and_can_be_fixed_or_dropped(
     project: Project,
 ) -> None:
     (project.folder / "rides.sql").write_text(RIDES + BY_MINUTE)
@@ -207,7 +205,7 @@ def command(project: Project, *arguments: str) -> subprocess.CompletedProcess[st
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_a_job_is_rolled_back_looked_at_edited_and_run_on(project: Project) -> None:
+def test_a_job_is_rolled_back_inspected_edited_and_resumed(project: Project) -> None:
     project.write_input(500)
     assert project.run("--epoch-rows", "100", *settings(*QUICK)).returncode == 0
     back = command(project, "rollback", "--to-epoch", "2")
@@ -217,9 +215,9 @@ def test_a_job_is_rolled_back_looked_at_edited_and_run_on(project: Project) -> N
 
     edited = project.folder / "edited.sql"
     edited.write_text(SQL.replace("INTERVAL '10 minutes'", "INTERVAL '20 minutes'"))
-    told = command(project, "explain", "restore", "edited.sql")
-    assert told.returncode == 0, told.stderr
-    assert "(LOST)" in told.stdout
+    reported = command(project, "explain", "restore", "edited.sql")
+    assert reported.returncode == 0, reported.stderr
+    assert "(LOST)" in reported.stdout
     original = (project.folder / "rides.sql").read_text()
     (project.folder / "rides.sql").write_text(edited.read_text())
     refused = project.run(*settings(*QUICK))

@@ -1,4 +1,4 @@
-"""A pipeline runs, in a worker of its own, with a connector that another package adds."""
+"""A pipeline runs in a worker process with a connector that another package adds."""
 
 from __future__ import annotations
 

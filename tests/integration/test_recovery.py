@@ -1,6 +1,4 @@
-"""The stream comes back: real workers, real SIGKILL, and the output held against the batch
-answer.
-"""
+"""Recovery end to end: real workers, real SIGKILL, and the output compared with the batch answer."""
 
 from __future__ import annotations
 
@@ -46,7 +44,7 @@ def assert_edges_are_legal(project: Project) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_worker_killed_at_every_fault_point_comes_back_exactly_once(
+def test_a_worker_killed_at_every_fault_point_recovers_exactly_once(
     project: Project, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     temporary = tmp_path_factory.mktemp("t")
@@ -105,7 +103,7 @@ def test_a_raised_a_hung_and_a_frozen_worker_are_each_detected_and_recovered(
 
 
 @pytest.mark.timeout(400)
-def test_a_killed_controller_an_interrupt_and_another_parallelism_go_on_exactly(
+def test_a_job_resumes_exactly_once_after_a_killed_controller_an_interrupt_and_rescaling(
     project: Project,
 ) -> None:
     arguments = ("--epoch-rows", "100", *settings(*QUICK))
@@ -140,7 +138,7 @@ def test_a_killed_controller_an_interrupt_and_another_parallelism_go_on_exactly(
 
 
 @pytest.mark.timeout(400)
-def test_a_flipped_bit_in_a_state_file_falls_back_and_is_reported(project: Project) -> None:
+def test_a_flipped_bit_in_a_state_file_causes_a_fallback_and_is_reported(project: Project) -> None:
     arguments = ("--epoch-rows", "100", *settings(*QUICK))
     stopped = project.start(*arguments)
     project.wait_for("committed", epoch=3)

@@ -1,4 +1,4 @@
-"""A service with real workers: its jobs survive it, and it does what it is asked to."""
+"""A service with real workers: its jobs survive a crash of it, and it handles requests."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def serving(folder: Path, *arguments: str) -> Iterator[Service]:
 
 @pytest.mark.timeout(500)
 def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres_url: str) -> None:
-    """Two jobs: one worker goes on and is taken over, one is frozen while nobody watches."""
+    """Two jobs: one worker continues and is adopted, one is frozen while there is no controller."""
     project.write_input(3000)  # Neither must be through before both have begun.
     jobs = ("goes-on", "frozen")
     common = settings(
@@ -160,7 +160,7 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
 
 
 @pytest.mark.timeout(500)
-def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Project) -> None:
+def test_a_standby_takes_over_and_a_job_follows_the_requests_of_its_user(project: Project) -> None:
     (project.folder / "ticks.sql").write_text(TICKS)
     project.write_input(800)
     project.write_pipeline("rides", RIDES + BY_MINUTE)
@@ -183,7 +183,7 @@ def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Pro
         assert not service.events("ticks", "failure")
 
         os.kill(int(service.job("ticks")["status"]["worker_pid"]), signal.SIGKILL)
-        service.until(lambda: bool(service.events("ticks", "incident")), "it has come back")
+        service.until(lambda: bool(service.events("ticks", "incident")), "it has recovered")
         assert service.events("ticks", "worker_started")[-1]["origin"] == "standby"
         service.cli("delete", "ticks", "--with-state", "--yes")
 
@@ -207,7 +207,7 @@ def test_a_standby_takes_over_and_a_job_does_what_its_user_asks_for(project: Pro
 
 
 @pytest.mark.timeout(400)
-def test_a_job_is_rolled_back_while_it_runs_and_gives_the_batch_answer(project: Project) -> None:
+def test_a_running_job_is_rolled_back_and_returns_the_batch_answer(project: Project) -> None:
     project.write_input(540)
     project.write_pipeline("rides", SQL)
     wider = (project.folder / "rides.sql").read_text().replace("10 minutes", "20 minutes")
@@ -219,9 +219,9 @@ def test_a_job_is_rolled_back_while_it_runs_and_gives_the_batch_answer(project: 
         refused = httpx.put(f"{service.url}/v1/jobs/rides/pipeline", json={"sql": wider})
         assert refused.status_code == 409
         assert "(LOST)" in refused.json()["error"]["message"]
-        told = service.cli("rollback", "rides", "--to-epoch", "2", "--dry-run")
-        assert "back to epoch 2: epochs 3 to" in told
-        assert "nothing was changed" in told
+        reported = service.cli("rollback", "rides", "--to-epoch", "2", "--dry-run")
+        assert "back to epoch 2: epochs 3 to" in reported
+        assert "nothing was changed" in reported
         asked = httpx.post(f"{service.url}/v1/jobs/rides/rollback", json={"to_epoch": 2})
         assert asked.status_code == 202
         service.until(lambda: bool(service.events("rides", "rollback")), "it is rolled back")

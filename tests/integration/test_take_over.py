@@ -1,4 +1,4 @@
-"""Two commands and one job: real processes, real SIGKILL."""
+"""Two commands that run one job: real processes, real SIGKILL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INSERT INTO nowhere SELECT counter FROM ticks"""
 
 
 @pytest.mark.timeout(400)
-def test_a_live_run_is_named_and_left_alone_until_it_is_taken_over_or_killed(
+def test_a_live_run_is_named_and_not_fenced_until_it_is_taken_over_or_killed(
     project: Project,
 ) -> None:
     (project.folder / "rides.sql").write_text(TICKS)

@@ -2,13 +2,13 @@
 
 A program is ordinary code that uses the real `StateBackend` and `Retention` over a store in memory.
 Each request to that store, and each to the sink, is a step. A program is deterministic but for the
-answers that it gets, so where it stands is the list of its answers so far; it is run again from its
-beginning, over those answers, to see what it asks next. A state of the whole is what is stored and
-where each program stands. All states that can be reached are visited once, depth first.
+responses that it gets, so its position is the list of its responses so far; it is run again from its
+beginning, over those responses, to find its next request. A global state is the stored objects and
+the position of each program. All states that can be reached are visited once, depth first.
 
 A crash needs no step of its own: a program that is never continued is one that died. So whatever
-holds in every state holds after a crash of any of them, anywhere; and in every state a fresh
-generation is started alone, which must get the job running again.
+holds in every state holds after a crash of any of them, anywhere. In every state a fresh
+generation is started alone, which must recover the job.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def sunk(epoch: int) -> str:
 
 
 class Pause(BaseException):
-    """A program asks something that it was not told yet."""
+    """A program requests something that it has not been answered yet."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -502,7 +502,7 @@ class Checker:
 
     def _next(self, world: World, places: Sequence[Place]) -> Sequence[int]:
         """Whose step is next: anyone's. But as long as nothing is deleted, what an object holds is
-        the same at any time, so reading one that is there waits for no one and no one for it.
+        the same at any time, so reading an existing one neither waits for other programs nor blocks them.
         """
         asking = []
         for index, place in enumerate(places):

@@ -1,7 +1,7 @@
-"""A crash before or after any write, and damage in between, loses and doubles nothing.
+"""A crash before or after any write, and damage in between, neither loses nor duplicates rows.
 
 A job without Spark runs on the real backend over a real store. It reads numbers, keeps their sum as
-state, and gives every number with the sum up to it. How many numbers an epoch takes differs from
+state, and emits every number with the sum up to it. How many numbers an epoch takes differs from
 generation to generation, so an epoch that is replayed over other input shows in the output. Every
 process compares the sink with its state first: no crash and no damage may look like a restored copy.
 """
@@ -52,7 +52,7 @@ KEEP = 3
 Rows = list[list[int]]
 
 
-class Died(Exception):
+class Crashed(Exception):
     """The process is gone."""
 
 
@@ -69,15 +69,15 @@ class Fate:
     def enter(self) -> int:
         self.writes += 1
         if self.writes in self.before:
-            raise Died
+            raise Crashed
         return self.writes
 
     def leave(self, write: int) -> None:
         if write in self.after:
-            raise Died
+            raise Crashed
 
 
-class MortalStore(ObjectStore):
+class CrashingStore(ObjectStore):
     """A real store, under the control of fate."""
 
     def __init__(self, url: str, fate: Fate) -> None:
@@ -284,10 +284,10 @@ def live(folder: Path, fate: Fate, damages: Iterable[str | None] = ()) -> tuple[
     """Start processes until one reaches the end; the sink, and how many it took."""
     sink, coming = Sink(fate), iter(damages)
     for processes in range(1, 500):
-        backend = StateBackend(MortalStore(str(folder), fate), JobName("sums"))
+        backend = StateBackend(CrashingStore(str(folder), fate), JobName("sums"))
         try:
             Process(backend, sink).run()
-        except Died:
+        except Crashed:
             kind = next(coming, None)
             if kind is not None:
                 damage_newest(folder, kind)
@@ -314,7 +314,7 @@ def writes_without_crash() -> int:
         return fate.writes
 
 
-def test_a_crash_before_or_after_any_single_write_loses_and_doubles_nothing() -> None:
+def test_a_crash_before_or_after_any_write_neither_loses_nor_duplicates() -> None:
     for write in range(1, writes_without_crash() + 1):
         for fate in (Fate(before=frozenset({write})), Fate(after=frozenset({write}))):
             with tempfile.TemporaryDirectory() as folder:
@@ -323,7 +323,7 @@ def test_a_crash_before_or_after_any_single_write_loses_and_doubles_nothing() ->
                 assert processes == 2
 
 
-def test_a_process_that_always_dies_after_a_few_writes_still_gets_to_the_end() -> None:
+def test_a_process_that_always_crashes_after_a_few_writes_still_finishes() -> None:
     """Each process gets its generation claimed and one epoch done."""
     with tempfile.TemporaryDirectory() as folder:
         sink, processes = live(Path(folder), Fate(before=frozenset(range(14, 4000, 14))))
@@ -340,7 +340,9 @@ points = st.frozensets(st.integers(1, 120), max_size=12)
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(before=points, after=points)
-def test_any_crashes_lose_and_double_nothing(before: frozenset[int], after: frozenset[int]) -> None:
+def test_random_crashes_neither_lose_nor_duplicate(
+    before: frozenset[int], after: frozenset[int]
+) -> None:
     with tempfile.TemporaryDirectory() as folder:
         sink, _ = live(Path(folder), Fate(before, after))
         check(sink)
@@ -356,7 +358,7 @@ def test_any_crashes_lose_and_double_nothing(before: frozenset[int], after: froz
     after=points,
     damages=st.lists(st.sampled_from([None, *KINDS]), max_size=24),
 )
-def test_any_crashes_with_damage_in_between_lose_and_double_nothing(
+def test_random_crashes_and_damage_neither_lose_nor_duplicate(
     before: frozenset[int], after: frozenset[int], damages: list[str | None]
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -374,7 +376,7 @@ def test_any_crashes_with_damage_in_between_lose_and_double_nothing(
     suppress_health_check=[HealthCheck.too_slow],
 )
 @given(before=points, after=points, copied=st.integers(0, 6), restored=st.integers(1, 8))
-def test_a_restored_copy_is_refused_or_loses_and_doubles_nothing(
+def test_a_restored_backup_is_refused_or_neither_loses_nor_duplicates(
     before: frozenset[int], after: frozenset[int], copied: int, restored: int
 ) -> None:
     """The state dir is copied after one death and put back after a later one."""
@@ -398,10 +400,10 @@ def test_a_restored_copy_is_refused_or_loses_and_doubles_nothing(
         fate = Fate(before, after)
         sink = Sink(fate)
         while True:
-            backend = StateBackend(MortalStore(str(state), fate), JobName("sums"))
+            backend = StateBackend(CrashingStore(str(state), fate), JobName("sums"))
             try:
                 Process(backend, sink).run()
-            except Died:
+            except Crashed:
                 disturb()
             except SinkConflict:
                 assert deaths > copied + restored, "nothing was restored"
@@ -411,14 +413,14 @@ def test_a_restored_copy_is_refused_or_loses_and_doubles_nothing(
         check(sink)
 
 
-def test_a_copy_from_before_the_last_epochs_is_refused() -> None:
+def test_a_backup_from_before_the_last_epochs_is_refused() -> None:
     with tempfile.TemporaryDirectory() as folder:
         state, copy = Path(folder, "state"), Path(folder, "copy")
         fate = Fate(before=frozenset({20}))
         sink = Sink(fate)
         for attempt in range(2):
-            backend = StateBackend(MortalStore(str(state), fate), JobName("sums"))
-            with pytest.raises(Died) if attempt == 0 else contextlib.nullcontext():
+            backend = StateBackend(CrashingStore(str(state), fate), JobName("sums"))
+            with pytest.raises(Crashed) if attempt == 0 else contextlib.nullcontext():
                 Process(backend, sink).run()
             if attempt == 0:
                 shutil.copytree(state, copy)
@@ -433,7 +435,7 @@ def test_a_copy_from_before_the_last_epochs_is_refused() -> None:
 
 
 class Turns(Fate):
-    """Lets a process take one step at a time, so that several can be played against each other."""
+    """Lets a process take one step at a time, so that several can be interleaved."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -447,7 +449,7 @@ class Turns(Fate):
         self._done.release()
         self._go.acquire()
         if self._abandoned:
-            raise Died
+            raise Crashed
         return super().enter()
 
     def play(self, process: Process) -> threading.Thread:
@@ -456,7 +458,7 @@ class Turns(Fate):
             try:
                 process.run()
                 self.finished = True
-            except (Died, Retired):
+            except (Crashed, Retired):
                 pass
             except BaseException as error:
                 self.defect = error
@@ -478,8 +480,8 @@ class Turns(Fate):
             self.advance()
 
 
-class SlowStore(MortalStore):
-    """Every look is a step, too: a process may stand still between looking and writing."""
+class SlowStore(CrashingStore):
+    """Every look is a step, too: a process may be paused between reading and writing."""
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
         self._fate.enter()

@@ -1,4 +1,6 @@
-"""Another parallelism is the same restore: every group of every file is read by its one owner."""
+"""A restore at another parallelism is complete: every key group of every file is read by its one
+owner.
+"""
 
 from __future__ import annotations
 
@@ -45,20 +47,22 @@ def check_dealt(files: list[StateFile], parallelism: int) -> None:
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(before=parallelisms, after=parallelisms)
-def test_files_of_one_parallelism_are_dealt_to_another(before: int, after: int) -> None:
+def test_files_are_redistributed_to_another_parallelism(before: int, after: int) -> None:
     files = [file_of(str(each), owned_groups(each, before)) for each in range(before)]
     check_dealt(files, after)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(groups=st.lists(group_sets, max_size=6), parallelism=parallelisms)
-def test_any_files_are_dealt_whole(groups: list[int], parallelism: int) -> None:
+def test_any_files_are_distributed_completely(groups: list[int], parallelism: int) -> None:
     check_dealt([file_of(str(number), each) for number, each in enumerate(groups)], parallelism)
 
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(parallelism=parallelisms)
-def test_at_the_same_parallelism_every_file_is_read_whole_by_one(parallelism: int) -> None:
+def test_at_the_same_parallelism_every_file_is_read_completely_by_one_subtask(
+    parallelism: int,
+) -> None:
     files = [file_of(str(each), owned_groups(each, parallelism)) for each in range(parallelism)]
     for file, slices in zip(files, deal(files, parallelism), strict=True):
         assert [(each.file, each.partial) for each in slices] == [(file, False)]
@@ -66,6 +70,6 @@ def test_at_the_same_parallelism_every_file_is_read_whole_by_one(parallelism: in
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(groups=group_sets)
-def test_a_set_of_groups_survives_being_written(groups: int) -> None:
+def test_a_set_of_key_groups_survives_a_round_trip(groups: int) -> None:
     file = file_of("x", groups)
     assert StateFile.model_validate_json(file.model_dump_json()) == file

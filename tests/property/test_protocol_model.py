@@ -1,4 +1,4 @@
-"""No interleaving of a few generations, and no crash of any of them, breaks the protocol.
+"""No interleaving of a few generations, and no crash of any of them, violates the protocol.
 
 Proved for each set of programs below, in every state that they can reach together, over the real
 backend and the real retention:
@@ -108,13 +108,13 @@ def prove(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_no_interleaving_and_no_crash_breaks_a_promise(case: Case) -> None:
+def test_no_interleaving_and_no_crash_violates_an_invariant(case: Case) -> None:
     prove(case)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", LONG_CASES.values(), ids=LONG_CASES)
-def test_no_interleaving_and_no_crash_breaks_a_promise_in_larger_bounds(case: Case) -> None:
+def test_no_interleaving_and_no_crash_violates_an_invariant_in_larger_bounds(case: Case) -> None:
     prove(case)
 
 
@@ -211,7 +211,7 @@ FLAWS = {
 
 
 @pytest.mark.parametrize(("case", "program", "said"), FLAWS.values(), ids=FLAWS)
-def test_the_checker_sees_a_broken_protocol(case: Case, program: Program, said: str) -> None:
+def test_the_checker_detects_a_broken_protocol(case: Case, program: Program, said: str) -> None:
     """Every program of the case is broken in the same way."""
     programs = [
         replace(program, name=each.name, keep=each.keep, rolls_back=each.rolls_back)
@@ -230,12 +230,12 @@ class ThinsWithoutHistory(ThinsAtOnce):
         return tuple(epochs)
 
 
-def test_the_checker_sees_that_the_input_of_a_thinned_epoch_is_gone() -> None:
+def test_the_checker_detects_the_lost_input_of_a_thinned_epoch() -> None:
     forgetful = replace(THIN, retention=ThinsWithoutHistory)
     with pytest.raises(Broken, match="epoch 2 must be replayed"):
         Case([], 3, damaged=True, before=forgetful).checker().run()
 
 
-def test_the_checker_sees_a_store_without_conditional_create() -> None:
+def test_the_checker_detects_a_store_without_conditional_create() -> None:
     with pytest.raises(Broken, match="was deleted"):
         NOTHING.checker(overwrites=True).run()

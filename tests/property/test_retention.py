@@ -1,4 +1,4 @@
-"""For random histories, clean-up never deletes what a restore or an epoch in flight needs."""
+"""For random histories, retention never deletes objects that a restore or an epoch in flight needs."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_nothing_that_an_unreadable_kept_checkpoint_names_is_deleted(
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(history=histories(), keep=st.integers(1, 12), data=st.data())
-def test_a_round_that_was_cut_off_anywhere_is_finished_by_the_next(
+def test_an_interrupted_round_is_completed_by_the_next(
     history: History, keep: int, data: st.DataObject
 ) -> None:
     kept = kept_epochs(history.epochs, keep)

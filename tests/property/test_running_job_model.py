@@ -1,4 +1,4 @@
-"""Whatever workers say, in whatever order old and new ones say it, the detector stays true."""
+"""Whatever messages workers send, in whatever order, the invariants of the detector hold."""
 
 from __future__ import annotations
 

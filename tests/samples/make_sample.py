@@ -2,9 +2,9 @@
 
     python tests/samples/make_sample.py
 
-makes `format-{version}` beside this file. Do it once, in the change that raises the version. A
-sample is never made again: it stands for what a release has left on people's disks, and
-`tests/engine/connectors/test_formats.py` restores every one of them.
+creates `format-{version}` beside this file. Run it once, in the change that raises the version. A
+sample is never created again: it represents the state that a release left on disk, and
+`tests/engine/tables/test_state_formats.py` restores every one of them.
 """
 
 from __future__ import annotations

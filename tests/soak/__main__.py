@@ -1,4 +1,4 @@
-"""`python -m tests.soak --minutes N [--seed N]`: random pipelines under random disturbance, each
+"""`python -m tests.soak --minutes N [--seed N]`: random pipelines under random faults, each
 compared with Spark's batch answer, until the time is up or one differs.
 
 Exit 1 and the seed on the first difference. `--seed N --once` runs that pipeline alone.
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from resurgence.engine.spark.session import start_session
 from tests.soak.disturbances import DisturbedJob, Step, random_steps, run_in_processes
 from tests.soak.pipelines import RandomPipeline, described, random_pipeline
-from tests.sql.trial import Trial
+from tests.sql.case_run import CaseRun
 
 PROCESSES_EVERY = 12
 """One of so many pipelines is run by real processes."""
@@ -33,15 +33,15 @@ def difference(
     """What is wrong with a pipeline's output, or what it failed with. Steps None: in processes."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    trial = Trial(spark, pipeline.case(), folder, may_be_empty=True)
-    job = trial.job("soak")
+    case_run = CaseRun(spark, pipeline.case(), folder, may_be_empty=True)
+    job = case_run.job("soak")
     disturbed = DisturbedJob(job, random.Random(f"life {pipeline.seed}"))
     try:
         if steps is None:
             disturbed.happened.append(run_in_processes(job, pipeline.seed, pipeline.rows))
         else:
             disturbed.live(steps)
-        found = trial.compared("soak")
+        found = case_run.compared("soak")
     except Exception:
         found = traceback.format_exc()
     return "\n".join([*disturbed.happened, found]) if found else ""

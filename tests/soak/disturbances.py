@@ -1,7 +1,7 @@
-"""What may happen to a job, at random: crashes, rescales, damage, edits, rollbacks; and a job that
-lives through it, as a controller would have it live.
+"""Random events in the life of a job: crashes, rescales, damage, edits, rollbacks; and a job that
+goes through them, as a controller would run it.
 
-A crash is an engine that is thrown away at a fault point. Every few pipelines are run by real
+A crash is an engine that is discarded at a fault point. Every few pipelines are run by real
 processes instead, which kill themselves.
 """
 
@@ -57,18 +57,18 @@ class Step:
 
 def random_steps(seed: int, rows: int) -> list[Step]:
     """Two to six steps; what is left of the input is read after them."""
-    chance = random.Random(f"steps {seed}")
+    rng = random.Random(f"steps {seed}")
     return [
         Step(
-            rows=chance.randint(max(1, rows // 12), max(2, rows // 2)),
-            parallelism=chance.choice([1, 2, 2, 3, 5]),
-            epochs=chance.randint(1, 3),
-            fault=chance.choice([*_POINTS, None]),
-            damage=chance.choice(["", "", "", "manifest", "operator", "state"]),
-            is_edited=chance.random() < 0.2,
-            rolls_back=chance.random() < 0.1,
+            rows=rng.randint(max(1, rows // 12), max(2, rows // 2)),
+            parallelism=rng.choice([1, 2, 2, 3, 5]),
+            epochs=rng.randint(1, 3),
+            fault=rng.choice([*_POINTS, None]),
+            damage=rng.choice(["", "", "", "manifest", "operator", "state"]),
+            is_edited=rng.random() < 0.2,
+            rolls_back=rng.random() < 0.1,
         )
-        for _ in range(chance.randint(2, 6))
+        for _ in range(rng.randint(2, 6))
     ]
 
 
@@ -77,7 +77,7 @@ class DisturbedJob:
     """A job and what has happened to it so far."""
 
     job: Job
-    chance: random.Random
+    rng: random.Random
     damaged: frozenset[str] = frozenset()
     """State files that proved unreadable."""
     happened: list[str] = field(default_factory=list)
@@ -116,7 +116,7 @@ class DisturbedJob:
         except Exception as raised:
             error = translate(raised)
             if isinstance(error, InjectedFault):
-                self.happened.append(f"struck: {error}")
+                self.happened.append(f"crashed: {error}")
             elif isinstance(error, DamagedState) and error.path not in self.damaged:
                 self.happened.append(f"found damaged: {error.path}")
                 self.damaged |= {error.path}
@@ -126,8 +126,8 @@ class DisturbedJob:
 
     def _open(self, step: Step, faults: str = "") -> Engine:
         self.job.settings = {
-            "checkpoint.keep": str(self.chance.choice([3, 5, 10])),
-            "checkpoint.compact_files": str(self.chance.choice([2, 4, 8])),
+            "checkpoint.keep": str(self.rng.choice([3, 5, 10])),
+            "checkpoint.compact_files": str(self.rng.choice([2, 4, 8])),
             "faults": faults,
         }
         engine = self.job.open(Leg(step.rows, step.parallelism), self.damaged)
@@ -137,11 +137,11 @@ class DisturbedJob:
         return engine
 
     def _crash(self, step: Step, engine: Engine) -> None:
-        """One more epoch, which is struck."""
+        """Run one more epoch, which crashes."""
         engine = self._open(step, f"{step.fault}@{engine.epoch + 1}=raise")
         if not engine.finished:
             engine.run_epoch()
-            raise AssertionError(f"{step.fault} did not strike at epoch {engine.epoch}")
+            raise AssertionError(f"{step.fault} did not fire at epoch {engine.epoch}")
 
     def _damage(self, kind: str) -> None:
         """Flip bits in an object of the newest checkpoint that no older one names."""
@@ -156,9 +156,9 @@ class DisturbedJob:
             "state": sorted(state.glob(f"tables/*/*/{int(epochs[-1])}-*.parquet")),
         }[kind]
         if found:
-            path = self.chance.choice(found)
+            path = self.rng.choice(found)
             data = bytearray(path.read_bytes())
-            data[self.chance.randrange(len(data))] ^= self.chance.randint(1, 255)
+            data[self.rng.randrange(len(data))] ^= self.rng.randint(1, 255)
             path.write_bytes(bytes(data))
             self.happened.append(f"damaged {path.relative_to(state)}")
 
@@ -189,9 +189,9 @@ def _is_sealed(epoch: Path) -> bool:
 
 def run_in_processes(job: Job, seed: int, rows: int) -> str:
     """The whole of it with `resurgence run`, killed three times; what it printed."""
-    chance = random.Random(f"processes {seed}")
-    epochs = chance.sample(range(1, 6), 3)
-    kills = ",".join(f"{chance.choice(_POINTS)}@{epoch}=kill" for epoch in sorted(epochs))
+    rng = random.Random(f"processes {seed}")
+    epochs = rng.sample(range(1, 6), 3)
+    kills = ",".join(f"{rng.choice(_POINTS)}@{epoch}=kill" for epoch in sorted(epochs))
     (job.folder / "pipeline.sql").write_text(job.sql, encoding="utf-8")
     command = f"""{sys.executable} -m resurgence run pipeline.sql --udfs {ROOT}/tests/sql/functions.py
         --epoch-rows {max(1, rows // 6)} --set pipeline.initial_backoff=50ms --set faults={kills}"""

@@ -1,8 +1,8 @@
 """Random pipelines: streams, a changelog and a lookup table, and queries over them in two spellings,
 ours and Spark's batch SQL.
 
-Everything follows from one seed. Rows come out of order by less than the watermark's delay, so that
-none is late however the input is cut into epochs, and floating-point values are eighths, so that
+Everything is derived from one seed. Rows are out of order by less than the watermark's delay, so that
+none is late however the input is split into epochs, and floating-point values are eighths, so that
 sums are exact in any order.
 """
 
@@ -61,9 +61,9 @@ class RandomPipeline:
         )
 
     def _inputs(self) -> list[tuple[str, str, bool, list[Record]]]:
-        chance = Chance(self.seed)
-        streams = [(name, _STREAM, False, _stream(chance, self.rows)) for name in ("a", "b")]
-        changes = _changes(chance, self.rows)
+        rng = Chance(self.seed)
+        streams = [(name, _STREAM, False, _stream(rng, self.rows)) for name in ("a", "b")]
+        changes = _changes(rng, self.rows)
         lookup: list[Record] = [{"k": k, "name": f"name {k}"} for k in range(0, 12, 2)]
         return [
             *streams,
@@ -74,47 +74,47 @@ class RandomPipeline:
 
 def random_pipeline(seed: int) -> RandomPipeline:
     """Two to five queries over a few hundred rows."""
-    chance = Chance(f"pipeline {seed}")
-    makers = chance.sample(_MAKERS, chance.randint(2, 5))
-    queries = tuple(make(chance) for make in makers)
-    return RandomPipeline(seed, chance.choice([60, 150, 400]), queries)
+    rng = Chance(f"pipeline {seed}")
+    makers = rng.sample(_MAKERS, rng.randint(2, 5))
+    queries = tuple(make(rng) for make in makers)
+    return RandomPipeline(seed, rng.choice([60, 150, 400]), queries)
 
 
 # ---------------------------------------------------------------- inputs
 
 
-def _stream(chance: Chance, count: int) -> list[Record]:
+def _stream(rng: Chance, count: int) -> list[Record]:
     at, rows = _START, list[Record]()
     for number in range(count):
-        at += timedelta(seconds=chance.choice([0, 1, 3, 10, 60, 60, 400]))
-        early = at - timedelta(milliseconds=chance.randint(0, 25_000))
+        at += timedelta(seconds=rng.choice([0, 1, 3, 10, 60, 60, 400]))
+        early = at - timedelta(milliseconds=rng.randint(0, 25_000))
         rows.append(
             {
                 "at": early.isoformat(),
                 "id": number,
-                "k": chance.choice([*range(6), None]),
-                "t": chance.choice(_WORDS),
-                "x": chance.choice([None, 0, *(chance.randint(-100, 100) for _ in range(8))]),
-                "d": chance.choice([None, chance.randint(-9999, 9999) / 100]),
-                "f": chance.randint(-800, 800) / 8,
-                "flag": chance.choice([True, False, None]),
+                "k": rng.choice([*range(6), None]),
+                "t": rng.choice(_WORDS),
+                "x": rng.choice([None, 0, *(rng.randint(-100, 100) for _ in range(8))]),
+                "d": rng.choice([None, rng.randint(-9999, 9999) / 100]),
+                "f": rng.randint(-800, 800) / 8,
+                "flag": rng.choice([True, False, None]),
             }
         )
     return rows
 
 
-def _changes(chance: Chance, count: int) -> list[Record]:
+def _changes(rng: Chance, count: int) -> list[Record]:
     live, rows = dict[int, Record](), list[Record]()
     for _ in range(count):
-        key = chance.randint(1, max(3, count // 6))
+        key = rng.randint(1, max(3, count // 6))
         before = live.pop(key, None)
         after: Record | None = {
             "id": key,
-            "k": chance.choice([*range(6), None]),
-            "x": chance.randint(-50, 50),
-            "t": chance.choice(_WORDS),
+            "k": rng.choice([*range(6), None]),
+            "x": rng.randint(-50, 50),
+            "t": rng.choice(_WORDS),
         }
-        if before is not None and chance.random() < 0.3:
+        if before is not None and rng.random() < 0.3:
             after = None
         rows.append(
             {
@@ -182,35 +182,35 @@ _AGGREGATES = (
 )
 
 
-def _condition(chance: Chance, prefix: str = "") -> str:
+def _condition(rng: Chance, prefix: str = "") -> str:
     p = prefix
     one = [
-        f"{p}x > {chance.randint(-80, 60)}",
+        f"{p}x > {rng.randint(-80, 60)}",
         f"{p}t IS NOT NULL",
-        f"{p}k IN (1, 2, {chance.randint(3, 5)})",
+        f"{p}k IN (1, 2, {rng.randint(3, 5)})",
         f"{p}flag",
         f"{p}t LIKE 'a%'",
-        f"{p}f BETWEEN -50 AND {chance.randint(0, 90)}",
+        f"{p}f BETWEEN -50 AND {rng.randint(0, 90)}",
         f"NOT coalesce({p}flag, false)",
-        f"{p}id % {chance.randint(2, 5)} <> 0",
+        f"{p}id % {rng.randint(2, 5)} <> 0",
     ]
-    first, second = chance.sample(one, 2)
-    return chance.choice([first, f"{first} AND {second}", f"({first} OR {second})"])
+    first, second = rng.sample(one, 2)
+    return rng.choice([first, f"{first} AND {second}", f"({first} OR {second})"])
 
 
-def _where(chance: Chance, prefix: str = "") -> str:
-    return f" WHERE {_condition(chance, prefix)}" if chance.random() < 0.6 else ""
+def _where(rng: Chance, prefix: str = "") -> str:
+    return f" WHERE {_condition(rng, prefix)}" if rng.random() < 0.6 else ""
 
 
-def _keys(chance: Chance, fewest: int = 0) -> list[str]:
-    return chance.sample(_KEYS, chance.randint(fewest, 2))
+def _keys(rng: Chance, fewest: int = 0) -> list[str]:
+    return rng.sample(_KEYS, rng.randint(fewest, 2))
 
 
-def _calls(chance: Chance) -> list[str]:
-    calls = chance.sample(_AGGREGATES, chance.randint(1, 4))
+def _calls(rng: Chance) -> list[str]:
+    calls = rng.sample(_AGGREGATES, rng.randint(1, 4))
     return [
-        f"{each} FILTER (WHERE {_condition(chance)})"
-        if chance.random() < 0.2 and "(" in each and not each.startswith("array_join")
+        f"{each} FILTER (WHERE {_condition(rng)})"
+        if rng.random() < 0.2 and "(" in each and not each.startswith("array_join")
         else each
         for each in calls
     ]
@@ -232,18 +232,18 @@ class _Window:
         return "session_window" if self.batch.startswith("session") else "window"
 
 
-def _window(chance: Chance, kinds: Sequence[str] = ("tumble", "hop", "session")) -> _Window:
-    minutes = chance.choice([1, 5, 15, 60])
-    match chance.choice(kinds):
+def _window(rng: Chance, kinds: Sequence[str] = ("tumble", "hop", "session")) -> _Window:
+    minutes = rng.choice([1, 5, 15, 60])
+    match rng.choice(kinds):
         case "hop":
-            slide = chance.choice([1, 2, 5])
-            width = slide * chance.randint(1, 4)
+            slide = rng.choice([1, 2, 5])
+            width = slide * rng.randint(1, 4)
             return _Window(
                 f"hop(INTERVAL '{slide} minutes', INTERVAL '{width} minutes')",
                 f"window(at, '{width} minutes', '{slide} minutes')",
             )
         case "session":
-            gap = chance.choice([20, 90, 300])
+            gap = rng.choice([20, 90, 300])
             return _Window(
                 f"session(INTERVAL '{gap} seconds')", f"session_window(at, '{gap} seconds')"
             )
@@ -256,8 +256,8 @@ def _window(chance: Chance, kinds: Sequence[str] = ("tumble", "hop", "session"))
 # ---------------------------------------------------------------- queries
 
 
-def _stateless(chance: Chance) -> Query:
-    items = chance.sample(
+def _stateless(rng: Chance) -> Query:
+    items = rng.sample(
         [
             "id",
             "k * 2",
@@ -271,14 +271,14 @@ def _stateless(chance: Chance) -> Query:
         ],
         4,
     )
-    sql = f"SELECT id{_named(items, 'c')} FROM {chance.choice('ab')}{_where(chance)}"
+    sql = f"SELECT id{_named(items, 'c')} FROM {rng.choice('ab')}{_where(rng)}"
     return Query("stateless", sql, sql)
 
 
-def _windowed(chance: Chance) -> Query:
-    window, keys, calls = _window(chance), _keys(chance), _calls(chance)
-    having = chance.choice(["", "", " HAVING count(*) > 1"])
-    source = f"FROM {chance.choice('ab')}{_where(chance)}"
+def _windowed(rng: Chance) -> Query:
+    window, keys, calls = _window(rng), _keys(rng), _calls(rng)
+    having = rng.choice(["", "", " HAVING count(*) > 1"])
+    source = f"FROM {rng.choice('ab')}{_where(rng)}"
     items = f"{_named(keys, 'g')}{_named(calls, 'v')}"
     groups = "".join(f", {each}" for each in keys)
     return Query(
@@ -289,9 +289,9 @@ def _windowed(chance: Chance) -> Query:
     )
 
 
-def _python(chance: Chance) -> Query:
-    window = _window(chance, ("tumble", "hop"))
-    source = f"FROM a{_where(chance)}"
+def _python(rng: Chance) -> Query:
+    window = _window(rng, ("tumble", "hop"))
+    source = f"FROM a{_where(rng)}"
     return Query(
         "python",
         f"SELECT window.start AS s, k, spread(f) AS v, sum(doubled(x)) AS w {source}"
@@ -301,10 +301,10 @@ def _python(chance: Chance) -> Query:
     )
 
 
-def _ranked(chance: Chance) -> Query:
-    window = _window(chance, ("tumble", "hop"))
-    source = f"FROM a{_where(chance)}"
-    most = chance.randint(1, 3)
+def _ranked(rng: Chance) -> Query:
+    window = _window(rng, ("tumble", "hop"))
+    source = f"FROM a{_where(rng)}"
+    most = rng.randint(1, 3)
 
     def ranked(inner: str, start: str) -> str:
         return (
@@ -322,9 +322,9 @@ def _ranked(chance: Chance) -> Query:
     )
 
 
-def _window_join(chance: Chance) -> Query:
-    window, kind = _window(chance, ("tumble", "hop")), chance.choice(["", "LEFT ", "FULL OUTER "])
-    conditions = _where(chance), _where(chance)
+def _window_join(rng: Chance) -> Query:
+    window, kind = _window(rng, ("tumble", "hop")), rng.choice(["", "LEFT ", "FULL OUTER "])
+    conditions = _where(rng), _where(rng)
 
     def joined(name: str, group: str) -> str:
         left, right = (
@@ -339,9 +339,9 @@ def _window_join(chance: Chance) -> Query:
     return Query("window join", joined(window.ours, "w"), joined(window.batch, window.batch))
 
 
-def _interval_join(chance: Chance) -> Query:
-    kind = chance.choice(["", "LEFT ", "FULL OUTER ", "LEFT SEMI ", "LEFT ANTI "])
-    before, after = chance.choice([0, 10, 60]), chance.choice([5, 60, 600])
+def _interval_join(rng: Chance) -> Query:
+    kind = rng.choice(["", "LEFT ", "FULL OUTER ", "LEFT SEMI ", "LEFT ANTI "])
+    before, after = rng.choice([0, 10, 60]), rng.choice([5, 60, 600])
     right = "" if "SEMI" in kind or "ANTI" in kind else ", b.id AS j, b.at AS bt, b.x AS y"
     sql = (
         f"SELECT a.id AS i, a.at AS t{right} FROM a {kind}JOIN b ON a.k = b.k"
@@ -350,21 +350,21 @@ def _interval_join(chance: Chance) -> Query:
     return Query("interval join", sql, sql, is_changelog=kind not in ("", "LEFT SEMI "))
 
 
-def _updating(chance: Chance) -> Query:
-    table = chance.choice("abc")
-    keys = [each for each in _keys(chance) if table != "c" or "flag" not in each]
-    calls = _calls(chance)
+def _updating(rng: Chance) -> Query:
+    table = rng.choice("abc")
+    keys = [each for each in _keys(rng) if table != "c" or "flag" not in each]
+    calls = _calls(rng)
     if table == "c":
         known = ("count(*)", "sum(x)", "min(x)", "max(t)", "avg(x)", "count(DISTINCT k)")
-        calls = chance.sample(known, chance.randint(1, 4))
+        calls = rng.sample(known, rng.randint(1, 4))
     groups = f" GROUP BY {', '.join(keys)}" if keys else ""
-    condition = _where(chance) if table != "c" else chance.choice(["", " WHERE x > 0"])
+    condition = _where(rng) if table != "c" else rng.choice(["", " WHERE x > 0"])
     sql = f"SELECT {(_named(keys, 'g') + _named(calls, 'v'))[2:]} FROM {table}{condition}{groups}"
     return Query("updating aggregate", sql, sql, is_changelog=True)
 
 
-def _aggregate_of_aggregate(chance: Chance) -> Query:
-    table = chance.choice("abc")
+def _aggregate_of_aggregate(rng: Chance) -> Query:
+    table = rng.choice("abc")
     sql = (
         f"SELECT n, count(*) AS m, sum(v) AS s FROM (SELECT k, count(*) AS n, sum(x) AS v"
         f" FROM {table} GROUP BY k) GROUP BY n"
@@ -372,9 +372,9 @@ def _aggregate_of_aggregate(chance: Chance) -> Query:
     return Query("aggregate of aggregate", sql, sql, is_changelog=True)
 
 
-def _updating_join(chance: Chance) -> Query:
-    kind = chance.choice(["", "LEFT ", "RIGHT ", "FULL OUTER "])
-    left, right = chance.choice([("a", "b"), ("a", "c"), ("c", "b")])
+def _updating_join(rng: Chance) -> Query:
+    kind = rng.choice(["", "LEFT ", "RIGHT ", "FULL OUTER "])
+    left, right = rng.choice([("a", "b"), ("a", "c"), ("c", "b")])
     sql = (
         f"SELECT o.id AS i, o.x AS x0, p.id AS j, p.t AS t1 FROM {left} o {kind}JOIN {right} p"
         f" ON o.id = p.id AND o.x > p.x"
@@ -382,37 +382,37 @@ def _updating_join(chance: Chance) -> Query:
     return Query("updating join", sql, sql, is_changelog=True)
 
 
-def _newest(chance: Chance) -> Query:
-    order = chance.choice(["at DESC, id DESC", "f, id", "x NULLS LAST, id"])
-    most = chance.choice([1, 1, 2])
+def _newest(rng: Chance) -> Query:
+    order = rng.choice(["at DESC, id DESC", "f, id", "x NULLS LAST, id"])
+    most = rng.choice([1, 1, 2])
     sql = (
         f"SELECT k, id, t, r FROM (SELECT k, id, t, row_number() OVER (PARTITION BY k ORDER BY {order})"
-        f" AS r FROM a{_where(chance)}) WHERE r <= {most}"
+        f" AS r FROM a{_where(rng)}) WHERE r <= {most}"
     )
     return Query("newest by key", sql, sql, is_changelog=True)
 
 
-def _set_operation(chance: Chance) -> Query:
-    word = chance.choice(["UNION", "INTERSECT", "EXCEPT", "UNION ALL"])
-    sql = f"SELECT k, t FROM a{_where(chance)} {word} SELECT k, t FROM b{_where(chance)}"
+def _set_operation(rng: Chance) -> Query:
+    word = rng.choice(["UNION", "INTERSECT", "EXCEPT", "UNION ALL"])
+    sql = f"SELECT k, t FROM a{_where(rng)} {word} SELECT k, t FROM b{_where(rng)}"
     return Query("set operation", sql, sql, is_changelog=True)
 
 
-def _distinct(chance: Chance) -> Query:
-    sql = f"SELECT DISTINCT k, t, flag FROM {chance.choice('ab')}{_where(chance)}"
+def _distinct(rng: Chance) -> Query:
+    sql = f"SELECT DISTINCT k, t, flag FROM {rng.choice('ab')}{_where(rng)}"
     return Query("distinct", sql, sql, is_changelog=True)
 
 
-def _lookup(chance: Chance) -> Query:
-    kind = chance.choice(["", "LEFT "])
+def _lookup(rng: Chance) -> Query:
+    kind = rng.choice(["", "LEFT "])
     sql = f"SELECT a.id AS i, a.k AS k, l.name AS n FROM a {kind}JOIN l ON a.k = l.k"
     return Query("lookup join", sql, sql)
 
 
-def _window_of_windows(chance: Chance) -> Query:
-    inner = chance.choice([1, 5])
-    outer = inner * chance.choice([2, 12])
-    source = f"FROM a{_where(chance)}"
+def _window_of_windows(rng: Chance) -> Query:
+    inner = rng.choice([1, 5])
+    outer = inner * rng.choice([2, 12])
+    source = f"FROM a{_where(rng)}"
     return Query(
         "window of windows",
         f"SELECT window.start AS s, max(n) AS m, count(*) AS c FROM (SELECT"
@@ -424,13 +424,13 @@ def _window_of_windows(chance: Chance) -> Query:
     )
 
 
-def _cumulated(chance: Chance) -> Query:
-    step = chance.choice([1, 2, 5])
-    width = step * chance.choice([2, 3, 6])
-    keys, calls = _keys(chance), _calls(chance)
+def _cumulated(rng: Chance) -> Query:
+    step = rng.choice([1, 2, 5])
+    width = step * rng.choice([2, 3, 6])
+    keys, calls = _keys(rng), _calls(rng)
     items = f"{_named(keys, 'g')}{_named(calls, 'v')}"
     groups = "".join(f", {each}" for each in keys)
-    condition = _where(chance)
+    condition = _where(rng)
     return Query(
         "cumulated",
         f"SELECT window.start AS s, window.end AS e{items} FROM a{condition}"
@@ -442,9 +442,9 @@ def _cumulated(chance: Chance) -> Query:
     )
 
 
-def _asof(chance: Chance) -> Query:
-    kind, compared = chance.choice(["", "LEFT "]), chance.choice([">=", ">"])
-    conditions = _where(chance), _where(chance)
+def _asof(rng: Chance) -> Query:
+    kind, compared = rng.choice(["", "LEFT "]), rng.choice([">=", ">"])
+    conditions = _where(rng), _where(rng)
     left, right = (
         f"(SELECT * FROM {table}{condition})"
         for table, condition in zip("ab", conditions, strict=True)
@@ -457,9 +457,9 @@ def _asof(chance: Chance) -> Query:
     )
 
 
-def _subquery(chance: Chance) -> Query:
-    negated = chance.choice(["", "NOT "])
-    test = chance.choice(
+def _subquery(rng: Chance) -> Query:
+    negated = rng.choice(["", "NOT "])
+    test = rng.choice(
         [
             f"k IS NOT NULL AND k {negated}IN (SELECT k FROM l WHERE k IS NOT NULL)",
             f"{negated}EXISTS (SELECT 1 FROM l WHERE l.k = a.k)",

@@ -1,4 +1,6 @@
-"""The soak itself: a few seeds run, a wrong answer is seen, and what is found is made smaller."""
+"""The soak itself: a few seeds run, a wrong answer is detected, and the failing pipeline is
+minimised.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from tests.soak.pipelines import random_pipeline
 
 
 @pytest.mark.parametrize("seed", [2, pytest.param(11, marks=pytest.mark.long)])
-def test_a_random_pipeline_under_random_disturbance_gives_the_batch_answer(
+def test_a_random_pipeline_under_random_faults_returns_the_batch_answer(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     pipeline = random_pipeline(seed)
@@ -22,7 +24,7 @@ def test_a_random_pipeline_under_random_disturbance_gives_the_batch_answer(
     assert difference(spark, pipeline, steps, tmp_path / "run") == ""
 
 
-def test_a_wrong_answer_is_seen_and_made_smaller(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_wrong_answer_is_detected_and_minimised(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = replace(random_pipeline(2), rows=40)
     first, *others = pipeline.queries
     wrong = replace(first, expected=f"SELECT * FROM ({first.expected}) LIMIT 3")
@@ -34,7 +36,7 @@ def test_a_wrong_answer_is_seen_and_made_smaller(spark: SparkSession, tmp_path: 
     assert "too much" in text
 
 
-def test_the_same_seed_is_the_same_pipeline() -> None:
+def test_the_same_seed_generates_the_same_pipeline() -> None:
     assert random_pipeline(5) == random_pipeline(5)
     assert random_pipeline(5).case().sql == random_pipeline(5).case().sql
     assert random_steps(5, 100) == random_steps(5, 100)

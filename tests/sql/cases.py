@@ -121,7 +121,7 @@ class Case:
 
     @property
     def epoch_rows(self) -> int | None:
-        """How many rows an epoch takes, if that is not left to chance."""
+        """How many rows an epoch takes, if that is not left to rng."""
         text = self.header.values.get("epoch_rows")
         return int(text) if text else None
 
@@ -150,7 +150,7 @@ class Case:
 
     @property
     def is_combinable(self) -> bool:
-        """Its own names can be told from its columns, and it sets nothing that others would share."""
+        """Its own names can be distinguished from its columns, and it sets nothing that others would share."""
         columns = {word for each in self.inputs for word in re.findall(r"\w+", each.columns)}
         return (
             not self.own_names & columns

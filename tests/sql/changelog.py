@@ -1,4 +1,4 @@
-"""Change streams in Debezium's form, merged strictly."""
+"""Changelogs in Debezium's format, merged strictly."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def merge(lines: Iterable[str]) -> list[str]:
         if before is not None:
             gone = json.dumps(before)
             if rows[gone] == 0:
-                raise BrokenChangelog(f"change {number} takes back a row that is not there: {line}")
+                raise BrokenChangelog(f"change {number} retracts a row that does not exist: {line}")
             rows[gone] -= 1
         if after is not None:
             rows[json.dumps(after)] += 1

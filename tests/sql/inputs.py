@@ -1,7 +1,7 @@
 """The inputs of the SQL cases: small sets of rows, the same for the same name and size.
 
-Rows come out of order by less than their table's watermark lags, so that none is late however the
-input is cut into epochs. Keys and values are null now and then.
+Rows are out of order by less than their table's watermark lags, so that none is late however the
+input is split into epochs. Some keys and values are null.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ class Input:
         )
 
 
-def _times(chance: random.Random, count: int, step: int) -> Iterator[str]:
+def _times(rng: random.Random, count: int, step: int) -> Iterator[str]:
     """Instants that go on by up to `step` seconds, each up to 25 seconds early."""
     at = _START
     for _ in range(count):
-        at += timedelta(seconds=chance.randint(0, step))
-        early = at - timedelta(milliseconds=chance.randint(0, 25_000))
+        at += timedelta(seconds=rng.randint(0, step))
+        early = at - timedelta(milliseconds=rng.randint(0, 25_000))
         yield early.isoformat()
 
 
 def rides(count: int = 240) -> Input:
     """Taxi rides, about two an hour's minute: keys with nulls, decimals, floats, a flag."""
-    chance = random.Random(f"rides {count}")
+    rng = random.Random(f"rides {count}")
     rows: tuple[Record, ...] = tuple(
         {
             "at": at,
-            "driver": chance.choice([*range(1, 9), None]),
-            "kind": chance.choice(["city", "airport", "pool", None]),
-            "price": chance.randint(100, 9900) / 100 if chance.random() > 0.05 else None,
-            "km": chance.randint(1, 400) / 8,
-            "done": chance.choice([True, True, False, None]),
+            "driver": rng.choice([*range(1, 9), None]),
+            "kind": rng.choice(["city", "airport", "pool", None]),
+            "price": rng.randint(100, 9900) / 100 if rng.random() > 0.05 else None,
+            "km": rng.randint(1, 400) / 8,
+            "done": rng.choice([True, True, False, None]),
         }
-        for at in _times(chance, count, 60)
+        for at in _times(rng, count, 60)
     )
     columns = (
         "at TIMESTAMP NOT NULL, driver BIGINT, kind TEXT, price DECIMAL(10,2), km DOUBLE,"
@@ -77,17 +77,17 @@ def rides(count: int = 240) -> Input:
 
 def pings(count: int = 200) -> Input:
     """Positions of cars, in bursts with pauses between them."""
-    chance = random.Random(f"pings {count}")
+    rng = random.Random(f"pings {count}")
     at, rows = _START, list[Record]()
     for _ in range(count):
-        pause = chance.choice([1, 2, 5, 10, 10, 40, 150])
+        pause = rng.choice([1, 2, 5, 10, 10, 40, 150])
         at += timedelta(seconds=pause)
-        early = at - timedelta(seconds=chance.randint(0, 8))
+        early = at - timedelta(seconds=rng.randint(0, 8))
         rows.append(
             {
                 "at": early.isoformat(),
-                "car": chance.choice(["a", "b", "c", None]),
-                "speed": chance.randint(0, 130),
+                "car": rng.choice(["a", "b", "c", None]),
+                "speed": rng.randint(0, 130),
             }
         )
     return Input("pings", "at TIMESTAMP, car TEXT, speed INT", tuple(rows), "10 seconds")
@@ -95,30 +95,30 @@ def pings(count: int = 200) -> Input:
 
 def orders(count: int = 150) -> Input:
     """Orders, each with its number; some customers are unknown."""
-    chance = random.Random(f"orders {count}")
+    rng = random.Random(f"orders {count}")
     rows: tuple[Record, ...] = tuple(
         {
             "at": at,
             "id": number,
-            "customer": chance.choice([1, 2, 3, 4, 5, 6, None]),
-            "amount": chance.randint(1, 500),
+            "customer": rng.choice([1, 2, 3, 4, 5, 6, None]),
+            "amount": rng.randint(1, 500),
         }
-        for number, at in enumerate(_times(chance, count, 30))
+        for number, at in enumerate(_times(rng, count, 30))
     )
     return Input("orders", "at TIMESTAMP, id BIGINT, customer BIGINT, amount BIGINT", rows)
 
 
 def payments(count: int = 150) -> Input:
     """Payments of orders: some twice, some of orders that do not exist."""
-    chance = random.Random(f"payments {count}")
+    rng = random.Random(f"payments {count}")
     rows: tuple[Record, ...] = tuple(
         {
             "at": at,
-            "order_id": chance.choice([number, chance.randint(0, count + 20), None]),
-            "customer": chance.choice([2, 3, 4, 5, 6, 7, None]),
-            "method": chance.choice(["card", "cash", None]),
+            "order_id": rng.choice([number, rng.randint(0, count + 20), None]),
+            "customer": rng.choice([2, 3, 4, 5, 6, 7, None]),
+            "method": rng.choice(["card", "cash", None]),
         }
-        for number, at in enumerate(_times(chance, count, 30))
+        for number, at in enumerate(_times(rng, count, 30))
     )
     columns = "at TIMESTAMP, order_id BIGINT, customer BIGINT, method TEXT"
     return Input("payments", columns, rows)
@@ -126,17 +126,17 @@ def payments(count: int = 150) -> Input:
 
 def clicks(count: int = 160) -> Input:
     """Clicks with nested values: a list, a struct, a map, and a text that holds JSON."""
-    chance = random.Random(f"clicks {count}")
+    rng = random.Random(f"clicks {count}")
     rows: tuple[Record, ...] = tuple(
         {
             "at": at,
-            "person": chance.choice(["ann", "bob", "cem", None]),
-            "tags": chance.choice([[], ["x"], ["x", "y"], ["y", None, "z"], None]),
-            "device": {"os": chance.choice(["linux", "mac"]), "version": chance.randint(1, 3)},
-            "props": {"page": chance.choice(["home", "cart"]), "ref": chance.choice(["a", "b"])},
-            "body": json.dumps({"n": chance.randint(0, 9), "who": {"name": f"p{number % 5}"}}),
+            "person": rng.choice(["ann", "bob", "cem", None]),
+            "tags": rng.choice([[], ["x"], ["x", "y"], ["y", None, "z"], None]),
+            "device": {"os": rng.choice(["linux", "mac"]), "version": rng.randint(1, 3)},
+            "props": {"page": rng.choice(["home", "cart"]), "ref": rng.choice(["a", "b"])},
+            "body": json.dumps({"n": rng.randint(0, 9), "who": {"name": f"p{number % 5}"}}),
         }
-        for number, at in enumerate(_times(chance, count, 40))
+        for number, at in enumerate(_times(rng, count, 40))
     )
     columns = (
         "at TIMESTAMP, person TEXT, tags ARRAY<TEXT>, device STRUCT<os: TEXT, version: INT>,"
@@ -160,33 +160,33 @@ def many(count: int = 200_000) -> Input:
 
 def skewed(count: int = 300) -> Input:
     """Nine of ten rows have one key."""
-    chance = random.Random(f"skewed {count}")
+    rng = random.Random(f"skewed {count}")
     rows: tuple[Record, ...] = tuple(
         {
             "at": at,
-            "key": 0 if chance.random() < 0.9 else chance.randint(1, 20),
-            "value": chance.randint(1, 100),
+            "key": 0 if rng.random() < 0.9 else rng.randint(1, 20),
+            "value": rng.randint(1, 100),
         }
-        for at in _times(chance, count, 10)
+        for at in _times(rng, count, 10)
     )
     return Input("skewed", "at TIMESTAMP, key BIGINT, value BIGINT", rows)
 
 
 def stock(count: int = 150) -> Input:
     """A change stream in Debezium's form: items come, change their amount and price, and go."""
-    chance = random.Random(f"stock {count}")
+    rng = random.Random(f"stock {count}")
     at, live, rows = _START, dict[int, Record](), list[Record]()
     for _ in range(count):
-        at += timedelta(seconds=chance.randint(1, 20))
-        item = chance.randint(1, 25)
+        at += timedelta(seconds=rng.randint(1, 20))
+        item = rng.randint(1, 25)
         before = live.get(item)
         after: Record | None = {
             "id": item,
-            "kind": chance.choice(["tool", "toy", None]),
-            "amount": chance.randint(0, 50),
+            "kind": rng.choice(["tool", "toy", None]),
+            "amount": rng.randint(0, 50),
             "at": at.isoformat(),
         }
-        if before is not None and chance.random() < 0.3:
+        if before is not None and rng.random() < 0.3:
             after = None
         op = "c" if before is None else "u" if after else "d"
         rows.append({"before": before, "after": after, "op": op})
@@ -203,31 +203,31 @@ def inventory(count: int = 150) -> Input:
     the key of a delete, and nothing of a long text that did not change. There are snapshots, records
     that are sent again, and truncates.
     """
-    chance = random.Random(f"inventory {count}")
+    rng = random.Random(f"inventory {count}")
     live, rows = dict[object, Record](), list[Record]()
     while len(rows) < count:
-        item, dice = chance.randint(1, 20), chance.random()
+        item, draw = rng.randint(1, 20), rng.random()
         before = live.get(item)
-        if dice < 0.02:
+        if draw < 0.02:
             live.clear()
             rows.append({"op": "t", "before": None, "after": None})
-        elif dice < 0.05:
+        elif draw < 0.05:
             rows += [{"op": "r", "before": None, "after": each} for each in live.values()]
-        elif dice < 0.1:
-            rows += rows[-chance.randint(1, 5) :]
+        elif draw < 0.1:
+            rows += rows[-rng.randint(1, 5) :]
             live = {each["id"]: each for each in final_rows(tuple(rows))}
-        elif before is not None and dice < 0.3:
+        elif before is not None and draw < 0.3:
             del live[item]
             rows.append({"op": "d", "before": {"id": item}, "after": None})
         else:
             after: Record = {
                 "id": item,
-                "kind": chance.choice(["tool", "toy", None]),
-                "amount": chance.randint(0, 50),
-                "note": chance.choice(["long", "longer", None]),
+                "kind": rng.choice(["tool", "toy", None]),
+                "amount": rng.randint(0, 50),
+                "note": rng.choice(["long", "longer", None]),
             }
             sent = after
-            if before is not None and dice < 0.6:
+            if before is not None and draw < 0.6:
                 after, sent = {**after, "note": before["note"]}, {**after, "note": UNAVAILABLE}
             live[item] = after
             rows.append({"op": "c" if before is None else "u", "before": None, "after": sent})

@@ -1,4 +1,6 @@
-"""Every SQL case in the hardest way: cut into epochs, struck, taken over by another engine."""
+"""Every SQL case under a fault: split into epochs, crashed at a random point, restored by another
+engine.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.sql.case_run import CaseRun
 from tests.sql.cases import Case, load_cases, load_combined
 from tests.sql.changelog import BrokenChangelog, merge
-from tests.sql.trial import Trial
 
 CASES = load_cases()
-HARDEST = "crashed"
+CRASHED = "crashed"
 
 
 def marks(case: Case) -> list[pytest.MarkDecorator]:
@@ -24,7 +26,7 @@ def marks(case: Case) -> list[pytest.MarkDecorator]:
     [pytest.param(each, id=each.name, marks=marks(each)) for each in load_combined(CASES)],
 )
 def test_the_output_is_the_batch_answer(case: Case, spark: SparkSession, tmp_path: Path) -> None:
-    assert not Trial(spark, case, tmp_path).difference(HARDEST)
+    assert not CaseRun(spark, case, tmp_path).difference(CRASHED)
 
 
 def test_combined_pipelines_lose_no_case() -> None:
@@ -33,7 +35,7 @@ def test_combined_pipelines_lose_no_case() -> None:
     assert sum(len(each.expected) for each in combined) == sum(len(each.expected) for each in CASES)
 
 
-def test_cases_have_names_of_their_own() -> None:
+def test_case_names_are_unique() -> None:
     names = [each.name for each in CASES]
     assert len(names) == len(set(names))
 
@@ -43,7 +45,7 @@ UPDATE = '{"before": {"k": 1, "n": 1}, "after": {"k": 1, "n": 2}, "op": "u"}'
 DELETE = '{"before": {"k": 1, "n": 2}, "after": null, "op": "d"}'
 
 
-def test_changes_are_merged_in_their_order() -> None:
+def test_changes_are_applied_in_order() -> None:
     assert merge([INSERT, INSERT, UPDATE]) == ['{"k": 1, "n": 1}', '{"k": 1, "n": 2}']
     assert merge([INSERT, UPDATE, DELETE]) == []
 
@@ -58,6 +60,6 @@ def test_changes_are_merged_in_their_order() -> None:
         [INSERT, UPDATE[:-4] + '"c"}'],
     ],
 )
-def test_a_change_of_a_row_that_is_not_there_is_seen(lines: list[str]) -> None:
+def test_a_retraction_of_a_missing_row_is_detected(lines: list[str]) -> None:
     with pytest.raises(BrokenChangelog):
         merge(lines)

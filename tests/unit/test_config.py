@@ -1,4 +1,4 @@
-"""Settings: one set of keys from three places, and clear words about wrong ones."""
+"""Settings: one set of keys from three places, and clear errors about wrong ones."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ def test_other_variables_of_ours_are_no_settings() -> None:
         ("spark", ""),
     ],
 )
-def test_an_unknown_key_is_refused_with_a_guess(key: str, hint: str) -> None:
+def test_an_unknown_key_is_refused_with_the_nearest_one(key: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=f"unknown setting '{key}'") as caught:
         load_settings([f"{key}=1"], environment={})
     assert caught.value.hint == hint
@@ -206,7 +206,7 @@ def test_a_toml_file_that_is_missing_is_refused(tmp_path: Path) -> None:
         load_settings(environment={}, toml_file=tmp_path / "none.toml")
 
 
-def test_every_known_key_is_taken() -> None:
+def test_every_known_key_is_accepted() -> None:
     defaults = Settings()
     for key in known_keys():
         section, _, name = key.partition(".")
@@ -235,9 +235,7 @@ def test_every_known_key_is_taken() -> None:
         ),
     ],
 )
-def test_rules_of_retention_are_an_interval_and_a_span(
-    text: str, rules: tuple[KeepRule, ...]
-) -> None:
+def test_a_retention_rule_is_an_interval_and_a_span(text: str, rules: tuple[KeepRule, ...]) -> None:
     settings = settings_from({"checkpoint.keep_for": text})
     assert settings.checkpoint.keep_for == rules
     assert Settings.model_validate_json(settings.model_dump_json()) == settings
@@ -253,7 +251,7 @@ def test_rules_of_retention_are_an_interval_and_a_span(
         ("1s for 1h", "retains 3600 checkpoints, but the limit is 300"),
     ],
 )
-def test_rules_that_cannot_be_kept_are_refused(text: str, said: str) -> None:
+def test_invalid_retention_rules_are_refused(text: str, said: str) -> None:
     with pytest.raises(ConfigError) as raised:
         settings_from({"checkpoint.keep_for": text})
     assert raised.value.message.startswith("setting 'checkpoint.keep_for': ")

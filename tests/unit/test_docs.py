@@ -1,4 +1,6 @@
-"""The documentation keeps its word: the picture is printed from the table, and every SQL text compiles."""
+"""The documentation matches the code: the diagram is printed from the table, and every SQL text
+compiles.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from typing import Any
 
 import pytest
 import typer
-from tests.unit.api.played_service import PlayedController
+from tests.unit.api.simulated_service import SimulatedController
 
 from resurgence.api.access.guard import Guard
 from resurgence.api.access.key_ring import KeyRing
@@ -32,7 +34,7 @@ TEXTS = [
 ]
 
 
-def test_the_picture_of_the_states_is_the_one_that_the_table_prints() -> None:
+def test_the_diagram_of_the_states_matches_the_table() -> None:
     assert diagram() in (ROOT / "ARCHITECTURE.md").read_text()
 
 
@@ -101,7 +103,7 @@ def _flags(command: Any) -> list[str]:
 
 def test_every_path_and_status_of_the_api_is_documented() -> None:
     text = (ROOT / "docs/api.md").read_text()
-    paths = make_app(PlayedController(Path()), Guard(), KeyRing(list)).openapi()["paths"]
+    paths = make_app(SimulatedController(Path()), Guard(), KeyRing(list)).openapi()["paths"]
     described = {
         f"| `{method.upper()} {path}` | {min(operation['responses'])} |"
         for path, operations in paths.items()

@@ -1,4 +1,4 @@
-"""The tree of errors: blame, retry and code of each."""
+"""The hierarchy of errors: domain, retry hint and code of each."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ KINDS = [
 ]
 
 
-def test_every_error_has_a_code_of_its_own() -> None:
+def test_every_error_has_a_unique_code() -> None:
     codes = [each.code for each in KINDS]
     assert len(set(codes)) == len(codes)
 
 
 @pytest.mark.parametrize("kind", [each for each in KINDS if issubclass(each, UserError)])
-def test_what_the_user_must_mend_is_not_tried_again(kind: type[UserError]) -> None:
+def test_user_errors_are_not_retried(kind: type[UserError]) -> None:
     assert (kind.domain, kind.retry_hint) == (ErrorDomain.USER, RetryHint.NO_RETRY)
 
 
-def test_an_outage_is_tried_again() -> None:
+def test_an_outage_is_retried() -> None:
     assert errors.StorageError.domain is ErrorDomain.EXTERNAL
     assert errors.StorageError.retry_hint is RetryHint.WITH_BACKOFF
 
@@ -58,7 +58,7 @@ def traceback_of(error: ResurgenceError) -> str:
 )
 def test_an_error_is_read_back_whole_from_the_text_of_its_traceback(error: ResurgenceError) -> None:
     text = f"[PYTHON_EXCEPTION] thrown: {traceback_of(error)} SQLSTATE: 38000\n\tat org.apache"
-    read = errors.carried(text)
+    read = errors.error_in_traceback(text)
     assert type(read) is type(error)
     assert read is not None
     assert vars(read) == vars(error)
@@ -77,7 +77,7 @@ def test_an_error_is_read_back_whole_from_the_text_of_its_traceback(error: Resur
     ],
 )
 def test_other_texts_carry_no_error(text: str) -> None:
-    assert errors.carried(text) is None
+    assert errors.error_in_traceback(text) is None
 
 
 def test_a_secret_is_concealed_in_all_that_a_traceback_shows() -> None:
@@ -89,11 +89,11 @@ def test_a_secret_is_concealed_in_all_that_a_traceback_shows() -> None:
     assert shown.count(MASK) == 3
 
 
-def test_a_guess_is_the_nearest_known_word_as_it_is_spelt() -> None:
+def test_a_suggestion_is_the_nearest_known_name_in_its_spelling() -> None:
     assert did_you_mean("parallelsm", ["Parallelism", "keep"]) == "Perhaps you meant 'Parallelism'."
 
 
-def test_without_a_guess_the_known_words_are_named_when_they_are_few() -> None:
+def test_without_a_suggestion_the_known_names_are_listed_if_they_are_few() -> None:
     assert did_you_mean("xyz", ["b", "a"]) == "Use one of: a, b."
     assert did_you_mean("xyz", [f"word{number}" for number in range(13)]) == ""
     assert did_you_mean("xyz", []) == ""

@@ -1,4 +1,4 @@
-"""Who ended a process: itself, or someone else."""
+"""Whether a process exited by itself or was killed from outside."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ def test_an_exit_is_no_kill(status: int | None) -> None:
     assert not killed_from_outside(status)
 
 
-def test_a_jvm_that_is_told_to_end_exits_by_itself() -> None:
+def test_a_jvm_that_receives_sigterm_exits_by_itself() -> None:
     assert killed_from_outside(128 + signal.SIGTERM)

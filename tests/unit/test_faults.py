@@ -1,4 +1,4 @@
-"""Fault points: how they are written, when they are due, and that they fire once."""
+"""Fault points: their syntax, when they are due, and that they fire once."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_several_faults_are_separated_by_commas() -> None:
         ("state.written@3", "unknown fault action ''", "Use one of: freeze, hang, kill, raise."),
     ],
 )
-def test_a_fault_that_cannot_be_understood_is_refused(text: str, message: str, hint: str) -> None:
+def test_a_malformed_fault_is_refused(text: str, message: str, hint: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         parse_faults(text)
     assert caught.value.hint.startswith(hint)
@@ -107,7 +107,7 @@ def test_two_faults_at_one_place_fire_one_after_the_other(store: ObjectStore) ->
     assert found == [FaultAction.RAISE, FaultAction.HANG, None]
 
 
-def test_of_many_processes_at_a_point_one_is_struck(store: ObjectStore) -> None:
+def test_of_many_processes_at_a_fault_point_one_performs_the_fault(store: ObjectStore) -> None:
     def claim(_number: int) -> FaultAction | None:
         return injector(store, "epoch.read@1=kill").claim(FaultPoint.EPOCH_READ, 1)
 
@@ -115,7 +115,7 @@ def test_of_many_processes_at_a_point_one_is_struck(store: ObjectStore) -> None:
         assert list(threads.map(claim, range(16))).count(KILL) == 1
 
 
-def test_a_raised_fault_says_where_it_was_raised(store: ObjectStore) -> None:
+def test_a_raised_fault_names_its_point_and_epoch(store: ObjectStore) -> None:
     faults = injector(store, "sink.staged@2=raise")
     faults.hit(FaultPoint.SINK_STAGED, 1)
     with pytest.raises(InjectedFault, match=r"fault injected at sink\.staged, epoch 2"):

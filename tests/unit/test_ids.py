@@ -9,7 +9,7 @@ from resurgence.ids import job_name, new_identity
 
 
 @pytest.mark.parametrize("text", ["a", "Rides", "rides.per-hour_2", "0", "x" * 100])
-def test_a_name_of_letters_digits_and_a_few_signs_is_taken(text: str) -> None:
+def test_a_name_of_letters_digits_and_a_few_signs_is_accepted(text: str) -> None:
     assert job_name(text) == text
 
 

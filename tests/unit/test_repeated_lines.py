@@ -15,14 +15,14 @@ from resurgence.repeated_lines import CollapsingHandler, LineVerdict, Repeats
 WRITTEN, COUNTED = LineVerdict(is_written=True, repeats=0), LineVerdict(is_written=False, repeats=0)
 
 
-def test_identical_consecutive_lines_are_counted_and_the_next_one_tells_how_many() -> None:
+def test_identical_consecutive_lines_are_counted_and_the_next_one_has_the_count() -> None:
     repeats = Repeats(timedelta(seconds=60))
     assert [repeats.note("a", "x", now) for now in (0, 5, 59)] == [WRITTEN, COUNTED, COUNTED]
     assert repeats.note("a", "y", 59.5) == LineVerdict(is_written=True, repeats=2)
     assert repeats.note("a", "x", 59.6) == WRITTEN, "it did not follow its like"
 
 
-def test_a_line_that_goes_on_is_written_again_in_each_window() -> None:
+def test_a_repeated_line_is_written_once_per_window() -> None:
     repeats = Repeats(timedelta(seconds=60))
     verdicts = {now: repeats.note("a", "x", now) for now in range(0, 125, 5)}
     written = {now: each.repeats for now, each in verdicts.items() if each.is_written}

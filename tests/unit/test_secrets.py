@@ -1,4 +1,6 @@
-"""Secrets in options: which values are shown, what references stand for, what errors may say."""
+"""Secrets in options: which values are shown, how references are resolved, and what errors may
+contain.
+"""
 
 from __future__ import annotations
 
@@ -168,7 +170,7 @@ def test_what_cannot_be_read_is_named_with_table_option_and_reference(
 @pytest.mark.parametrize(
     ("name", "value"), [("password", "***"), ("url", "pg://me:***@host"), ("u", "p://h?token=***")]
 )
-def test_a_masked_value_is_never_given_to_a_connector(name: str, value: str) -> None:
+def test_a_masked_value_is_never_passed_to_a_connector(name: str, value: str) -> None:
     with pytest.raises(UserError, match=f"option '{name}': the secret is masked"):
         open_options("rides", {name: value})
 
@@ -186,7 +188,7 @@ def test_a_masked_value_is_never_given_to_a_connector(name: str, value: str) -> 
         ("${env:A}${", "invalid reference", "$${"),
     ],
 )
-def test_wrong_references_are_told(value: str, message: str, hint: str) -> None:
+def test_invalid_references_are_reported(value: str, message: str, hint: str) -> None:
     fault = reference_fault("path", value)
     assert fault is not None
     assert message in fault[0]
@@ -218,9 +220,9 @@ SECRET = "hun ter/2'\"é"
     ],
 )
 def test_a_secret_is_found_however_it_is_quoted(quoted: str) -> None:
-    told = Concealer({SECRET: "${env:PW}"}).text(f"cannot log in with {quoted}!")
-    assert "${env:PW}" in told
-    assert "hun" not in told
+    reported = Concealer({SECRET: "${env:PW}"}).text(f"cannot log in with {quoted}!")
+    assert "${env:PW}" in reported
+    assert "hun" not in reported
 
 
 @pytest.mark.parametrize(
@@ -234,16 +236,16 @@ def test_a_secret_is_found_however_it_is_quoted(quoted: str) -> None:
         ("hunter2", "pg://me:other@host", "pg://me:***@host"),
     ],
 )
-def test_only_secrets_are_taken_out_of_a_text(value: str, text: str, shown: str) -> None:
+def test_only_secrets_are_removed_from_a_text(value: str, text: str, shown: str) -> None:
     assert Concealer({value: "#"}).text(text) == shown
 
 
-def test_the_longest_secret_is_taken_out_first() -> None:
+def test_the_longest_secret_is_removed_first() -> None:
     concealer = Concealer({"hunter": "A", "hunter2": "B", "A": "C"})
     assert concealer.text("hunter2 hunter") == "B A"
 
 
-def test_secrets_of_several_tables_are_concealed_and_what_is_missing_does_no_harm(
+def test_secrets_of_several_tables_are_concealed_and_missing_ones_are_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RESURGENCE_PW", "hunter2")
@@ -253,8 +255,8 @@ def test_secrets_of_several_tables_are_concealed_and_what_is_missing_does_no_har
             {"url": "pg://me:embedded@host", "path": "/a/${env:RESURGENCE_PW}"},
         ]
     )
-    told = concealer.text("literal, embedded, /a/hunter2, me")
-    assert told == "***, ***, /a/${env:RESURGENCE_PW}, me"
+    reported = concealer.text("literal, embedded, /a/hunter2, me")
+    assert reported == "***, ***, /a/${env:RESURGENCE_PW}, me"
 
 
 @pytest.mark.parametrize(
@@ -275,7 +277,7 @@ def test_our_errors_keep_their_kind_and_lose_their_secrets(error: ResurgenceErro
     assert "${env:PW}" in str(vars(caught.value))
 
 
-def test_the_cause_of_an_error_does_not_give_a_secret_away() -> None:
+def test_the_cause_of_an_error_does_not_reveal_a_secret() -> None:
     with (
         pytest.raises(UserError) as caught,
         Concealer({"hunter2": "${env:PW}"}).over_errors(),

@@ -1,4 +1,4 @@
-"""User-defined functions: types from annotations, and clear words about what has none."""
+"""User-defined functions: types from annotations, and clear errors about unsupported ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from resurgence.errors import ConfigError
-from resurgence.udf import CallLimits, FunctionKind, UserFunction, load_functions, spark_type
+from resurgence.udf import CallLimits, FunctionKind, UserFunction, annotated_type, load_functions
 
 Load = Callable[[str], dict[str, UserFunction]]
 
@@ -45,7 +45,7 @@ def load(tmp_path: Path) -> Load:
     ],
 )
 def test_annotations_become_sql_types(annotation: object, sql: str) -> None:
-    assert spark_type(annotation, "f") == sql
+    assert annotated_type(annotation, "f") == sql
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_annotations_become_sql_types(annotation: object, sql: str) -> None:
 )
 def test_an_annotation_without_a_sql_type_is_refused(annotation: object) -> None:
     with pytest.raises(ConfigError, match=r"f: the annotation .* has no SQL type") as caught:
-        spark_type(annotation, "f")
+        annotated_type(annotation, "f")
     assert caught.value.hint.startswith("Use int, float")
 
 
@@ -130,7 +130,7 @@ def test_a_module_that_cannot_be_used_is_refused(load: Load, text: str, message:
 
 
 @pytest.mark.parametrize("name", ["missing.py", "folder", "functions.txt"])
-def test_what_is_no_python_file_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_file_that_is_no_python_module_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "functions.txt").write_text("")
     with pytest.raises(ConfigError, match="cannot load functions from") as caught:

@@ -29,7 +29,6 @@ from resurgence.connectors.lookups.contract import LookupTable
 from resurgence.connectors.lookups.delta import DELTA
 from resurgence.connectors.lookups.postgres import POSTGRES
 from resurgence.connectors.nexmark import NEXMARK
-from resurgence.connectors.plugins import PluginRegistry
 from resurgence.connectors.single_file import SINGLE_FILE
 from resurgence.connectors.terminal import BLACKHOLE, STDOUT
 from resurgence.errors import ConfigError, UserError, did_you_mean
@@ -40,6 +39,7 @@ from resurgence.graph.specs.sink import SinkSpec
 from resurgence.graph.specs.source import SourceSpec
 from resurgence.graph.table_options import FORMAT
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName
+from resurgence.plugins import PluginRegistry
 from resurgence.secrets import concealer_for, open_options
 
 R = TypeVar("R")

@@ -34,7 +34,7 @@ async def in_thread(call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs)
             result = call(*args, **kwargs)
         except BaseException as raised:
             error = raised
-        # A closed loop raises: nobody waits for the result.
+        # A closed loop raises, but then no caller waits for the result.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(settle, result, error)
 

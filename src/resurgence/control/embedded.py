@@ -25,7 +25,7 @@ from resurgence.control.jobs.transitions import TERMINAL, StateName
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.event_recorder import EventRecorder
 from resurgence.control.telemetry.events import Event, EventLog
-from resurgence.control.workers.scheduler import ProcessScheduler
+from resurgence.control.workers.registry import make_scheduler
 from resurgence.control.workers.worker_pool import WorkerPool
 from resurgence.errors import StorageError
 from resurgence.ids import WorkerId
@@ -69,7 +69,7 @@ class EmbeddedController:
             clock, [lambda event: recorder.note(definition.name, event), *self._listeners]
         )
         pool = WorkerPool(
-            ProcessScheduler(),
+            make_scheduler(settings.controller.scheduler),
             clock,
             standby=settings.controller.standby,
             standby_settings=settings,

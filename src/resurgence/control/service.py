@@ -17,7 +17,7 @@ from resurgence.control.controller import Controller
 from resurgence.control.definitions.job_environment import JobEnvironment
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.webhooks import Webhooks
-from resurgence.control.workers.scheduler import ProcessScheduler
+from resurgence.control.workers.registry import make_scheduler
 from resurgence.control.workers.worker_pool import WorkerPool
 from resurgence.errors import ConfigError, StorageError
 from resurgence.secrets import open_options
@@ -38,7 +38,7 @@ async def open_service(
     settings = settings_from(values)
     clock = SystemClock()
     pool = WorkerPool(
-        ProcessScheduler(),
+        make_scheduler(settings.controller.scheduler),
         clock,
         patience=settings.controller.adopt_timeout,
         standby=settings.controller.standby,

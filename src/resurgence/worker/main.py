@@ -63,7 +63,7 @@ from resurgence.worker.messages import (
     WorkerMessage,
     WorkerStopped,
 )
-from resurgence.worker.process import TOKEN_VARIABLE, start_jvm
+from resurgence.worker.process import TOKEN_VARIABLE, start_worker_jvm
 from resurgence.worker.upkeep import Upkeep
 
 _IDLE_POLL = timedelta(milliseconds=50)
@@ -178,7 +178,7 @@ class Worker:
             self._jvm = (
                 self._started_jvm.result(_JVM_DEADLINE.total_seconds())
                 if self._started_jvm is not None
-                else start_jvm(settings.spark, name)
+                else start_worker_jvm(settings.spark, name)
             )
             tempfile.tempdir = str(self._jvm.directory)
             self._spark = attach(self._jvm)

@@ -28,7 +28,7 @@ SPARK_VARIABLE = "RESURGENCE_WORKER_SPARK"
 DEFAULT_MEMORY = "2g"
 
 
-def start_jvm(spark: Mapping[str, str], name: str) -> JvmProcess:
+def start_worker_jvm(spark: Mapping[str, str], name: str) -> JvmProcess:
     """Launch a JVM with these Spark settings, without a session."""
     from resurgence.engine.spark.session import launch
     from resurgence.secrets import open_options
@@ -52,7 +52,7 @@ def _start_jvm_early() -> Future[JvmProcess] | None:
 
     def run() -> None:
         try:
-            future.set_result(start_jvm(json.loads(text), "worker"))
+            future.set_result(start_worker_jvm(json.loads(text), "worker"))
         except BaseException as error:
             future.set_exception(error)
 

@@ -50,7 +50,7 @@ def line(op: str, before: object = None, after: object = None) -> dict[str, obje
     return {"before": before, "after": after, "op": op}
 
 
-def test_lines_become_rows_that_come_and_go(spark: SparkSession) -> None:
+def test_lines_become_inserts_and_deletes(spark: SparkSession) -> None:
     texts = [
         json.dumps(line("r", None, row(1, "a"))),
         "",
@@ -103,14 +103,14 @@ def test_bad_lines_are_marked_and_explained(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("text", BAD)
-def test_what_is_wrong_with_a_line_is_said_with_its_place(text: str) -> None:
+def test_errors_of_a_line_are_reported_with_their_position(text: str) -> None:
     reason, column, _ = READER.explain_bad_line(text)
     wanted, place = BAD[text]
     assert reason.startswith(wanted), reason
     assert column == place, text[column - 1 :]
 
 
-def test_a_row_that_goes_and_one_that_comes_by_one_key_are_an_update(spark: SparkSession) -> None:
+def test_a_delete_and_an_insert_of_one_key_are_an_update(spark: SparkSession) -> None:
     rows = changes(
         spark,
         [
@@ -145,7 +145,7 @@ def _key(change: dict[str, object]) -> object:
     return held["id"]
 
 
-def test_without_keys_rows_that_go_stand_before_those_that_come(spark: SparkSession) -> None:
+def test_without_keys_deletes_precede_inserts(spark: SparkSession) -> None:
     rows = changes(spark, [(1, "b", NOON, 1), (1, "a", NOON, -1), (2, "c", NOON, 1)]).coalesce(1)
     found = rendered(rows, ())
     assert found[0] == line("d", row(1, "a"))
@@ -154,7 +154,7 @@ def test_without_keys_rows_that_go_stand_before_those_that_come(spark: SparkSess
     )
 
 
-def test_rows_that_only_come_are_all_created(spark: SparkSession) -> None:
+def test_append_only_rows_are_written_as_creates(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(1, "a", NOON), (2, None, NOON)], SCHEMA)
     assert rendered(rows, ("id",)) == [
         line("c", None, row(1, "a")),
@@ -162,7 +162,7 @@ def test_rows_that_only_come_are_all_created(spark: SparkSession) -> None:
     ]
 
 
-def test_what_is_written_is_read_back_as_the_same_changes(spark: SparkSession) -> None:
+def test_written_changes_are_read_back_unchanged(spark: SparkSession) -> None:
     given = [(1, "a", NOON, -1), (1, "b", NOON, 1), (2, 'q"\n', NOON, 1), (3, None, None, -1)]
     for keys in (("id",), ()):
         texts = [each[LINE].rstrip("\n") for each in _lines(changes(spark, list(given)), keys)]

@@ -1,4 +1,4 @@
-"""Debezium's events as databases send them: keys instead of rows, schemas beside them, values in
+"""Debezium events as databases send them: keys without rows, inline schemas, and values in
 Debezium's own types.
 """
 
@@ -53,7 +53,7 @@ def enveloped(
     return {"schema": {"type": "struct", "fields": members}, "payload": payload}
 
 
-def test_changes_by_key_need_no_row_before(spark: SparkSession) -> None:
+def test_changes_by_key_require_no_before_image(spark: SparkSession) -> None:
     found = parsed(
         spark,
         KEYED,
@@ -80,7 +80,7 @@ def test_changes_by_key_need_no_row_before(spark: SparkSession) -> None:
     ]
 
 
-def test_what_changes_no_row_is_skipped(spark: SparkSession) -> None:
+def test_events_that_change_no_row_are_skipped(spark: SparkSession) -> None:
     message = {"op": "m", "ts_ms": 1, "message": {"prefix": "p", "content": "eA=="}}
     skipped = [
         "null",
@@ -98,7 +98,7 @@ def test_what_changes_no_row_is_skipped(spark: SparkSession) -> None:
 
 
 @pytest.mark.parametrize("schema", [True, False])
-def test_an_envelope_is_opened(spark: SparkSession, schema: bool) -> None:
+def test_the_schema_payload_envelope_is_unwrapped(spark: SparkSession, schema: bool) -> None:
     change = event("u", {"id": 1, "name": "a", "note": None}, {"id": 1, "name": "b"})
     record = enveloped(change) if schema else {"schema": None, "payload": change}
     found = parsed(spark, DebeziumReader(ITEMS), [record]).collect()
@@ -269,9 +269,7 @@ BAD_ROWS: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("case", BAD_ROWS)
 @pytest.mark.parametrize("schema", [True, False])
-def test_values_that_do_not_fit_are_bad_records(
-    spark: SparkSession, case: str, schema: bool
-) -> None:
+def test_values_out_of_range_are_bad_records(spark: SparkSession, case: str, schema: bool) -> None:
     change = event("c", None, BAD_ROWS[case])
     reader = DebeziumReader(TYPED, ("id",))
     record = enveloped(change) if schema else change

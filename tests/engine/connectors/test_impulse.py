@@ -1,4 +1,4 @@
-"""The generator: the same rows for the same offset, at the pace that was asked for."""
+"""The generator: the same rows for the same offset, at the configured rate."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ def test_the_interval_of_event_time_can_be_written_in_many_ways(text: str, micro
         {"start_time": "yesterday"},
     ],
 )
-def test_an_option_that_makes_no_sense_is_refused(options: dict[str, str]) -> None:
+def test_an_invalid_option_is_refused(options: dict[str, str]) -> None:
     with pytest.raises(UserError, match=f"option '{next(iter(options))}' is"):
         source(**options)
 
 
-def test_a_range_gives_the_same_rows_whoever_reads_it(spark: SparkSession) -> None:
+def test_a_range_has_the_same_rows_in_every_read(spark: SparkSession) -> None:
     made = source(event_time_interval="10ms")
     expected = [(number, number * 10_000, number % 3) for number in range(20, 24)]
     assert read(spark, made, 20, 4) == expected
@@ -89,7 +89,7 @@ def test_a_bounded_generator_ends_at_its_count() -> None:
     assert (empty.rows, empty.final) == (0, True)
 
 
-def test_a_rate_gives_what_is_due_and_waits_for_the_rest() -> None:
+def test_a_rate_emits_the_rows_that_are_due_and_waits_for_the_rest() -> None:
     made = source(event_rate="4")
     offset = made.first_offset(NOW, 1)
     assert made.plan(offset, 100, NOW) is None
@@ -104,7 +104,7 @@ def test_a_rate_gives_what_is_due_and_waits_for_the_rest() -> None:
     assert made._interval == 250_000
 
 
-def test_event_time_begins_when_the_job_does_or_when_it_is_told_to() -> None:
+def test_event_time_starts_with_the_job_or_at_the_configured_instant() -> None:
     micros = int(NOW.timestamp()) * 1_000_000
     assert source().first_offset(NOW, 1)["start_micros"] == micros
     for text in ("2024-05-01T11:00:00", "2024-05-01T13:00:00+02:00", "2024-05-01T11:00:00Z"):

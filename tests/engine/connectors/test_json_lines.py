@@ -1,4 +1,4 @@
-"""JSON in and out: what lines may look like, and which line is to blame when one is bad."""
+"""JSON input and output: which lines are accepted, and how a bad line is reported."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_timestamps_are_written_without_a_zone_at_any_depth(spark: SparkSession)
     }
 
 
-def test_timestamps_are_written_as_milliseconds_where_that_is_asked_for(
+def test_timestamps_are_written_as_milliseconds_if_the_option_says_so(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """And read as such, by the same option."""
@@ -205,7 +205,7 @@ def test_a_file_that_was_replaced_by_a_longer_one_is_refused(
 
 
 @pytest.mark.parametrize("place", [0, 399_990])
-def test_a_large_file_is_known_by_its_first_and_its_last_bytes(tmp_path: Path, place: int) -> None:
+def test_a_large_file_is_identified_by_its_first_and_last_bytes(tmp_path: Path, place: int) -> None:
     path = tmp_path / "in.json"
     content = b"".join(b'{"id": %4d}\n' % (number % 1000) for number in range(40_000))
     path.write_bytes(content)
@@ -220,9 +220,7 @@ def test_a_large_file_is_known_by_its_first_and_its_last_bytes(tmp_path: Path, p
         source(path).plan(planned.end, 10, NOW)
 
 
-def test_an_offset_without_a_fingerprint_is_taken_as_it_is(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_an_offset_without_a_fingerprint_is_accepted(spark: SparkSession, tmp_path: Path) -> None:
     """Records of older releases have none."""
     path = tmp_path / "in.json"
     path.write_bytes(b'{"id": 1}\n{"id": 2}\n{"id": 3}\n')
@@ -232,9 +230,7 @@ def test_an_offset_without_a_fingerprint_is_taken_as_it_is(
     assert [row.id for row in source(path).read(spark, bare, 1).collect()] == [2]
 
 
-def test_a_job_does_not_go_on_over_a_file_that_was_replaced(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_job_does_not_resume_over_a_replaced_file(spark: SparkSession, tmp_path: Path) -> None:
     path, out = tmp_path / "in.json", tmp_path / "out.json"
     path.write_text("".join(f'{{"id": {n}}}\n' for n in range(6)))
     sql = source_table(path, "id INT", delay=None)
@@ -305,7 +301,7 @@ def test_a_bad_line_is_marked_and_explained(spark: SparkSession, tmp_path: Path)
         assert f"{path}, line {2 * number + 2}, {reason}" in error.message
 
 
-def test_a_bad_line_stops_the_job_until_it_is_mended(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_bad_line_stops_the_job_until_it_is_fixed(spark: SparkSession, tmp_path: Path) -> None:
     path, out = tmp_path / "in.json", tmp_path / "out"
     lines = [b'{"at": "2024-01-01T00:00:0%d", "id": %d}\n' % (n, n) for n in range(8)]
     path.write_bytes(b"".join([*lines[:5], b'{"at": "2024-01-01T00:00:05", "id":x}\n', *lines[6:]]))
@@ -324,7 +320,7 @@ def test_a_bad_line_stops_the_job_until_it_is_mended(spark: SparkSession, tmp_pa
     assert [row.total for row in spark.read.parquet(str(out)).collect()] == [sum(range(8))]
 
 
-def test_bad_lines_that_are_dropped_are_counted_and_take_nothing_with_them(
+def test_dropped_bad_lines_are_counted_and_affect_no_other_line(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     path, out = tmp_path / "in.json", tmp_path / "out"

@@ -1,4 +1,4 @@
-"""Values in JSON: the forms of a timestamp, and texts that are kept as they were written."""
+"""Values in JSON: the forms of a timestamp, and text columns that keep values as written."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_values_are_read_as_they_are_written(
         assert value == expected, line
 
 
-def test_long_values_are_cut_out_without_a_deep_stack(spark: SparkSession) -> None:
+def test_long_values_are_extracted_without_deep_recursion(spark: SparkSession) -> None:
     values = [
         "[" + ", ".join(["1.10"] * 50_000) + "]",
         '{"a": "' + r"\n" * 50_000 + '", "b": 1.10}',
@@ -167,7 +167,7 @@ def test_long_values_are_cut_out_without_a_deep_stack(spark: SparkSession) -> No
     assert [row.a for row in found.collect()] == values
 
 
-def test_of_a_name_that_stands_twice_the_last_value_counts(spark: SparkSession) -> None:
+def test_of_a_duplicate_name_the_last_value_counts(spark: SparkSession) -> None:
     reader = JsonLineReader((Column(name="a", type="STRING"),))
     lines = spark.createDataFrame(
         [(0, '{"a": {"b": 1}, "a": 2.5}')], "position BIGINT, text STRING"

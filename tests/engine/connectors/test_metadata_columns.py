@@ -1,4 +1,4 @@
-"""METADATA FROM: columns of what a connector knows of a record, beside what is in it."""
+"""METADATA FROM: columns that a connector provides about each record."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def test_a_record_knows_its_file_and_its_line_in_any_epoch(
     ]
 
 
-def test_metadata_alone_will_do(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_table_may_have_metadata_columns_only(spark: SparkSession, tmp_path: Path) -> None:
     job_of(spark, tmp_path, "line BIGINT METADATA FROM 'line'").run()
     assert read_lines(tmp_path / "out.json") == [{"line": each} for each in (1, 3, 4, 5)]
 
 
-def test_text_that_is_not_taken_apart_has_metadata_too(spark: SparkSession, tmp_path: Path) -> None:
+def test_unstructured_text_has_metadata_columns_too(spark: SparkSession, tmp_path: Path) -> None:
     columns = "line BIGINT METADATA FROM 'line', value TEXT"
     job_of(spark, tmp_path, columns, ", json.unstructured = 'true'").run()
     assert read_lines(tmp_path / "out.json") == [
@@ -55,13 +55,13 @@ def test_text_that_is_not_taken_apart_has_metadata_too(spark: SparkSession, tmp_
     ]
 
 
-def test_a_bad_record_is_explained_by_what_is_in_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_bad_record_is_explained_by_its_content(spark: SparkSession, tmp_path: Path) -> None:
     columns = "number BIGINT NOT NULL METADATA FROM 'line', a INT NOT NULL"
     with pytest.raises(BadRecord, match="line 3, column 2: 'a' is NOT NULL and has no value"):
         job_of(spark, tmp_path, columns).run()
 
 
-def test_a_change_stream_has_none() -> None:
+def test_a_changelog_has_no_metadata_columns() -> None:
     text = (
         "CREATE TABLE t (a INT, b BIGINT METADATA FROM 'line') WITH (connector = 'single_file',"
         " path = 'x', type = 'source', format = 'debezium_json'); SELECT * FROM t"

@@ -1,4 +1,4 @@
-"""The auction site: the same events for the same offset, in the benchmark's proportions."""
+"""The Nexmark generator: the same events for the same offset, in the benchmark's proportions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_rows_have_the_declared_types(spark: SparkSession) -> None:
     assert types(read(spark, source(), 0, 10)) == types(wanted)
 
 
-def test_a_range_gives_the_same_events_however_it_is_cut(spark: SparkSession) -> None:
+def test_a_range_has_the_same_events_however_it_is_split(spark: SparkSession) -> None:
     whole = sorted_rows(read(spark, source(), 0, 130))
     cut = [
         row
@@ -107,7 +107,7 @@ def test_events_are_out_of_order_by_less_than_the_default_watermark(
     assert (most_behind > 0) == is_shuffled
 
 
-def test_a_running_time_is_so_many_events() -> None:
+def test_a_running_time_determines_the_number_of_events() -> None:
     made = source(event_rate="100", runtime="2.5")
     assert made._count == 250
     for options, message in (
@@ -133,7 +133,7 @@ def test_a_table_declares_the_columns_as_they_are_or_none() -> None:
         compile_pipeline(sql.format("(bid STRUCT<price: INT>)"), CONNECTORS)
 
 
-def test_a_job_gives_the_batch_answer_over_the_generator(
+def test_a_job_over_the_generator_returns_the_batch_answer(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     sql = (

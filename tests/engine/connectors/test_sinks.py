@@ -1,4 +1,4 @@
-"""File sinks: staged is invisible, committed is once, whoever commits and however often."""
+"""File sinks: staged output is invisible, and commits are idempotent, whichever generation commits."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Target:
     return Target(tmp_path, request.param)
 
 
-def test_what_is_staged_is_seen_only_after_commit(target: Target) -> None:
+def test_staged_output_is_visible_only_after_commit(target: Target) -> None:
     staged = target.stage(1, "a\n", "b\n")
     assert not target.is_file or not (target.hidden.parent / "out.json").exists()
     target.open().commit(JOB, Epoch(1), staged, covering(1))
@@ -89,7 +89,7 @@ def test_what_is_staged_is_seen_only_after_commit(target: Target) -> None:
     assert target.staged() == []
 
 
-def test_a_commit_that_is_done_twice_is_done_once(target: Target) -> None:
+def test_commit_is_idempotent(target: Target) -> None:
     first, second = target.stage(1, "a\n"), target.stage(2, "b\n", "c\n")
     for epoch, staged in ((1, first), (1, first), (2, second), (2, second)):
         target.open().commit(JOB, Epoch(epoch), staged, covering(epoch))
@@ -106,7 +106,7 @@ def test_a_zombie_that_commits_an_old_epoch_again_changes_nothing(target: Target
     assert target.staged() == []
 
 
-def test_a_replay_with_other_files_leaves_what_was_committed(target: Target) -> None:
+def test_a_replay_with_other_files_keeps_the_committed_output(target: Target) -> None:
     target.open().commit(JOB, Epoch(1), target.stage(1, "a\n", "b\n"), covering(1))
     target.open().commit(JOB, Epoch(1), target.stage(1, "b\na\n", generation=2), covering(1))
     assert target.visible() == ["a", "b"]
@@ -130,7 +130,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, target: Target, staged: StagedOut
             target.open().commit(JOB, Epoch(2), staged, covering(2))
 
 
-def test_a_replay_completes_the_commit_that_was_begun_and_not_its_own(
+def test_a_replay_completes_the_commit_in_progress_instead_of_its_own(
     monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
     target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"), covering(1))
@@ -141,7 +141,7 @@ def test_a_replay_completes_the_commit_that_was_begun_and_not_its_own(
     assert target.staged() == []
 
 
-def test_a_sweep_keeps_what_a_commit_that_was_begun_still_needs(
+def test_a_sweep_keeps_files_that_a_commit_in_progress_needs(
     monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
     """The checkpoint of the epoch may be lost meanwhile: then it is replayed, after a sweep."""
@@ -155,7 +155,7 @@ def test_a_sweep_keeps_what_a_commit_that_was_begun_still_needs(
     assert target.staged() == []
 
 
-def test_discard_and_sweep_remove_what_will_never_be_seen(target: Target) -> None:
+def test_discard_and_sweep_remove_output_that_will_never_be_committed(target: Target) -> None:
     target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"), covering(1))
     kept = target.stage(2, "other job\n", job=OTHER)
     discarded = target.stage(2, "b\n")
@@ -167,14 +167,14 @@ def test_discard_and_sweep_remove_what_will_never_be_seen(target: Target) -> Non
     assert target.visible() == ["a"]
 
 
-def test_an_epoch_without_output_leaves_what_is_there(target: Target) -> None:
+def test_an_epoch_without_output_keeps_the_existing_output(target: Target) -> None:
     target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"), covering(1))
     target.open().commit(JOB, Epoch(2), StagedOutput(), covering(2))
     target.open().commit(JOB, Epoch(3), target.stage(3, "c\n"), covering(3))
     assert target.visible() == ["a", "c"]
 
 
-def test_commits_of_one_epoch_at_the_same_time_agree(target: Target) -> None:
+def test_concurrent_commits_of_one_epoch_agree(target: Target) -> None:
     target.open().commit(JOB, Epoch(1), target.stage(1, "a\n"), covering(1))
     attempts = [target.stage(2, "b\n", "c\n", generation=each) for each in range(8)]
     with ThreadPoolExecutor(8) as threads:
@@ -188,7 +188,7 @@ def test_commits_of_one_epoch_at_the_same_time_agree(target: Target) -> None:
     assert target.staged() == []
 
 
-def test_a_new_job_begins_a_single_file_anew_and_adds_to_a_folder(target: Target) -> None:
+def test_a_new_job_truncates_a_single_file_and_appends_to_a_folder(target: Target) -> None:
     target.open().commit(
         JOB, Epoch(1), target.stage(1, "a long line of the old job\n"), covering(1)
     )
@@ -200,7 +200,7 @@ def test_a_new_job_begins_a_single_file_anew_and_adds_to_a_folder(target: Target
     )
 
 
-def test_a_commit_that_comes_after_a_newer_epoch_adds_nothing_to_a_single_file(
+def test_a_commit_after_a_newer_epoch_appends_nothing_to_a_single_file(
     tmp_path: Path,
 ) -> None:
     target = Target(tmp_path, "single_file")
@@ -232,7 +232,7 @@ def test_a_new_job_without_output_empties_a_single_file(tmp_path: Path) -> None:
     assert target.visible() == []
 
 
-def test_staged_output_that_someone_removed_is_missed(target: Target) -> None:
+def test_removed_staged_output_is_detected(target: Target) -> None:
     staged = target.stage(1, "a\n", "b\n")
     target.open().discard(staged)
     with pytest.raises(SinkError, match=r"staged output .* of .* is missing"):
@@ -250,7 +250,7 @@ def lines(*epochs: int) -> list[str]:
     return [line for epoch in epochs for line in (f"{epoch}", f"and {epoch}")]
 
 
-def test_what_is_retracted_is_gone_and_later_epochs_follow_on_what_is_left(target: Target) -> None:
+def test_retracted_output_is_removed_and_later_epochs_append_to_the_rest(target: Target) -> None:
     committed(target, 1, 2, 3, 4)
     for _ in range(2):
         target.open().retract(JOB, Epoch(2), Epoch(4))
@@ -259,7 +259,7 @@ def test_what_is_retracted_is_gone_and_later_epochs_follow_on_what_is_left(targe
     assert target.visible() == lines(1, 2, 5, 6)
 
 
-def test_a_retraction_that_was_done_does_not_touch_what_came_after_it(target: Target) -> None:
+def test_a_completed_retraction_does_not_affect_later_output(target: Target) -> None:
     committed(target, 1, 2, 3)
     target.open().retract(JOB, Epoch(1), Epoch(3))
     committed(target, 4)
@@ -307,7 +307,9 @@ def test_a_zombie_commits_nothing_of_a_retracted_epoch(target: Target) -> None:
     assert target.visible() == lines(1, 4)
 
 
-def test_a_sink_recalls_its_newest_epoch_and_the_input_of_those_asked_for(target: Target) -> None:
+def test_recall_returns_the_newest_epoch_and_the_input_of_the_requested_ones(
+    target: Target,
+) -> None:
     assert target.open().recall(JOB, {Epoch(1)}) == SinkMemory()
     committed(target, 1, 2, 3)
     target.open().commit(JOB, Epoch(4), StagedOutput(), covering(4))
@@ -317,21 +319,21 @@ def test_a_sink_recalls_its_newest_epoch_and_the_input_of_those_asked_for(target
 
 
 @pytest.mark.parametrize("sink", [SingleFileSink, FilesystemSink])
-def test_to_recall_makes_no_folder(
+def test_recall_creates_no_folder(
     tmp_path: Path, sink: type[SingleFileSink | FilesystemSink]
 ) -> None:
     assert opened(sink, tmp_path / "absent" / "out").recall(JOB, ()) == SinkMemory()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_retraction_is_recalled_and_its_numbers_stay_spent(target: Target) -> None:
+def test_a_retraction_is_recalled_and_its_epoch_numbers_are_not_reused(target: Target) -> None:
     committed(target, 1, 2, 3)
     target.open().retract(JOB, Epoch(1), Epoch(5))
     recalled = target.open().recall(JOB, ())
     assert recalled == SinkMemory(newest=Epoch(5), retracted=((Epoch(2), Epoch(5)),))
 
 
-def test_an_epoch_over_other_input_is_refused_and_what_is_there_stays(target: Target) -> None:
+def test_an_epoch_over_other_input_is_refused_and_the_output_is_kept(target: Target) -> None:
     committed(target, 1, 2)
     for epoch in (1, 2):
         staged = target.stage(epoch, "other\n", generation=2)
@@ -342,7 +344,7 @@ def test_an_epoch_over_other_input_is_refused_and_what_is_there_stays(target: Ta
     assert target.visible() == lines(1, 2)
 
 
-def test_a_record_without_input_is_known_by_its_number_alone(target: Target) -> None:
+def test_a_record_without_input_is_identified_by_its_epoch_alone(target: Target) -> None:
     """Older releases wrote no input."""
     committed(target, 1, 2)
     for record in target.hidden.rglob("epochs/*.json"):
@@ -355,7 +357,7 @@ def test_a_record_without_input_is_known_by_its_number_alone(target: Target) -> 
     assert target.visible() == lines(1, 2)
 
 
-def test_the_newest_epoch_is_never_forgotten(target: Target) -> None:
+def test_the_record_of_the_newest_epoch_is_never_pruned(target: Target) -> None:
     committed(target, 1, 2, 3)
     target.open().forget(JOB, Epoch(3))
     assert target.open().recall(JOB, {Epoch(2), Epoch(3)}).inputs == {Epoch(3): covering(3)}

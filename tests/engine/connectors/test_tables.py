@@ -1,4 +1,4 @@
-"""Tables as they are declared: computed columns, event time by options, types, unstructured JSON."""
+"""Table declarations: computed columns, event time by options, types, unstructured JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compaction beside the epochs: few files, the same answer, and no file rewritten too often."""
+"""Compaction in the background: few files, the same answer, and no file rewritten too often."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def state_file(epoch: int, subtask: int, parallelism: int, size: int) -> StateFi
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 3])
-def test_files_stay_few_over_many_epochs_and_are_rewritten_seldom(parallelism: int) -> None:
+def test_files_stay_few_over_many_epochs_and_are_rewritten_rarely(parallelism: int) -> None:
     live = LiveFiles.none(parallelism)
     most, rewritten = 0, 0
     for epoch in range(1, EPOCHS + 1):
@@ -112,7 +112,7 @@ def test_files_stay_few_over_two_thousand_epochs(spark: SparkSession, tmp_path: 
     assert_answer(job, 2 * EPOCHS)
 
 
-def test_a_compaction_is_taken_when_it_is_done_and_not_before() -> None:
+def test_a_compaction_is_adopted_only_once_it_is_done() -> None:
     compactor, gate = Compactor(timedelta(minutes=1)), threading.Event()
 
     def write() -> Written:
@@ -132,7 +132,7 @@ def test_a_compaction_is_taken_when_it_is_done_and_not_before() -> None:
     assert compactor.take(wait=True) is None
 
 
-def test_a_second_one_does_not_begin_while_one_runs() -> None:
+def test_only_one_compaction_runs_at_a_time() -> None:
     compactor, gate = Compactor(timedelta(minutes=1)), threading.Event()
     compactor.start(WINDOW, Epoch(5), frozenset(), lambda: (gate.wait(30) and NOTHING) or NOTHING)
     compactor.start(WINDOW, Epoch(6), frozenset(), pytest.fail)
@@ -152,7 +152,7 @@ def test_the_failure_of_a_compaction_is_the_failure_of_the_next_epoch() -> None:
 
 
 @pytest.mark.parametrize("wait", [True, False])
-def test_a_compaction_that_stands_still_is_given_up(wait: bool) -> None:
+def test_a_hung_compaction_fails_at_its_deadline(wait: bool) -> None:
     compactor, gate = Compactor(timedelta(0)), threading.Event()
     compactor.start(WINDOW, Epoch(5), frozenset(), lambda: (gate.wait(30) and NOTHING) or NOTHING)
     with pytest.raises(TaskFailed, match="compaction of window-1 did not finish within"):

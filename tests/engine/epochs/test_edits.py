@@ -1,4 +1,6 @@
-"""Edited pipelines go on from their checkpoints: what is not touched keeps its state."""
+"""Edited pipelines resume from their checkpoints: operators that the edit does not touch keep their
+state.
+"""
 
 from __future__ import annotations
 
@@ -69,13 +71,13 @@ def edited(spark: SparkSession, tmp_path: Path) -> Edited:
     return made
 
 
-def test_a_column_more_and_a_view_keep_the_state(edited: Edited) -> None:
+def test_adding_a_column_and_a_view_keeps_the_state(edited: Edited) -> None:
     view = "CREATE VIEW words AS SELECT word FROM events;\n"
     edited.job(columns=WIDER, more=view).run([Leg(50)])
     assert edited.sums() == edited.expected()
 
 
-def test_a_sink_more_gets_what_comes_and_the_others_keep_their_state(edited: Edited) -> None:
+def test_an_added_sink_gets_new_rows_and_the_others_keep_their_state(edited: Edited) -> None:
     more = "INSERT INTO second SELECT id FROM events;\n"
     edited.job(more=more).run([Leg(50)])
     assert edited.sums() == edited.expected()
@@ -88,7 +90,7 @@ def test_a_filter_downstream_keeps_the_state(edited: Edited) -> None:
     assert edited.sums() == edited.expected("s > 1000 OR start = '2024-01-01 00:00:00'")
 
 
-def test_another_parallelism_and_an_edit_at_once(edited: Edited) -> None:
+def test_a_job_can_be_rescaled_and_edited_at_once(edited: Edited) -> None:
     more = "INSERT INTO second SELECT id FROM events;\n"
     edited.job(more=more).run([Leg(50, 3, epochs=1), Leg(50, 1)])
     assert edited.sums() == edited.expected()
@@ -102,7 +104,7 @@ def test_an_edited_window_is_refused_and_nothing_is_lost(edited: Edited) -> None
     assert edited.sums() == edited.expected()
 
 
-def test_an_edited_window_begins_anew_if_the_loss_is_accepted(edited: Edited) -> None:
+def test_an_edited_window_starts_empty_if_the_loss_is_accepted(edited: Edited) -> None:
     other = edited.job(query=WINDOW.replace("sum(id)", "max(id)"))
     other.settings = {"checkpoint.accept_state_loss": "true"}
     other.run([Leg(50)])
@@ -116,7 +118,7 @@ def test_a_source_of_another_column_type_is_refused(edited: Edited) -> None:
         edited.job(columns="at TIMESTAMP, id INT").open()
 
 
-def test_a_source_that_was_added_is_replayed_from_where_it_began(edited: Edited) -> None:
+def test_an_added_source_is_replayed_from_its_beginning(edited: Edited) -> None:
     """The checkpoint fallen back to knows nothing of it, and its beginning depends on the clock."""
     more = (
         "CREATE TABLE ticks WITH (connector = 'impulse', message_count = '200');\n"
@@ -132,7 +134,7 @@ def test_a_source_that_was_added_is_replayed_from_where_it_began(edited: Edited)
     assert [each["counter"] for each in read_lines(edited.folder / "second.json")] == [*range(200)]
 
 
-def test_a_source_that_was_moved_goes_on_where_it_was(edited: Edited) -> None:
+def test_a_moved_source_resumes_at_its_offset(edited: Edited) -> None:
     edited.source = edited.source.rename(edited.folder / "moved.json")
     edited.job().run([Leg(50)])
     assert edited.sums() == edited.expected()

@@ -1,4 +1,4 @@
-"""The record that a failure came from is found by trying halves of the epoch's input again."""
+"""The failing record is found by bisection of the epoch's input."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ def test_the_failing_record_is_found(
     ],
     ids=["it fails after a window", "it fails over many rows", "there is no time"],
 )
-def test_else_the_position_is_the_range_that_the_epoch_read(
+def test_without_a_failing_record_the_position_is_the_input_range_of_the_epoch(
     spark: SparkSession, tmp_path: Path, query: str, patience: timedelta
 ) -> None:
     engine, failure = failing(spark, tmp_path, query)
     size = (tmp_path / "events.json").stat().st_size
-    told = position(engine, failure, patience)
-    assert told == f"table events, after line 0, byte 0, up to line 10, byte {size}"
+    reported = position(engine, failure, patience)
+    assert reported == f"table events, after line 0, byte 0, up to line 10, byte {size}"

@@ -1,4 +1,4 @@
-"""A source without rows: it holds the others back, until it is idle."""
+"""A source without rows holds back the watermark of the others until it is idle."""
 
 from __future__ import annotations
 

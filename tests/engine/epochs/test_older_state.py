@@ -1,4 +1,4 @@
-"""A state dir that is older than the sink: refused, whatever the epochs are cut to, and mended by a
+"""A state directory that is older than the sink is refused, however its epochs are split, until a
 rollback.
 """
 
@@ -88,7 +88,7 @@ class Copied:
 @pytest.mark.parametrize(
     ("copied_at", "then_rows"), [pytest.param(0, 15, marks=pytest.mark.long), (3, 7)]
 )
-def test_a_state_dir_restored_from_a_copy_is_refused_until_it_is_rolled_back(
+def test_a_state_dir_restored_from_a_backup_is_refused_until_it_is_rolled_back(
     spark: SparkSession, tmp_path: Path, sink: str, copied_at: int, then_rows: int
 ) -> None:
     copied = Copied(spark, tmp_path, sink)
@@ -142,7 +142,7 @@ def test_an_epoch_on_record_is_replayed_over_its_input_and_not_refused(
     assert copied.output() == list(range(FIRST))
 
 
-def test_a_generation_that_was_overtaken_while_it_started_is_retired_and_not_refused(
+def test_a_generation_that_was_fenced_while_it_started_retires(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copied = Copied(spark, tmp_path, "single_file")
@@ -193,7 +193,7 @@ def test_an_epoch_over_other_input_is_refused(
 def test_a_state_dir_from_before_a_rollback_is_refused(
     spark: SparkSession, tmp_path: Path, sink: str
 ) -> None:
-    """The sink has taken back epochs that the copy believes to be visible."""
+    """The sink has retracted epochs that are visible according to the backup."""
     copied = Copied(spark, tmp_path, sink)
     copied.advance(4, 10)
     copied.copy()

@@ -1,5 +1,5 @@
-"""now() and its kin: the planning time of the epoch, the same in a replay; and casts of texts, which
-never read the clock.
+"""now() and related functions return the planning time of the epoch, the same in a replay; casts of
+texts never read the clock.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ def test_a_window_has_the_time_of_the_epoch_that_closes_it(
     ]
 
 
-def test_a_replay_gives_the_time_of_the_first_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replay_uses_the_planning_time_of_the_first_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     whole = run(job(spark, tmp_path / "whole", WINDOWED))
     assert run(job(spark, tmp_path / "replayed", WINDOWED), damage_after=2) == whole
 

@@ -1,5 +1,5 @@
-"""Windows by processing time: rows have the planning time of their epoch, windows close when an epoch
-is planned after their end, and a replay puts every row into the same window.
+"""Processing-time windows: rows have the planning time of their epoch, windows close when an epoch
+is planned after their end, and a replay assigns every row to the same window.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def ticks(folder: Path, query: str, more: str = "") -> str:
     )
 
 
-class Trial:
+class TimedJob:
     """A job whose clock is set for each epoch."""
 
     def __init__(self, spark: SparkSession, folder: Path, sql: str) -> None:
@@ -87,19 +87,19 @@ TUMBLING = (
 
 
 def test_windows_close_by_the_clock_without_rows(spark: SparkSession, tmp_path: Path) -> None:
-    trial = Trial(
+    timed = TimedJob(
         spark, tmp_path, ticks(tmp_path, TUMBLING).replace("event_rate = '1'", "event_rate = '0.1'")
     )
     # One row in ten seconds: the first at 10, in the window from 10 to 20.
-    assert trial.tick(10.5) == 0
-    assert trial.tick(12) is None
-    assert trial.tick(19.9) is None
+    assert timed.tick(10.5) == 0
+    assert timed.tick(12) is None
+    assert timed.tick(19.9) is None
     # The row of second 20 is read in the epoch that closes the window.
-    assert trial.tick(20.2) == 1
-    assert trial.tick(29.9) is None
-    trial.engine = trial.job.open()
-    assert trial.tick(30) == 1
-    assert trial.output == [
+    assert timed.tick(20.2) == 1
+    assert timed.tick(29.9) is None
+    timed.engine = timed.job.open()
+    assert timed.tick(30) == 1
+    assert timed.output == [
         {"s": timestamp(at(10)), "n": 1, "lowest": 0},
         {"s": timestamp(at(20)), "n": 1, "lowest": 1},
     ]
@@ -109,14 +109,14 @@ def test_an_epoch_without_rows_is_planned_when_a_window_is_due(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     sql = ticks(tmp_path, TUMBLING).replace("event_rate = '1'", "event_rate = '0.001'")
-    trial = Trial(spark, tmp_path, sql)
-    assert trial.tick(1000) == 0
-    assert trial.tick(1009.9) is None
-    report_before = trial.engine.epoch
-    assert trial.tick(1010) == 1
-    assert trial.engine.epoch == report_before + 1
+    timed = TimedJob(spark, tmp_path, sql)
+    assert timed.tick(1000) == 0
+    assert timed.tick(1009.9) is None
+    report_before = timed.engine.epoch
+    assert timed.tick(1010) == 1
+    assert timed.engine.epoch == report_before + 1
     # Nothing is open any more.
-    assert trial.tick(1500) is None
+    assert timed.tick(1500) is None
 
 
 PLANNED = [3, 4, 8, 11, 12, 17, 26, 38, 39, 40, 55, 70, 71, 90, 99, 200]
@@ -172,11 +172,11 @@ def test_rows_are_in_the_windows_of_their_planning_times(
     spark: SparkSession, tmp_path: Path, window: str, model: object, damage: bool
 ) -> None:
     query = f"SELECT window.start AS s, count(*) AS n FROM ticks GROUP BY {window}"
-    trial = Trial(spark, tmp_path, ticks(tmp_path, query))
+    timed = TimedJob(spark, tmp_path, ticks(tmp_path, query))
     for seconds in PLANNED:
-        trial.tick(seconds, damage=damage and seconds in (4, 39))
+        timed.tick(seconds, damage=damage and seconds in (4, 39))
     assert callable(model)
-    assert trial.output == sorted(model(), key=repr)
+    assert timed.output == sorted(model(), key=repr)
 
 
 def test_a_window_of_windows_follows_the_planning_time(spark: SparkSession, tmp_path: Path) -> None:
@@ -184,11 +184,11 @@ def test_a_window_of_windows_follows_the_planning_time(spark: SparkSession, tmp_
         "SELECT window.start AS s, sum(n) AS n FROM"
         f" ({TUMBLING}) GROUP BY tumble(INTERVAL '20 seconds')"
     )
-    trial = Trial(spark, tmp_path, ticks(tmp_path, query))
-    assert trial.tick(5) == 0
-    assert trial.tick(15) == 0
-    assert trial.tick(20) == 1
-    assert trial.output == [{"s": timestamp(NOON), "n": 15}]
+    timed = TimedJob(spark, tmp_path, ticks(tmp_path, query))
+    assert timed.tick(5) == 0
+    assert timed.tick(15) == 0
+    assert timed.tick(20) == 1
+    assert timed.output == [{"s": timestamp(NOON), "n": 15}]
 
 
 def test_a_proctime_column_is_the_time_of_its_row(spark: SparkSession, tmp_path: Path) -> None:
@@ -196,10 +196,10 @@ def test_a_proctime_column_is_the_time_of_its_row(spark: SparkSession, tmp_path:
         "SELECT window.start AS s, max(proc) AS latest, count(*) AS n FROM ticks"
         " GROUP BY tumble(INTERVAL '10 seconds')"
     )
-    trial = Trial(spark, tmp_path, ticks(tmp_path, query, ", proc AS PROCTIME()"))
+    timed = TimedJob(spark, tmp_path, ticks(tmp_path, query, ", proc AS PROCTIME()"))
     for seconds in (3, 7, 10):
-        trial.tick(seconds)
-    assert trial.output == [{"s": timestamp(NOON), "latest": timestamp(at(7)), "n": 7}]
+        timed.tick(seconds)
+    assert timed.output == [{"s": timestamp(NOON), "latest": timestamp(at(7)), "n": 7}]
 
 
 def test_the_end_of_the_input_closes_all_windows(spark: SparkSession, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_the_end_of_the_input_closes_all_windows(spark: SparkSession, tmp_path: 
         + "INSERT INTO output SELECT k, count(*) AS n FROM events"
         " GROUP BY tumble(INTERVAL '1 day'), k"
     )
-    trial = Trial(spark, tmp_path, sql)
-    assert trial.tick(0) == 3
-    assert trial.engine.finished
-    assert trial.output == [{"k": key, "n": 10} for key in range(3)]
+    timed = TimedJob(spark, tmp_path, sql)
+    assert timed.tick(0) == 3
+    assert timed.engine.finished
+    assert timed.output == [{"k": key, "n": 10} for key in range(3)]

@@ -1,4 +1,6 @@
-"""State files hold the key groups that they claim, and any parallelism can go on from them."""
+"""State files contain only the key groups that they declare, and any parallelism can resume from
+them.
+"""
 
 from __future__ import annotations
 
@@ -33,14 +35,14 @@ QUERY = (
 
 
 def job_over(spark: SparkSession, folder: Path, rows: int, width: str) -> tuple[Job, Path, str]:
-    dice = random.Random(rows)
+    rng = random.Random(rows)
     path = write_lines(
         folder / "events.json",
         (
             {
                 "at": f"2024-01-01T00:{number // 60:02}:{number % 60:02}",
-                "word": dice.choice([None, "ant", "bee", "cat", "dog", "eel"]),
-                "number": dice.randrange(4) / 2,
+                "word": rng.choice([None, "ant", "bee", "cat", "dog", "eel"]),
+                "number": rng.randrange(4) / 2,
                 "value": number,
             }
             for number in range(rows)
@@ -70,7 +72,9 @@ def assert_claims_hold(job: Job, files: Sequence[StateFile]) -> None:
     assert not [row for row in found if not claims[row["name"]] >> row["g"] & 1]
 
 
-def test_every_change_of_parallelism_keeps_the_answer(spark: SparkSession, tmp_path: Path) -> None:
+def test_every_change_of_parallelism_returns_the_same_answer(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     job, path, query = job_over(spark, tmp_path, 200, "1 hour")
     steps = [1, 3, 2, 8, 1]
 
@@ -90,7 +94,7 @@ def test_every_change_of_parallelism_keeps_the_answer(spark: SparkSession, tmp_p
     assert_batch_answer(job, path, query)
 
 
-def test_a_subtask_is_given_only_files_that_may_hold_its_keys(
+def test_a_subtask_loads_only_files_that_may_contain_its_keys(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """With enough input that Spark spreads it: then each file holds the groups of one subtask."""

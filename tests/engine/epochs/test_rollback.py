@@ -1,4 +1,4 @@
-"""Rolled back and run on: the batch answer again, whatever was committed and wherever it was cut."""
+"""A job that is rolled back and resumed returns the batch answer, whatever was committed."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ COLUMNS = "at TIMESTAMP, id BIGINT, word TEXT"
 
 
 def rides_job(spark: SparkSession, folder: Path, more: str = "") -> Job:
-    dice = random.Random(5)
+    rng = random.Random(5)
     rows = [
         {
             "at": f"2024-01-01T00:{number // 60:02}:{number % 60:02}",
             "id": number,
-            "word": dice.choice("abc"),
+            "word": rng.choice("abc"),
         }
         for number in range(ROWS)
     ]
@@ -85,7 +85,7 @@ def assert_exactly_once(job: Job) -> None:
     assert even(job) == list(range(0, ROWS, 2))
 
 
-def test_rolling_back_retracts_and_running_on_gives_the_batch_answer(
+def test_a_rollback_retracts_and_the_next_run_returns_the_batch_answer(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     job = rides_job(spark, tmp_path)
@@ -114,7 +114,7 @@ def test_a_finished_job_can_be_rolled_back_again_and_again(
     assert_exactly_once(job)
 
 
-def test_a_rollback_that_died_before_the_sinks_is_completed_by_the_next_run(
+def test_a_rollback_that_crashed_before_the_sinks_is_completed_by_the_next_run(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = rides_job(spark, tmp_path)
@@ -133,7 +133,7 @@ def test_a_rollback_that_died_before_the_sinks_is_completed_by_the_next_run(
     assert_exactly_once(job)
 
 
-def test_an_epoch_that_is_sealed_and_not_committed_is_committed_before_the_rest_is_taken_back(
+def test_a_sealed_epoch_is_committed_before_later_epochs_are_retracted(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     job = rides_job(spark, tmp_path)
@@ -188,7 +188,7 @@ def test_a_sink_that_cannot_retract_must_be_accepted(
 
 
 @pytest.mark.parametrize("epoch", [9, 4])
-def test_only_a_kept_checkpoint_can_be_gone_back_to(
+def test_only_a_retained_checkpoint_can_be_the_target_of_a_rollback(
     spark: SparkSession, tmp_path: Path, epoch: int
 ) -> None:
     job = rides_job(spark, tmp_path)

@@ -1,4 +1,6 @@
-"""LIMIT of a SELECT that goes to the terminal: so many rows in all, whatever happens, and the end."""
+"""LIMIT of a SELECT that is written to the terminal: exactly that many rows in total, even after a
+crash, and then the job finishes.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def shown(captured: Captured) -> list[int]:
 
 
 @pytest.mark.parametrize("rows", [3, 100])
-def test_a_job_ends_when_it_has_shown_enough(
+def test_a_job_finishes_when_its_limit_is_reached(
     spark: SparkSession, tmp_path: Path, capfdbinary: Captured, rows: int
 ) -> None:
     job = job_of(spark, tmp_path, "SELECT id FROM events WHERE id % 2 = 0 LIMIT 5")
@@ -40,7 +42,7 @@ def test_a_job_ends_when_it_has_shown_enough(
     assert shown(capfdbinary) == []
 
 
-def test_a_limit_that_is_not_reached_shows_everything(
+def test_a_limit_that_is_not_reached_shows_all_rows(
     spark: SparkSession, tmp_path: Path, capfdbinary: Captured
 ) -> None:
     job_of(spark, tmp_path, "SELECT id FROM events LIMIT 50").run([Leg(rows=7)])
@@ -50,7 +52,7 @@ def test_a_limit_that_is_not_reached_shows_everything(
 @pytest.mark.parametrize(
     "point", [each for each in FaultPoint if each.value.startswith(("sink", "manifest", "state"))]
 )
-def test_a_crash_shows_no_more_than_was_asked_for(
+def test_a_crash_does_not_exceed_the_limit(
     spark: SparkSession, tmp_path: Path, capfdbinary: Captured, point: FaultPoint
 ) -> None:
     job = job_of(
@@ -66,7 +68,7 @@ def test_a_crash_shows_no_more_than_was_asked_for(
     assert len(found) == len(set(found)) == 5
 
 
-def test_other_sinks_go_on_when_the_terminal_has_enough(
+def test_other_sinks_continue_when_the_limit_of_the_terminal_is_reached(
     spark: SparkSession, tmp_path: Path, capfdbinary: Captured
 ) -> None:
     queries = "SELECT id FROM events LIMIT 2; SELECT -id AS id FROM events LIMIT 4; INSERT INTO out SELECT * FROM events"
@@ -77,7 +79,7 @@ def test_other_sinks_go_on_when_the_terminal_has_enough(
     assert spark.read.parquet(str(tmp_path / "out")).count() == len(ROWS)
 
 
-def test_a_raised_limit_shows_rows_that_follow(
+def test_a_raised_limit_shows_the_following_rows(
     spark: SparkSession, tmp_path: Path, capfdbinary: Captured
 ) -> None:
     job = job_of(spark, tmp_path, "SELECT id FROM events LIMIT 3")

@@ -1,4 +1,4 @@
-"""Sources that Spark does not read by itself, or not in time: their watermarks are known all the same."""
+"""Sources that Spark does not read, or reads too late: their watermarks are known anyway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Async functions in SQL: calls that overlap, in order, within limits; and none that hangs."""
+"""Async functions in SQL: calls overlap, results are in order, concurrency and duration are
+bounded.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +104,7 @@ def rows(count: int) -> list[tuple[int]]:
 # -------------------------------------------------------------------- in a job
 
 
-def test_an_async_function_gives_the_values_of_a_plain_one(
+def test_an_async_function_returns_the_values_of_a_plain_one(
     spark: SparkSession, tmp_path: Path, functions: dict[str, UserFunction]
 ) -> None:
     """Alone, inside a plain function and around one."""
@@ -186,7 +188,7 @@ def test_results_are_in_the_order_of_the_rows_whichever_call_ends_first(tmp_path
     assert answers(one(tmp_path, text), rows(5)) == ["1", "2", "3", "4", "5"]
 
 
-def test_so_many_calls_are_under_way_as_the_limit_says_and_no_more(tmp_path: Path) -> None:
+def test_concurrent_calls_are_bounded_by_the_limit(tmp_path: Path) -> None:
     """Each waits until four of them have met: with fewer at once, none would ever go on."""
     text = """
         calls, meeting = {"now": 0, "most": 0}, asyncio.Barrier(4)
@@ -203,7 +205,7 @@ def test_so_many_calls_are_under_way_as_the_limit_says_and_no_more(tmp_path: Pat
     assert set(answers(one(tmp_path, text), rows(40))) == {4}
 
 
-def test_nulls_are_kept_from_a_function_that_takes_none(tmp_path: Path) -> None:
+def test_nulls_are_not_passed_to_a_function_that_does_not_accept_them(tmp_path: Path) -> None:
     text = """
         @udf
         async def f(x: int, y: int | None) -> int:
@@ -225,7 +227,7 @@ def test_batches_share_one_event_loop(tmp_path: Path) -> None:
     assert answers(function, rows(2)) + answers(function, rows(2)) == [1, 1, 1, 1]
 
 
-def test_the_first_failure_cancels_what_is_left(tmp_path: Path) -> None:
+def test_the_first_failure_cancels_the_remaining_calls(tmp_path: Path) -> None:
     text = """
         cancelled = []
 
@@ -248,7 +250,7 @@ def test_the_first_failure_cancels_what_is_left(tmp_path: Path) -> None:
     assert answers(function, [(101,)]) == [[1, 2, 4]]
 
 
-def test_a_call_that_does_not_heed_its_end_is_left_behind(tmp_path: Path) -> None:
+def test_a_call_that_ignores_its_cancellation_is_abandoned(tmp_path: Path) -> None:
     text = """
         @udf(timeout="50ms")
         async def f(x: int) -> int:
@@ -265,7 +267,7 @@ def test_a_call_that_does_not_heed_its_end_is_left_behind(tmp_path: Path) -> Non
     assert answers(function, [(2,)]) == [2]
 
 
-def test_calls_that_block_each_other_are_found_out(tmp_path: Path) -> None:
+def test_calls_that_block_the_event_loop_are_detected(tmp_path: Path) -> None:
     text = """
         import time
 
@@ -286,7 +288,7 @@ def test_calls_that_block_each_other_are_found_out(tmp_path: Path) -> None:
         ("return 'many'", WrongResult, "returned 'many' of type str, expected BIGINT"),
     ],
 )
-def test_however_a_call_goes_wrong_the_function_is_named(
+def test_every_failure_of_a_call_names_the_function(
     tmp_path: Path, body: str, kind: type[FunctionFailed], message: str
 ) -> None:
     text = f"""
@@ -298,7 +300,7 @@ def test_however_a_call_goes_wrong_the_function_is_named(
         answers(one(tmp_path, text), rows(1))
 
 
-def test_a_call_out_of_time_is_tried_again_for_it_may_be_the_fault_of_others(
+def test_a_timeout_of_a_call_is_retried_as_an_external_failure(
     tmp_path: Path,
 ) -> None:
     text = """

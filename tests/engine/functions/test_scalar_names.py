@@ -1,4 +1,4 @@
-"""Functions by the names that other databases have for them, each evaluated by Spark."""
+"""Functions under the names that other databases use for them, each evaluated by Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python functions in SQL: their types, their nulls, and what is said when one of them fails."""
+"""Python functions in SQL: types, nulls, and error messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from textwrap import dedent
 import pytest
 from pyspark.sql import SparkSession
 
-from resurgence.engine.functions.user_call import guarded
+from resurgence.engine.functions.user_call import for_spark
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import ErrorDomain, FunctionFailed, RetryHint, WrongResult
 from resurgence.udf import UserFunction, load_functions
@@ -81,7 +81,7 @@ FUNCTIONS = """
 job_of = partial(query_job, columns=COLUMNS, rows=ROWS)
 
 
-def test_a_function_of_a_row_sees_values_and_only_the_nulls_it_asks_for(
+def test_a_scalar_function_receives_nulls_only_if_it_accepts_them(
     spark: SparkSession, tmp_path: Path, functions: dict[str, UserFunction]
 ) -> None:
     """`double` is the user's here, although Spark has a function of that name."""
@@ -99,7 +99,7 @@ def test_a_function_of_a_row_sees_values_and_only_the_nulls_it_asks_for(
     ]
 
 
-def test_a_function_of_a_group_sees_the_values_of_all_epochs(
+def test_an_aggregate_function_receives_the_values_of_all_epochs(
     spark: SparkSession, tmp_path: Path, functions: dict[str, UserFunction]
 ) -> None:
     query = (
@@ -158,7 +158,7 @@ def called(folder: Path, text: str, *values: object) -> object:
     path = folder / "one.py"
     path.write_text(dedent(text))
     (function,) = load_functions(path).values()
-    return guarded(function)(*values)
+    return for_spark(function)(*values)
 
 
 def test_long_arguments_and_messages_are_cut(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_only_the_users_own_frames_are_shown(tmp_path: Path) -> None:
         ("list[list[int]] | None", "None", None),
     ],
 )
-def test_a_result_that_can_be_converted_is(
+def test_a_convertible_result_is_converted(
     tmp_path: Path, annotation: str, value: str, result: object
 ) -> None:
     returned = called(tmp_path, _returning(annotation, value))

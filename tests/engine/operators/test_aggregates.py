@@ -1,5 +1,5 @@
-"""Aggregates other than the plain ones: the answer is Spark's batch answer, however the input is cut
-into epochs. Every aggregate function of Spark is either supported or refused.
+"""Aggregates return Spark's batch answer, however the input is split into epochs. Every aggregate
+function of Spark is either supported or refused.
 """
 
 from __future__ import annotations
@@ -42,31 +42,31 @@ BATCH_WINDOW = "window(at, '10 seconds')"
 
 def events(seed: int) -> list[dict[str, object]]:
     """Rows up to four seconds out of order, no two at the same instant, with nulls."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     start = datetime(2024, 1, 1)
 
     def maybe(value: object) -> object:
-        return None if dice.random() < 0.15 else value
+        return None if rng.random() < 0.15 else value
 
     return [
         {
             "at": timestamp(
                 start
                 + timedelta(
-                    milliseconds=300 * number - 250 * dice.randrange(14), microseconds=number
+                    milliseconds=300 * number - 250 * rng.randrange(14), microseconds=number
                 )
             ),
-            "word": maybe(dice.choice(["ant", "bee", "", "čmelák"])),
-            "flag": maybe(dice.choice([True, False])),
-            "small": maybe(dice.randrange(-50, 50)),
-            "big": maybe(dice.randrange(-(2**50), 2**50)),
-            "amount": maybe(dice.randrange(-(10**8), 10**8) / 1000),
-            "real": maybe(dice.choice([0.1, 0.25, -7.75, 1e6, 3.3])),
-            "other": maybe(dice.random()),
+            "word": maybe(rng.choice(["ant", "bee", "", "čmelák"])),
+            "flag": maybe(rng.choice([True, False])),
+            "small": maybe(rng.randrange(-50, 50)),
+            "big": maybe(rng.randrange(-(2**50), 2**50)),
+            "amount": maybe(rng.randrange(-(10**8), 10**8) / 1000),
+            "real": maybe(rng.choice([0.1, 0.25, -7.75, 1e6, 3.3])),
+            "other": maybe(rng.random()),
             "same": 0.1,
-            "tags": maybe([dice.choice("abc") for _ in range(dice.randrange(3))]),
-            "pairs": maybe({"x": dice.randrange(3)}),
-            "vector": [dice.randrange(8), dice.randrange(8)],
+            "tags": maybe([rng.choice("abc") for _ in range(rng.randrange(3))]),
+            "pairs": maybe({"x": rng.randrange(3)}),
+            "vector": [rng.randrange(8), rng.randrange(8)],
         }
         for number in range(ROWS)
     ]
@@ -232,7 +232,7 @@ LISTS: list[str | tuple[str, str]] = [
     ("keys", "parallelism"),
     [pytest.param([], [1, 3], marks=pytest.mark.long), (["word", "flag"], [2])],
 )
-def test_merged_aggregates_give_the_batch_answer(
+def test_merged_partial_aggregates_return_the_batch_answer(
     spark: SparkSession, tmp_path: Path, keys: list[str], parallelism: list[int]
 ) -> None:
     compare(spark, tmp_path, MERGED, keys, 1, random_legs(1, ROWS, 3, parallelism))
@@ -246,7 +246,7 @@ def test_merged_aggregates_give_the_batch_answer(
         (LISTS, ["flag"], [3, 1]),
     ],
 )
-def test_aggregates_over_buffered_values_give_the_batch_answer(
+def test_aggregates_over_buffered_values_return_the_batch_answer(
     spark: SparkSession,
     tmp_path: Path,
     calls: list[str | tuple[str, str]],
@@ -274,7 +274,7 @@ SKETCHES: list[str | tuple[str, str]] = [
 ]
 
 
-def test_sketches_give_the_batch_answer(spark: SparkSession, tmp_path: Path) -> None:
+def test_sketches_return_the_batch_answer(spark: SparkSession, tmp_path: Path) -> None:
     compare(spark, tmp_path, SKETCHES, ["flag"], 3, random_legs(3, ROWS, 2, [2]))
 
 
@@ -315,7 +315,7 @@ def test_every_aggregate_of_spark_is_planned_or_refused_at_its_place(name: str) 
         ("array_agg(small LIMIT 3)", "LIMIT inside a function"),
     ],
 )
-def test_what_does_not_go_together_is_refused(call: str, message: str) -> None:
+def test_invalid_combinations_are_refused(call: str, message: str) -> None:
     with pytest.raises(SqlError) as caught:
         plan(call)
     assert message in caught.value.message

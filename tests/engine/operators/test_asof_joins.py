@@ -1,4 +1,4 @@
-"""ASOF joins in the engine: when a row goes out, what is kept, and what is late."""
+"""ASOF joins in the engine: when a row is emitted, what is stored, and what is late."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_rows_behind_the_watermark_are_late_on_both_sides(
 
 
 @pytest.mark.long
-def test_of_what_the_watermark_has_passed_the_newest_of_each_key_is_kept(
+def test_the_newest_row_of_each_key_before_the_watermark_is_kept(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     count = 60

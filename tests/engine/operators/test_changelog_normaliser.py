@@ -1,5 +1,5 @@
-"""Changes by key, as a database with keys alone in its log sends them: whatever the cut into epochs,
-the changelog is valid and comes to the rows that the database has.
+"""Changes by key, from a database that logs keys only: however they are split into epochs, the
+changelog is valid and adds up to the rows of the database.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def applied(events: Iterable[Event]) -> dict[Key, Row]:
 class Database:
     """Makes the events of a random life of a table, as Postgres and Debezium do by default."""
 
-    chance: random.Random
+    rng: random.Random
     rows: dict[Key, Row] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
 
@@ -69,24 +69,24 @@ class Database:
         self.events.append({"before": before, "after": after, "op": op})
 
     def upsert(self) -> None:
-        key = self.chance.randint(1, 6), self.chance.choice("ab")
+        key = self.rng.randint(1, 6), self.rng.choice("ab")
         held = self.rows.get(key)
         row: Row = {
             "id": key[0],
             "part": key[1],
-            "kind": self.chance.choice(["tool", "toy", None]),
-            "amount": self.chance.randint(0, 3),
-            "body": self.chance.choice(["long", "longer", None]),
+            "kind": self.rng.choice(["tool", "toy", None]),
+            "amount": self.rng.randint(0, 3),
+            "body": self.rng.choice(["long", "longer", None]),
         }
         sent = dict(row)
-        if held is not None and self.chance.random() < 0.4:
+        if held is not None and self.rng.random() < 0.4:
             row["body"], sent["body"] = held["body"], PLACEHOLDER
         self.rows[key] = row
         self.send("c" if held is None else "u", None, sent)
 
     def delete(self) -> None:
         if self.rows:
-            key = self.chance.choice(sorted(self.rows))
+            key = self.rng.choice(sorted(self.rows))
             del self.rows[key]
             self.send("d", {**dict.fromkeys(NAMES), "id": key[0], "part": key[1]})
 
@@ -102,7 +102,7 @@ class Database:
             self.send("r", None, dict(row))
 
     def send_again(self) -> None:
-        self.events += self.events[-self.chance.randint(1, 12) :]
+        self.events += self.events[-self.rng.randint(1, 12) :]
 
 
 def random_events(seed: int, steps: int = 90) -> list[Event]:
@@ -116,7 +116,7 @@ def random_events(seed: int, steps: int = 90) -> list[Event]:
         Database.unknown: 3,
     }
     for _ in range(steps):
-        (action,) = database.chance.choices(list(actions), list(actions.values()))
+        (action,) = database.rng.choices(list(actions), list(actions.values()))
         action(database)
     assert {each["op"] for each in database.events} == set("crudt")
     return database.events
@@ -176,7 +176,7 @@ def require_answers(folder: Path, events: Sequence[Event]) -> None:
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 6))]
 )
-def test_the_changelog_comes_to_the_rows_of_the_database_after_every_epoch(
+def test_the_changelog_adds_up_to_the_rows_of_the_database_after_every_epoch(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     events = random_events(seed)
@@ -202,7 +202,7 @@ def _settled(engine: Engine) -> bool:
     return running is not None
 
 
-@pytest.mark.long  # The SQL cases with keyed changelogs are struck, too.
+@pytest.mark.long  # The SQL cases with keyed changelogs crash, too.
 @pytest.mark.parametrize(
     "point",
     [
@@ -252,7 +252,7 @@ def kept_files(engine: Engine) -> tuple[StateFile, ...]:
     return engine._pipeline.live_files()[normalised.id].files
 
 
-def test_a_truncate_ends_the_life_of_all_files(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_truncate_drops_all_files(spark: SparkSession, tmp_path: Path) -> None:
     def upsert(number: int) -> Event:
         row = {"id": number, "part": "a", "kind": "toy", "amount": 1, "body": "x"}
         return {"before": None, "after": row, "op": "c"}
@@ -270,7 +270,7 @@ def test_a_truncate_ends_the_life_of_all_files(spark: SparkSession, tmp_path: Pa
     assert Counter(json.loads(each)["op"] for each in lines) == {"d": 19, "c": 1}
 
 
-def test_events_sent_again_change_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_events_sent_again_are_idempotent(spark: SparkSession, tmp_path: Path) -> None:
     row = {"id": 1, "part": "a", "kind": "toy", "amount": 1, "body": "x"}
     events: list[Event] = [{"before": None, "after": row, "op": op} for op in "crur"]
     items = job(spark, tmp_path, events)
@@ -279,7 +279,9 @@ def test_events_sent_again_change_nothing(spark: SparkSession, tmp_path: Path) -
         assert len((tmp_path / f"{name}.changes").read_text().splitlines()) == 1, name
 
 
-def test_computed_columns_are_made_of_whole_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_computed_columns_are_evaluated_over_complete_rows(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     columns = (
         "id BIGINT PRIMARY KEY, body TEXT, size INT NOT NULL GENERATED ALWAYS AS (length(body))"
     )
@@ -295,7 +297,9 @@ def test_computed_columns_are_made_of_whole_rows(spark: SparkSession, tmp_path: 
     assert left(tmp_path / "sizes.changes") == texts([{"id": 1, "body": "long", "size": 4}])
 
 
-def test_without_a_key_such_events_are_bad_records(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_a_primary_key_such_events_are_bad_records(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     events: list[Event] = [
         {"before": None, "after": {"id": 1}, "op": "c"},
         {"before": None, "after": {"id": 1}, "op": "u"},
@@ -324,7 +328,7 @@ def test_without_a_key_such_events_are_bad_records(spark: SparkSession, tmp_path
         ([20, 500, 300, 200, 1], 5),
     ],
 )
-def test_only_files_that_follow_each_other_are_merged(
+def test_only_consecutive_files_are_compacted(
     spark: SparkSession, sizes: list[int], merged: int
 ) -> None:
     """A value that an older file lacks may be in the one between."""

@@ -1,4 +1,4 @@
-"""Hopping windows: the answer is Spark's batch answer, however the input is cut into epochs."""
+"""Hopping windows return Spark's batch answer, however the input is split into epochs."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ QUERY = (
 
 def events(seed: int) -> list[dict[str, object]]:
     """Rows up to four seconds out of order."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     start = datetime(2024, 2, 28, 23, 59, 40)
     return [
         {
-            "at": timestamp(start + timedelta(milliseconds=300 * number - dice.randrange(4000))),
-            "word": dice.choice([None, "ant", "bee", "cat"]),
-            "value": dice.choice([None, 1, 2, 3, 5, 8]),
+            "at": timestamp(start + timedelta(milliseconds=300 * number - rng.randrange(4000))),
+            "word": rng.choice([None, "ant", "bee", "cat"]),
+            "value": rng.choice([None, 1, 2, 3, 5, 8]),
         }
         for number in range(ROWS)
     ]
@@ -64,7 +64,7 @@ def over(folder: Path, path: Path, window: str, keys: str, delay: str = "5 secon
         pytest.param(3, ", word, value", "3 seconds", "7 seconds", [3], marks=pytest.mark.long),
     ],
 )
-def test_hops_give_the_batch_answer(
+def test_hopping_windows_return_the_batch_answer(
     spark: SparkSession,
     tmp_path: Path,
     seed: int,

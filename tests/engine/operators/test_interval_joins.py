@@ -1,4 +1,4 @@
-"""Joins by event time in the engine: what is kept of the rows, and for how long."""
+"""Interval joins in the engine: which rows are stored, and for how long."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def events(folder: Path, name: str, delay: timedelta) -> str:
 
 
 @pytest.mark.long
-def test_rows_are_forgotten_when_only_late_ones_could_meet_them(
+def test_rows_expire_when_only_late_rows_could_match_them(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     sql = (

@@ -1,4 +1,4 @@
-"""Watermarks: what is late is decided at the start of an epoch, by window, and is counted."""
+"""Watermarks: whether a row is late is decided at the start of an epoch, per window, and counted."""
 
 from __future__ import annotations
 
@@ -103,14 +103,14 @@ def check(spark: SparkSession, folder: Path, rows: Sequence[Row], legs: Sequence
 def test_exactly_the_rows_of_windows_closed_at_the_start_of_the_epoch_are_dropped(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: int
 ) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     start = -120_000_000  # two minutes before 1970, so that the stream passes over it
     rows: list[Row] = [
         (
             None
-            if dice.random() < 0.1
-            else start + number * 1_500_000 - dice.randrange(0, 40_000_000, 250_000),
-            dice.choice("ab"),
+            if rng.random() < 0.1
+            else start + number * 1_500_000 - rng.randrange(0, 40_000_000, 250_000),
+            rng.choice("ab"),
         )
         for number in range(120)
     ]
@@ -119,7 +119,7 @@ def test_exactly_the_rows_of_windows_closed_at_the_start_of_the_epoch_are_droppe
     assert expected.late[0] == 0
 
 
-def test_the_edges_of_windows_and_of_time_fall_on_the_right_side(
+def test_rows_at_the_boundaries_of_windows_and_of_time_are_assigned_correctly(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     far = (datetime(9999, 12, 31, 23, 59, 59, 999_999) - EPOCH) // MICROSECOND
@@ -134,7 +134,9 @@ def test_the_edges_of_windows_and_of_time_fall_on_the_right_side(
     assert expected.late == [0, 1, 1]
 
 
-def test_rows_without_event_time_alone_move_nothing(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_without_event_time_do_not_advance_the_watermark(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     rows: list[Row] = [(None, "a"), (None, "b"), (3, "a")]
     expected = check(spark, tmp_path, rows, [Leg(2, 2, epochs=1), Leg(1, 2, epochs=1)])
     assert expected.out == [0, 1]

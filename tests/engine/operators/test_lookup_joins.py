@@ -1,5 +1,5 @@
 """Lookup joins on real tables: Parquet files, Delta, a Postgres server. When a table is read again,
-what a crash makes of it, and how each kind of trouble is told.
+what a crash changes, and how each failure is reported.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LEFT = INNER.replace("JOIN", "LEFT JOIN")
 
 
 @dataclass
-class Ground:
+class Workspace:
     """A stream of six events, two of each customer, and a table of customers."""
 
     spark: SparkSession
@@ -91,15 +91,15 @@ class Ground:
             engine.run_epoch()
         assert engine.progress.operator is not None
         assert engine.progress.operator.startswith("lookup-")
-        told = translate(caught.value)
-        assert told.hint
-        assert told.position == "lookup table customers"
-        return told
+        reported = translate(caught.value)
+        assert reported.hint
+        assert reported.position == "lookup table customers"
+        return reported
 
 
 @pytest.fixture
-def ground(spark: SparkSession, tmp_path: Path) -> Ground:
-    return Ground(spark, tmp_path)
+def workspace(spark: SparkSession, tmp_path: Path) -> Workspace:
+    return Workspace(spark, tmp_path)
 
 
 def one_epoch(engine: Engine) -> None:
@@ -109,23 +109,23 @@ def one_epoch(engine: Engine) -> None:
 # ---------------------------------------------------------------- Parquet files
 
 
-def test_all_files_of_a_folder_are_the_table(ground: Ground) -> None:
-    ground.parquet({"name": ["zero", "one"], "id": [0, 1]})
-    ground.parquet({"name": ["uno"], "id": [1]}, "more.parquet")
-    (ground.customers / ".staged").mkdir()
-    pq.write_table(pa.table({"id": [2]}), ground.customers / ".staged/x.parquet")
-    (ground.customers / "_SUCCESS").touch()
-    ground.job(LEFT).run()
-    assert [(row["id"], row["name"]) for row in ground.out()] == [
+def test_all_files_of_a_folder_are_the_table(workspace: Workspace) -> None:
+    workspace.parquet({"name": ["zero", "one"], "id": [0, 1]})
+    workspace.parquet({"name": ["uno"], "id": [1]}, "more.parquet")
+    (workspace.customers / ".staged").mkdir()
+    pq.write_table(pa.table({"id": [2]}), workspace.customers / ".staged/x.parquet")
+    (workspace.customers / "_SUCCESS").touch()
+    workspace.job(LEFT).run()
+    assert [(row["id"], row["name"]) for row in workspace.out()] == [
         *((0, "zero"), (1, "one"), (1, "uno"), (2, None)),
         *((3, "zero"), (4, "one"), (4, "uno"), (5, None)),
     ]
 
 
 def test_columns_are_found_whatever_their_case_and_read_in_their_declared_types(
-    ground: Ground,
+    workspace: Workspace,
 ) -> None:
-    ground.parquet(
+    workspace.parquet(
         {
             "ID": pa.array([0, 1], pa.int32()),
             "Name": pa.array([7, None], pa.int64()),
@@ -135,8 +135,8 @@ def test_columns_are_found_whatever_their_case_and_read_in_their_declared_types(
         }
     )
     query = INNER.replace("c.name", "c.name, c.born, c.rate")
-    ground.job(query, "id BIGINT, name TEXT, born TIMESTAMP, rate DECIMAL(6,2)").run()
-    first = ground.out()[0]
+    workspace.job(query, "id BIGINT, name TEXT, born TIMESTAMP, rate DECIMAL(6,2)").run()
+    first = workspace.out()[0]
     assert first == {"id": 0, "name": "7", "born": "2024-03-01T00:00:00", "rate": 1.5}
 
 
@@ -148,85 +148,85 @@ def test_columns_are_found_whatever_their_case_and_read_in_their_declared_types(
         ({"id": [[0]], "name": ["a"]}, "user", "column 'id' of .* is list"),
     ],
 )
-def test_a_file_that_does_not_fit_the_declaration_is_a_mistake(
-    ground: Ground, columns: dict[str, Any], code: str, message: str
+def test_a_file_that_does_not_match_the_declaration_is_a_user_error(
+    workspace: Workspace, columns: dict[str, Any], code: str, message: str
 ) -> None:
-    ground.parquet(columns)
-    told = ground.failure(ground.job())
-    assert told.code == code
-    assert re.search(message, told.message), told.message
+    workspace.parquet(columns)
+    reported = workspace.failure(workspace.job())
+    assert reported.code == code
+    assert re.search(message, reported.message), reported.message
 
 
-def test_a_damaged_file_is_tried_again(ground: Ground) -> None:
-    ground.customers.mkdir()
-    (ground.customers / "0.parquet").write_bytes(b"PAR1 no file PAR1")
-    told = ground.failure(ground.job())
-    assert (told.code, told.domain) == ("source", "external")
-    assert "0.parquet cannot be read" in told.message
+def test_reading_a_damaged_file_is_retried(workspace: Workspace) -> None:
+    workspace.customers.mkdir()
+    (workspace.customers / "0.parquet").write_bytes(b"PAR1 no file PAR1")
+    reported = workspace.failure(workspace.job())
+    assert (reported.code, reported.domain) == ("source", "external")
+    assert "0.parquet cannot be read" in reported.message
 
 
-def test_a_folder_that_is_not_there_is_a_mistake_and_is_not_made(ground: Ground) -> None:
-    job = ground.job()
+def test_a_missing_folder_is_a_user_error_and_is_not_created(workspace: Workspace) -> None:
+    job = workspace.job()
     with pytest.raises(ResurgenceError, match=r"folder .* does not exist") as caught:
         check_connectors(compile_pipeline(job.sql, CONNECTORS), job.store.url, JobName("job"))
     assert caught.value.code == "user"
-    assert ground.failure(job).code == "user"
-    assert not ground.customers.exists()
+    assert workspace.failure(job).code == "user"
+    assert not workspace.customers.exists()
 
 
-def test_a_folder_without_files_is_not_taken_for_an_empty_table(ground: Ground) -> None:
-    ground.customers.mkdir()
-    job = ground.job()
+def test_a_folder_without_files_is_not_an_empty_table(workspace: Workspace) -> None:
+    workspace.customers.mkdir()
+    job = workspace.job()
     with pytest.raises(ResurgenceError, match="there are no files") as caught:
         check_connectors(compile_pipeline(job.sql, CONNECTORS), job.store.url, JobName("job"))
     assert caught.value.domain == "user"
-    assert ground.failure(job).domain == "external"
+    assert workspace.failure(job).domain == "external"
 
 
-def test_the_output_of_a_sink_can_be_looked_up(ground: Ground) -> None:
+def test_the_output_of_a_sink_can_be_looked_up(workspace: Workspace) -> None:
     source = source_table(
-        write_lines(ground.folder / "people.json", [{"at": None, "id": 1, "name": "ann"}]),
+        write_lines(workspace.folder / "people.json", [{"at": None, "id": 1, "name": "ann"}]),
         "at TIMESTAMP, id BIGINT, name TEXT",
         name="people",
     )
     sink = (
         "CREATE TABLE sunk WITH (connector = 'filesystem', type = 'sink',"
-        f" path = '{ground.customers}');\n"
+        f" path = '{workspace.customers}');\n"
     )
-    writer = Job(ground.spark, ground.folder, source + sink, name="writer")
+    writer = Job(workspace.spark, workspace.folder, source + sink, name="writer")
     writer.sql += "INSERT INTO sunk SELECT id, name FROM people;"
     writer.run()
-    ground.job().run()
-    assert ground.names() == {1: "ann", 4: "ann"}
+    workspace.job().run()
+    assert workspace.names() == {1: "ann", 4: "ann"}
 
 
 # ---------------------------------------------------------------- when it is read
 
 
-def run_with_changes(ground: Ground, job: Job, seconds: list[int]) -> list[object]:
+def run_with_changes(workspace: Workspace, job: Job, seconds: list[int]) -> list[object]:
     """An epoch for each event; before each, the clock is set and the one customer is renamed to the
     number of the epoch. The names that the events were given.
     """
     engine = job.open(Leg(rows=1))
     for number, second in enumerate(seconds):
-        ground.parquet({"id": [0, 1, 2], "name": [str(number)] * 3})
-        ground.clock.at = START + timedelta(seconds=second)
+        workspace.parquet({"id": [0, 1, 2], "name": [str(number)] * 3})
+        workspace.clock.at = START + timedelta(seconds=second)
         one_epoch(engine)
-    return [ground.names()[number] for number in range(len(seconds))]
+    return [workspace.names()[number] for number in range(len(seconds))]
 
 
-def test_a_table_is_used_until_it_is_too_old(ground: Ground) -> None:
-    names = run_with_changes(ground, ground.job(), [0, 30, 59, 60, 61, 120])
+def test_a_table_is_cached_until_its_ttl_ends(workspace: Workspace) -> None:
+    names = run_with_changes(workspace, workspace.job(), [0, 30, 59, 60, 61, 120])
     assert names == ["0", "0", "0", "3", "3", "5"]
 
 
-def test_a_table_without_a_time_to_live_is_read_in_every_epoch(ground: Ground) -> None:
-    job = ground.job(more=", lookup.cache.ttl = '0'")
-    assert run_with_changes(ground, job, [0, 0, 0, 1]) == ["0", "1", "2", "3"]
+def test_a_table_without_a_ttl_is_read_in_every_epoch(workspace: Workspace) -> None:
+    job = workspace.job(more=", lookup.cache.ttl = '0'")
+    assert run_with_changes(workspace, job, [0, 0, 0, 1]) == ["0", "1", "2", "3"]
 
 
 def test_a_table_that_is_joined_twice_is_read_once_in_an_epoch(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     readings: list[int] = []
     read = LookupCache.read
@@ -236,34 +236,34 @@ def test_a_table_that_is_joined_twice_is_read_once_in_an_epoch(
         read(table, epoch, now)
 
     monkeypatch.setattr(LookupCache, "read", counted)
-    ground.parquet({"id": [0, 1, 2], "name": ["a", "b", "c"]})
+    workspace.parquet({"id": [0, 1, 2], "name": ["a", "b", "c"]})
     query = f"{INNER} JOIN customers d ON e.id = d.id"
-    ground.job(query, more=", lookup.cache.ttl = '0'").run([Leg(rows=3)])
+    workspace.job(query, more=", lookup.cache.ttl = '0'").run([Leg(rows=3)])
     assert readings == [1, 2]
-    assert ground.names() == {0: "a", 1: "b", 2: "c"}
+    assert workspace.names() == {0: "a", 1: "b", 2: "c"}
 
 
-def test_tables_at_the_same_place_are_as_old_as_each_of_them_may_be(ground: Ground) -> None:
+def test_tables_at_the_same_location_each_have_their_own_ttl(workspace: Workspace) -> None:
     query = (
         "SELECT e.id, concat(c.name, f.name) AS name FROM events e"
         " JOIN customers c ON e.customer = c.id JOIN fresh f ON e.customer = f.id"
     )
-    job = ground.job(query)
+    job = workspace.job(query)
     job.sql = job.sql.replace(
         "CREATE TABLE named",
         "CREATE TEMPORARY TABLE fresh (id BIGINT, name TEXT) WITH (connector = 'filesystem',"
-        f" path = '{ground.customers}', lookup.cache.ttl = '0');\nCREATE TABLE named",
+        f" path = '{workspace.customers}', lookup.cache.ttl = '0');\nCREATE TABLE named",
     )
-    assert run_with_changes(ground, job, [0, 1, 60]) == ["00", "01", "22"]
+    assert run_with_changes(workspace, job, [0, 1, 60]) == ["00", "01", "22"]
 
 
-def test_a_new_generation_reads_the_table_anew(ground: Ground) -> None:
-    ground.parquet({"id": [0, 1, 2], "name": ["old"] * 3})
-    job = ground.job()
+def test_a_new_generation_reads_the_table_again(workspace: Workspace) -> None:
+    workspace.parquet({"id": [0, 1, 2], "name": ["old"] * 3})
+    job = workspace.job()
     one_epoch(job.open(Leg(rows=3)))
-    ground.parquet({"id": [0, 1, 2], "name": ["new"] * 3})
+    workspace.parquet({"id": [0, 1, 2], "name": ["new"] * 3})
     one_epoch(job.open(Leg(rows=3)))
-    assert list(ground.names().values()) == ["old"] * 3 + ["new"] * 3
+    assert list(workspace.names().values()) == ["old"] * 3 + ["new"] * 3
 
 
 @pytest.mark.parametrize(
@@ -276,21 +276,21 @@ def test_a_new_generation_reads_the_table_anew(ground: Ground) -> None:
         ("sink.committing", "old"),
     ],
 )
-def test_an_epoch_that_is_run_again_meets_the_table_as_it_is_then(
-    ground: Ground, point: str, name: str
+def test_a_replayed_epoch_joins_the_current_table(
+    workspace: Workspace, point: str, name: str
 ) -> None:
     """One that was sealed is not run again: what it staged is committed."""
-    ground.parquet({"id": [0, 1, 2], "name": ["old"] * 3})
-    job = ground.job()
+    workspace.parquet({"id": [0, 1, 2], "name": ["old"] * 3})
+    job = workspace.job()
     job.settings = {"faults": f"{point}@2=raise"}
     engine = job.open(Leg(rows=3))
     one_epoch(engine)
     with pytest.raises(InjectedFault):
         engine.run_epoch()
-    ground.parquet({"id": [0, 1, 2], "name": ["new"] * 3})
+    workspace.parquet({"id": [0, 1, 2], "name": ["new"] * 3})
     job.run([Leg(rows=3)])
-    assert [ground.names()[number] for number in range(6)] == ["old"] * 3 + [name] * 3
-    assert len(ground.out()) == 6
+    assert [workspace.names()[number] for number in range(6)] == ["old"] * 3 + [name] * 3
+    assert len(workspace.out()) == 6
 
 
 # ---------------------------------------------------------------- how it is joined
@@ -322,87 +322,87 @@ def broadcast_up_to(spark: SparkSession, size: str) -> Iterator[None]:
         spark.conf.set(key, before)
 
 
-def test_a_small_table_is_sent_to_every_task(ground: Ground) -> None:
-    ground.parquet({"id": [0, 1, 2], "name": ["a", "b", "c"]})
-    assert "BroadcastHashJoin" in first_plan(ground.job(LEFT).open())
+def test_a_small_table_is_broadcast(workspace: Workspace) -> None:
+    workspace.parquet({"id": [0, 1, 2], "name": ["a", "b", "c"]})
+    assert "BroadcastHashJoin" in first_plan(workspace.job(LEFT).open())
 
 
-def test_a_large_table_is_met_in_sorted_order(ground: Ground) -> None:
+def test_a_large_table_is_joined_by_sort_merge(workspace: Workspace) -> None:
     many = list(range(3, 5000))
-    ground.parquet({"id": [0, 1, 1, *many], "name": ["a", "b", "c", *map(str, many)]})
-    with broadcast_up_to(ground.spark, "8kb"):
-        engine = ground.job(LEFT).open()
+    workspace.parquet({"id": [0, 1, 1, *many], "name": ["a", "b", "c", *map(str, many)]})
+    with broadcast_up_to(workspace.spark, "8kb"):
+        engine = workspace.job(LEFT).open()
         assert "SortMergeJoin" in first_plan(engine)
         one_epoch(engine)
-    assert [row["name"] for row in ground.out()] == ["a", "b", "c", None, "a", "b", "c", None]
+    assert [row["name"] for row in workspace.out()] == ["a", "b", "c", None, "a", "b", "c", None]
 
 
-def test_rows_that_meet_none_still_move_the_watermark(ground: Ground) -> None:
-    ground.parquet({"id": [99], "name": ["nobody"]})
-    report = ground.job().run()[-1]
-    assert ground.out() == []
+def test_unmatched_rows_advance_the_watermark(workspace: Workspace) -> None:
+    workspace.parquet({"id": [99], "name": ["nobody"]})
+    report = workspace.job().run()[-1]
+    assert workspace.out() == []
     assert report.rows == 6
 
 
 # ---------------------------------------------------------------- Delta
 
 
-def delta_options(ground: Ground) -> str:
-    return f"connector = 'delta', path = '{ground.customers}'"
+def delta_options(workspace: Workspace) -> str:
+    return f"connector = 'delta', path = '{workspace.customers}'"
 
 
-def test_a_delta_table_is_its_live_files(ground: Ground) -> None:
-    write_deltalake(ground.customers, pa.table({"id": [0, 1, 2], "name": ["a", "b", "c"]}))
-    write_deltalake(ground.customers, pa.table({"id": [2], "name": ["d"]}), mode="append")
-    DeltaTable(ground.customers).delete("name = 'c'")
-    job = ground.job(options=delta_options(ground))
+def test_a_delta_table_consists_of_its_live_files(workspace: Workspace) -> None:
+    write_deltalake(workspace.customers, pa.table({"id": [0, 1, 2], "name": ["a", "b", "c"]}))
+    write_deltalake(workspace.customers, pa.table({"id": [2], "name": ["d"]}), mode="append")
+    DeltaTable(workspace.customers).delete("name = 'c'")
+    job = workspace.job(options=delta_options(workspace))
     engine = job.open(Leg(rows=3))
     one_epoch(engine)
-    assert ground.names() == {0: "a", 1: "b", 2: "d"}
-    write_deltalake(ground.customers, pa.table({"id": [1], "name": ["new"]}), mode="overwrite")
-    ground.clock.at += timedelta(minutes=1)
+    assert workspace.names() == {0: "a", 1: "b", 2: "d"}
+    write_deltalake(workspace.customers, pa.table({"id": [1], "name": ["new"]}), mode="overwrite")
+    workspace.clock.at += timedelta(minutes=1)
     one_epoch(engine)
-    assert ground.names() == {0: "a", 1: "b", 2: "d", 4: "new"}
+    assert workspace.names() == {0: "a", 1: "b", 2: "d", 4: "new"}
 
 
-def test_the_partition_columns_of_a_delta_table_are_taken_from_its_log(ground: Ground) -> None:
+def test_the_partition_columns_of_a_delta_table_are_read_from_its_log(workspace: Workspace) -> None:
     names = ["a b", "x/y%", None]
     rows = {"id": [0, 1, 2], "name": names, "born": [date(2020, 1, day) for day in (1, 2, 3)]}
-    write_deltalake(ground.customers, pa.table(rows), partition_by=["name", "born"])
+    write_deltalake(workspace.customers, pa.table(rows), partition_by=["name", "born"])
     query = LEFT.replace("c.name", "c.name, c.born")
-    ground.job(query, "id BIGINT, name TEXT, born DATE", delta_options(ground)).run()
-    assert [(row["name"], row["born"]) for row in ground.out()[:3]] == [
+    workspace.job(query, "id BIGINT, name TEXT, born DATE", delta_options(workspace)).run()
+    assert [(row["name"], row["born"]) for row in workspace.out()[:3]] == [
         ("a b", "2020-01-01"),
         ("x/y%", "2020-01-02"),
         (None, "2020-01-03"),
     ]
 
 
-def test_a_delta_table_of_which_only_partition_columns_are_wanted(ground: Ground) -> None:
+def test_only_partition_columns_of_a_delta_table_can_be_read(workspace: Workspace) -> None:
     rows = pa.table({"id": [0, 1, 1], "amount": [1, 2, 3]})
-    write_deltalake(ground.customers, rows, partition_by=["id"])
+    write_deltalake(workspace.customers, rows, partition_by=["id"])
     query = "SELECT e.id, c.id AS name FROM events e JOIN customers c ON e.customer = c.id"
-    ground.job(query, "id BIGINT", delta_options(ground)).run()
-    assert [row["name"] for row in ground.out()] == [0, 1, 1, 0, 1, 1]
+    workspace.job(query, "id BIGINT", delta_options(workspace)).run()
+    assert [row["name"] for row in workspace.out()] == [0, 1, 1, 0, 1, 1]
 
 
-def test_files_older_than_a_column_of_a_delta_table_have_nulls(ground: Ground) -> None:
-    write_deltalake(ground.customers, pa.table({"id": [0]}))
+def test_files_older_than_a_column_of_a_delta_table_have_nulls(workspace: Workspace) -> None:
+    write_deltalake(workspace.customers, pa.table({"id": [0]}))
     write_deltalake(
-        ground.customers,
+        workspace.customers,
         pa.table({"id": [1], "name": ["b"]}),
         mode="append",
         schema_mode="merge",
     )
-    ground.job(options=delta_options(ground)).run()
-    assert ground.names() == {0: None, 1: "b", 3: None, 4: "b"}
+    workspace.job(options=delta_options(workspace)).run()
+    assert workspace.names() == {0: None, 1: "b", 3: None, 4: "b"}
 
 
-def test_an_empty_delta_table_has_no_rows(ground: Ground) -> None:
+def test_an_empty_delta_table_has_no_rows(workspace: Workspace) -> None:
     schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
-    DeltaTable.create(ground.customers, schema)
-    ground.job(LEFT, options=delta_options(ground)).run()
-    assert set(ground.names().values()) == {None}
+    DeltaTable.create(workspace.customers, schema)
+    workspace.job(LEFT, options=delta_options(workspace)).run()
+    assert set(workspace.names().values()) == {None}
 
 
 def edit_log(folder: Path, edit: Callable[[dict[str, Any]], None]) -> None:
@@ -459,12 +459,12 @@ def with_unknown_feature(action: dict[str, Any]) -> None:
         }
 
 
-def test_rows_that_a_delta_table_marks_as_deleted_are_not_found(ground: Ground) -> None:
+def test_rows_under_a_deletion_vector_of_a_delta_table_are_skipped(workspace: Workspace) -> None:
     rows = pa.table({"id": [number % 3 for number in range(45)], "name": list(range(45))})
-    write_deltalake(ground.customers, rows)
-    edit_log(ground.customers, with_deletion_vector)
-    ground.job(options=delta_options(ground)).run()
-    found = [int(row["name"]) for row in ground.out() if row["id"] in (0, 1, 2)]
+    write_deltalake(workspace.customers, rows)
+    edit_log(workspace.customers, with_deletion_vector)
+    workspace.job(options=delta_options(workspace)).run()
+    found = [int(row["name"]) for row in workspace.out() if row["id"] in (0, 1, 2)]
     assert sorted(found) == sorted(set(range(45)) - {3, 4, 7, 11, 18, 29})
 
 
@@ -475,28 +475,28 @@ def test_rows_that_a_delta_table_marks_as_deleted_are_not_found(ground: Ground) 
         (with_unknown_feature, "timeTravelToTheFuture"),
     ],
 )
-def test_a_delta_table_whose_files_are_not_the_table_is_refused(
-    ground: Ground, edit: Callable[[dict[str, Any]], None], message: str
+def test_a_delta_table_with_an_unsupported_reader_feature_is_refused(
+    workspace: Workspace, edit: Callable[[dict[str, Any]], None], message: str
 ) -> None:
-    write_deltalake(ground.customers, pa.table({"id": [0], "name": ["a"]}))
-    edit_log(ground.customers, edit)
-    told = ground.failure(ground.job(options=delta_options(ground)))
-    assert message in told.message
-    assert told.domain == "user"
+    write_deltalake(workspace.customers, pa.table({"id": [0], "name": ["a"]}))
+    edit_log(workspace.customers, edit)
+    reported = workspace.failure(workspace.job(options=delta_options(workspace)))
+    assert message in reported.message
+    assert reported.domain == "user"
 
 
-def test_a_folder_that_is_no_delta_table_is_a_mistake(ground: Ground) -> None:
-    ground.customers.mkdir()
-    told = ground.failure(ground.job(options=delta_options(ground)))
-    assert told.code == "user"
-    assert "there is no Delta table at" in told.message
+def test_a_folder_that_is_no_delta_table_is_a_user_error(workspace: Workspace) -> None:
+    workspace.customers.mkdir()
+    reported = workspace.failure(workspace.job(options=delta_options(workspace)))
+    assert reported.code == "user"
+    assert "there is no Delta table at" in reported.message
 
 
-def test_a_column_that_a_delta_table_lacks_is_a_mistake(ground: Ground) -> None:
-    write_deltalake(ground.customers, pa.table({"id": [0], "nam": ["a"]}))
-    told = ground.failure(ground.job(options=delta_options(ground)))
-    assert (told.code, told.hint) == ("user", "Perhaps you meant 'nam'.")
-    assert "has no column 'name'" in told.message
+def test_a_column_that_a_delta_table_lacks_is_a_user_error(workspace: Workspace) -> None:
+    write_deltalake(workspace.customers, pa.table({"id": [0], "nam": ["a"]}))
+    reported = workspace.failure(workspace.job(options=delta_options(workspace)))
+    assert (reported.code, reported.hint) == ("user", "Perhaps you meant 'nam'.")
+    assert "has no column 'name'" in reported.message
 
 
 # ---------------------------------------------------------------- Postgres
@@ -518,19 +518,21 @@ CUSTOMERS = (
 )
 
 
-def test_a_postgres_table_is_looked_up_and_read_again(ground: Ground, postgres_url: str) -> None:
+def test_a_postgres_table_is_looked_up_and_read_again(
+    workspace: Workspace, postgres_url: str
+) -> None:
     execute(postgres_url, *CUSTOMERS)
-    engine = ground.job(LEFT, options=postgres_options(postgres_url)).open(Leg(rows=2))
+    engine = workspace.job(LEFT, options=postgres_options(postgres_url)).open(Leg(rows=2))
     one_epoch(engine)
     execute(postgres_url, "UPDATE customers SET name = 'new'", "INSERT INTO customers VALUES (2)")
     one_epoch(engine)
-    ground.clock.at += timedelta(minutes=1)
+    workspace.clock.at += timedelta(minutes=1)
     one_epoch(engine)
-    assert ground.names() == {0: "a", 1: "b", 2: None, 3: "a", 4: "new", 5: None}
+    assert workspace.names() == {0: "a", 1: "b", 2: None, 3: "a", 4: "new", 5: None}
 
 
 def test_values_of_postgres_are_read_in_their_declared_types(
-    ground: Ground, postgres_url: str
+    workspace: Workspace, postgres_url: str
 ) -> None:
     execute(
         postgres_url,
@@ -547,7 +549,7 @@ def test_values_of_postgres_are_read_in_their_declared_types(
         'id BIGINT, "Name" JSON, rate DECIMAL(6,2), at TIMESTAMP, seen TIMESTAMP, born DATE,'
         " good BOOLEAN, key TEXT, raw BYTEA, tags ARRAY<TEXT>, counts ARRAY<BIGINT>, share DOUBLE"
     )
-    job = ground.job(INNER, columns, postgres_options(postgres_url, "My.Customers"))
+    job = workspace.job(INNER, columns, postgres_options(postgres_url, "My.Customers"))
     engine = job.open()
     one_epoch(engine)
     rows = lookup_join(engine).table.rows.orderBy("id").collect()
@@ -571,41 +573,49 @@ def test_values_of_postgres_are_read_in_their_declared_types(
         ("id DATE, name TEXT", "customers", "cannot cast type integer to date"),
     ],
 )
-def test_a_postgres_table_that_does_not_fit_its_declaration_is_a_mistake(
-    ground: Ground, postgres_url: str, columns: str, table: str, message: str
+def test_a_postgres_table_that_does_not_match_its_declaration_is_a_user_error(
+    workspace: Workspace, postgres_url: str, columns: str, table: str, message: str
 ) -> None:
     execute(postgres_url, *CUSTOMERS)
     query = "SELECT e.id, c.name FROM events e JOIN customers c ON CAST(e.id AS TEXT) = CAST(c.id AS TEXT)"
-    told = ground.failure(ground.job(query, columns, postgres_options(postgres_url, table)))
-    assert (told.code, told.retry_hint) == ("user", "no_retry")
-    assert message in told.message
+    reported = workspace.failure(
+        workspace.job(query, columns, postgres_options(postgres_url, table))
+    )
+    assert (reported.code, reported.retry_hint) == ("user", "no_retry")
+    assert message in reported.message
 
 
-def test_a_database_that_is_not_there_is_a_mistake(
-    ground: Ground, postgres_server: PostgresServer
+def test_a_missing_database_is_a_user_error(
+    workspace: Workspace, postgres_server: PostgresServer
 ) -> None:
     postgres_server.start()
-    told = ground.failure(ground.job(options=postgres_options(postgres_server.url("nowhere"))))
-    assert told.code == "user"
-    assert 'database "nowhere" does not exist' in told.message
+    reported = workspace.failure(
+        workspace.job(options=postgres_options(postgres_server.url("nowhere")))
+    )
+    assert reported.code == "user"
+    assert 'database "nowhere" does not exist' in reported.message
 
 
-def test_a_server_that_is_away_is_tried_again_and_the_job_goes_on(
-    ground: Ground, postgres_server: PostgresServer, postgres_url: str
+def test_an_unavailable_server_is_retried_and_the_job_continues(
+    workspace: Workspace, postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     execute(postgres_url, *CUSTOMERS)
-    job = ground.job(options=postgres_options(postgres_url))
+    job = workspace.job(options=postgres_options(postgres_url))
     postgres_server.kill()
-    told = ground.failure(job)
-    assert (told.code, told.domain, told.retry_hint) == ("connection", "external", "with_backoff")
-    assert "lookup table customers: connection to server" in told.message
+    reported = workspace.failure(job)
+    assert (reported.code, reported.domain, reported.retry_hint) == (
+        "connection",
+        "external",
+        "with_backoff",
+    )
+    assert "lookup table customers: connection to server" in reported.message
     postgres_server.start()
     job.run()
-    assert ground.names() == {0: "a", 1: "b", 3: "a", 4: "b"}
+    assert workspace.names() == {0: "a", 1: "b", 3: "a", 4: "b"}
 
 
-def test_a_table_that_is_locked_is_not_waited_for_without_end(
-    ground: Ground, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+def test_waiting_for_a_locked_table_has_a_deadline(
+    workspace: Workspace, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from resurgence.connectors.lookups import postgres as lookup_postgres
 
@@ -613,19 +623,19 @@ def test_a_table_that_is_locked_is_not_waited_for_without_end(
     execute(postgres_url, *CUSTOMERS)
     with psycopg.connect(postgres_url) as holder:
         holder.execute("LOCK TABLE customers")
-        told = ground.failure(ground.job(options=postgres_options(postgres_url)))
-    assert (told.code, told.domain) == ("source", "external")
-    assert "lock timeout" in told.message
+        reported = workspace.failure(workspace.job(options=postgres_options(postgres_url)))
+    assert (reported.code, reported.domain) == ("source", "external")
+    assert "lock timeout" in reported.message
 
 
-def test_a_refused_user_is_told_without_the_password(
-    ground: Ground, monkeypatch: pytest.MonkeyPatch
+def test_a_failed_login_is_reported_without_the_password(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOOKUP_PASSWORD", "mel lon%")
     options = (
         postgres_options("postgresql://me@127.0.0.1:1/db") + ", password = '${env:LOOKUP_PASSWORD}'"
     )
-    told = ground.failure(ground.job(options=options))
-    assert told.code == "connection"
-    assert "port 1 failed" in told.message
-    assert "mel" not in told.message
+    reported = workspace.failure(workspace.job(options=options))
+    assert reported.code == "connection"
+    assert "port 1 failed" in reported.message
+    assert "mel" not in reported.message

@@ -1,4 +1,4 @@
-"""What an aggregate without a window keeps: sums where they are exact, rows where they are not."""
+"""The state of an aggregate without a window: partial sums where they are exact, rows elsewhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ USERS, ROWS, EPOCHS = 4, 60, 3
         ("count(*) AS n, max_by(price, id) AS newest", False),
     ],
 )
-def test_a_group_is_a_row_an_epoch_if_its_sums_are_exact(
+def test_a_group_stores_one_row_per_epoch_if_its_sums_are_exact(
     spark: SparkSession, tmp_path: Path, calls: str, adds_up: bool
 ) -> None:
     rows = [{"id": each, "user": each % USERS, "price": each * 7 % 11} for each in range(ROWS)]

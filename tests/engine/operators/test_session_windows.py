@@ -1,4 +1,4 @@
-"""Session windows: the answer is Spark's batch answer, however the input is cut into epochs."""
+"""Session windows return Spark's batch answer, however the input is split into epochs."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ QUERY = (
 
 def events(seed: int, gap: float) -> list[dict[str, object]]:
     """Rows up to four seconds out of order, with pauses of about the gap, some exactly of it."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     start = datetime(1970, 1, 1) - timedelta(seconds=60)
     pauses = [*[0, 0.1, 0.5, 1, 1, gap, gap] * 4, gap + 0.000001, 2 * gap]
     rows: list[tuple[datetime, dict[str, object]]] = []
     at = start
     for _ in range(ROWS):
-        at += timedelta(seconds=dice.choice(pauses))
+        at += timedelta(seconds=rng.choice(pauses))
         row: dict[str, object] = {
             "at": timestamp(at),
-            "word": dice.choice([None, "ant", "bee", "cat"]),
-            "value": dice.choice([None, 1, 2, 3, 5, 8]),
+            "word": rng.choice([None, "ant", "bee", "cat"]),
+            "value": rng.choice([None, 1, 2, 3, 5, 8]),
         }
-        rows.append((at + timedelta(seconds=4 * dice.random()), row))
+        rows.append((at + timedelta(seconds=4 * rng.random()), row))
     return [row for _, row in sorted(rows, key=lambda each: each[0])]
 
 
@@ -68,7 +68,7 @@ def over(folder: Path, path: Path, gap: str, keys: str, delay: str = "5 seconds"
         pytest.param(3, ", word, value", 8, [3], marks=pytest.mark.long),
     ],
 )
-def test_sessions_give_the_batch_answer(
+def test_session_windows_return_the_batch_answer(
     spark: SparkSession,
     tmp_path: Path,
     seed: int,
@@ -109,7 +109,7 @@ def sessions(spark: SparkSession, folder: Path) -> list[tuple[int, int, int]]:
 
 
 @pytest.mark.long
-def test_a_session_that_goes_on_is_carried_and_its_state_stays_small(
+def test_an_open_session_is_carried_forward_and_its_state_stays_small(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     rows = [row(second) for second in range(0, 64, 4)]
@@ -126,7 +126,7 @@ def test_a_session_that_goes_on_is_carried_and_its_state_stays_small(
     assert max(kept) <= 2
 
 
-def test_a_row_is_late_if_a_session_of_its_own_would_have_closed(
+def test_a_row_is_late_if_a_session_of_only_that_row_would_have_closed(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     # The watermark is at 20: a session of a row at 14 would have ended at 19, one of 15 ends at 20.
@@ -141,7 +141,7 @@ def test_a_row_is_late_if_a_session_of_its_own_would_have_closed(
 
 
 @pytest.mark.long
-def test_a_window_over_sessions_has_those_that_end_with_it(
+def test_a_window_over_sessions_contains_those_that_end_in_it(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     # Watermark, end of a session and end of a window are often the same instant here.
@@ -170,7 +170,7 @@ def test_a_window_over_sessions_has_those_that_end_with_it(
     assert sorted_rows(found) == sorted_rows(expected)
 
 
-@pytest.mark.long  # The SQL cases with sessions are struck, too.
+@pytest.mark.long  # The SQL cases with sessions crash, too.
 @pytest.mark.parametrize("point", ["state.written", "manifest.published"])
 def test_sessions_survive_a_crash(spark: SparkSession, tmp_path: Path, point: str) -> None:
     path = write_lines(tmp_path / "events.json", events(5, 5))

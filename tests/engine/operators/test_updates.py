@@ -1,5 +1,5 @@
-"""Updating queries in the engine: cut into epochs, struck, moved to another parallelism, their
-change streams read back come to the batch answer.
+"""Updating queries in the engine: split into epochs, crashed and rescaled, their changelogs add up
+to the batch answer.
 """
 
 from __future__ import annotations
@@ -109,12 +109,12 @@ def merged(path: Path) -> dict[str, str]:
         pytest.param("manifest.published", marks=pytest.mark.long),
     ],
 )
-def test_a_change_stream_survives_a_fault_and_another_parallelism(
+def test_a_changelog_survives_a_fault_and_rescaling(
     spark: SparkSession, tmp_path: Path, fault: str
 ) -> None:
-    dice = random.Random(fault)
+    rng = random.Random(fault)
     rows = [
-        {"user": dice.choice([None, *"abcd"]), "price": dice.random() * 10 ** dice.randrange(12)}
+        {"user": rng.choice([None, *"abcd"]), "price": rng.random() * 10 ** rng.randrange(12)}
         for _ in range(60)
     ]
     write_lines(tmp_path / "in.json", rows)
@@ -134,7 +134,7 @@ def test_a_change_stream_survives_a_fault_and_another_parallelism(
         assert each["total"] == pytest.approx(sum(prices))
 
 
-def test_a_change_stream_is_read_and_written(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_changelog_is_read_and_written(spark: SparkSession, tmp_path: Path) -> None:
     def row(user: int, name: str) -> dict[str, object]:
         return {"user": user, "name": name}
 
@@ -158,7 +158,7 @@ def test_a_change_stream_is_read_and_written(spark: SparkSession, tmp_path: Path
         opened(spark, tmp_path / "bad", bad, 10, 1).run_epoch()
 
 
-def test_a_replayed_epoch_forgets_by_the_time_at_which_it_was_planned(
+def test_a_replayed_epoch_expires_state_by_its_recorded_planning_time(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     write_lines(tmp_path / "in.json", [{"user": "a", "price": 1.0}] * 3)

@@ -1,4 +1,6 @@
-"""Updating queries: whatever the cut into epochs, the changes come to the batch answer."""
+"""Updating queries: however the input is split into epochs, the changelog adds up to the batch
+answer.
+"""
 
 from __future__ import annotations
 
@@ -55,24 +57,24 @@ def updating(operator: UpdatingQuerySpec) -> UpdatingQuerySpec:
     return operator.model_copy(update={"inputs": inputs})
 
 
-def event(dice: random.Random) -> Row:
-    price = dice.choice([None, 0.0, float("nan"), dice.random(), dice.random() * 1e12])
-    return (dice.choice([None, "", *"abcdefgh"]), dice.randrange(4), price)
+def event(rng: random.Random) -> Row:
+    price = rng.choice([None, 0.0, float("nan"), rng.random(), rng.random() * 1e12])
+    return (rng.choice([None, "", *"abcdefgh"]), rng.randrange(4), price)
 
 
-def dimension(dice: random.Random) -> Row:
-    return (dice.choice([None, *range(6)]), dice.choice("xyz"))
+def dimension(rng: random.Random) -> Row:
+    return (rng.choice([None, *range(6)]), rng.choice("xyz"))
 
 
-def fact(dice: random.Random) -> Row:
-    return (dice.choice([None, *range(8)]), Decimal(dice.randrange(50)))
+def fact(rng: random.Random) -> Row:
+    return (rng.choice([None, *range(8)]), Decimal(rng.randrange(50)))
 
 
 Maker = Callable[[random.Random], Row]
 CASES: dict[str, tuple[UpdatingQuerySpec, tuple[str, ...], tuple[Maker, ...]]] = {
     "aggregates": (AGGREGATES, (EVENTS,), (event,)),
     "newest": (NEWEST, (EVENTS,), (event,)),
-    "distinct": (DISTINCT, ("user STRING, item INT",), (lambda dice: event(dice)[:2],)),
+    "distinct": (DISTINCT, ("user STRING, item INT",), (lambda rng: event(rng)[:2],)),
     "global": (GLOBAL, (EVENTS,), (event,)),
     **{
         f"{kind.lower()} join": (join(kind), (DIMENSION, FACTS), (dimension, fact))
@@ -101,33 +103,33 @@ SIMILAR = ("right join", "semi join", "left join", "distinct", "global")
         *((case, False) for case in ("aggregates", "full join")),
     ],
 )
-def test_changes_come_to_the_batch_answer_after_every_epoch(
+def test_the_changelog_adds_up_to_the_batch_answer_after_every_epoch(
     spark: SparkSession, tmp_path: Path, case: str, changing: bool
 ) -> None:
     operator, schemas, makers = CASES[case]
-    dice = random.Random(f"{case} {changing}")
+    rng = random.Random(f"{case} {changing}")
     job = UpdatingJob(spark, tmp_path, updating(operator) if changing else operator, schemas)
     held: list[list[Row]] = [[] for _ in makers]
     for number in range(4):
         epoch: list[list[Row] | None] = []
         for rows, make in zip(held, makers, strict=True):
-            added = [make(dice) for _ in range(dice.choice([0, 1, 5, 20]))]
-            gone = dice.sample(rows, dice.randrange(len(rows) + 1)) if changing else []
+            added = [make(rng) for _ in range(rng.choice([0, 1, 5, 20]))]
+            gone = rng.sample(rows, rng.randrange(len(rows) + 1)) if changing else []
             for row in gone:
                 del rows[next(place for place, each in enumerate(rows) if each is row)]
             rows.extend(added)
             if changing:
                 added = [(*row, 1) for row in added] + [(*row, -1) for row in gone]
-                dice.shuffle(added)
+                rng.shuffle(added)
             epoch.append(added or None)
         job.run(*epoch)
-        shuffled = [dice.sample(rows, len(rows)) for rows in held]
+        shuffled = [rng.sample(rows, len(rows)) for rows in held]
         if case == "aggregates":
             assert_close(job.view, job.batch(*shuffled))
         elif any(held):
             assert job.view == job.batch(*shuffled)
         if number == 1:
-            job.restart(dice.choice([1, 3, 4]))
+            job.restart(rng.choice([1, 3, 4]))
             job.compact()
 
 
@@ -141,14 +143,14 @@ SUMS = query(
 def test_sums_of_floating_point_numbers_do_not_depend_on_the_cut(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    dice = random.Random(5)
+    rng = random.Random(5)
     rows: list[Row] = [
-        (dice.choice("ab"), dice.randrange(9), dice.choice([dice.random(), 1e16, -1e16, 0.1]))
+        (rng.choice("ab"), rng.randrange(9), rng.choice([rng.random(), 1e16, -1e16, 0.1]))
         for _ in range(60)
     ]
     whole = UpdatingJob(spark, tmp_path / "whole", SUMS, (EVENTS,), parallelism=1)
     whole.run(rows)
-    dice.shuffle(rows)
+    rng.shuffle(rows)
     cut = UpdatingJob(spark, tmp_path / "cut", SUMS, (EVENTS,), parallelism=2)
     for start, end in itertools.pairwise((0, 7, 40, 60)):
         cut.run(rows[start:end])
@@ -171,7 +173,7 @@ def test_changes_are_found_without_a_shuffle(spark: SparkSession, tmp_path: Path
     job.query.release()
 
 
-def test_a_global_aggregate_has_no_row_before_there_was_input(
+def test_a_global_aggregate_has_no_row_before_the_first_input(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     operator = updating(GLOBAL).model_copy(update={"ttl_micros": 100})
@@ -195,18 +197,18 @@ def test_a_global_aggregate_has_no_row_before_there_was_input(
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_idle_keys_are_forgotten_whatever_is_merged_meanwhile(
+def test_idle_keys_expire_whatever_is_compacted_meanwhile(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     counts = "SELECT user, count(*) AS n FROM {input_0} GROUP BY user"
     operator = query(counts, kept("user", "user"), ttl_micros=100)
     job = UpdatingJob(spark, tmp_path, operator, ("user STRING",))
     held: dict[str, int] = {}
     touched_at: dict[str, int] = {}
     for _ in range(8):
-        job.time += dice.choice([0, 30, 60, 101])
-        users = dice.choices("abcdef", k=3)
+        job.time += rng.choice([0, 30, 60, 101])
+        users = rng.choices("abcdef", k=3)
         wanted = []
         for user, rows in Counter(users).items():
             if job.time - touched_at.get(user, job.time) > 100:
@@ -219,17 +221,17 @@ def test_idle_keys_are_forgotten_whatever_is_merged_meanwhile(
         job.view = Counter(row for row, change in wanted if change < 0)
         job.run([(user,) for user in users])
         assert sorted(job.changes) == sorted(wanted)
-        job.compact(frozenset(each.path for each in job.live.files if dice.random() < 0.5))
-        if dice.random() < 0.3:
-            job.restart(dice.choice([1, 3]))
+        job.compact(frozenset(each.path for each in job.live.files if rng.random() < 0.5))
+        if rng.random() < 0.3:
+            job.restart(rng.choice([1, 3]))
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_keys_of_a_join_are_forgotten_on_both_sides_at_once(
+def test_keys_of_a_join_expire_on_both_sides_at_once(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
     """A row of either side keeps the rows of both. Who comes after they were forgotten meets none."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     operator = join("FULL").model_copy(update={"ttl_micros": 100})
     job = UpdatingJob(spark, tmp_path, operator, (DIMENSION, FACTS))
     held: dict[int, tuple[list[Row], list[Row]]] = {}
@@ -242,10 +244,10 @@ def test_keys_of_a_join_are_forgotten_on_both_sides_at_once(
         return Counter(exact((*one, *other)) for one, other in pairs)
 
     for _ in range(8):
-        job.time += dice.choice([0, 30, 60, 101])
+        job.time += rng.choice([0, 30, 60, 101])
         sides: tuple[list[Row], list[Row]] = (
-            [(dice.randrange(4), dice.choice("xyz")) for _ in range(dice.randrange(3))],
-            [(dice.randrange(4), Decimal(dice.randrange(5))) for _ in range(dice.randrange(3))],
+            [(rng.randrange(4), rng.choice("xyz")) for _ in range(rng.randrange(3))],
+            [(rng.randrange(4), Decimal(rng.randrange(5))) for _ in range(rng.randrange(3))],
         )
         touched = {key for rows in sides for key, _ in rows if isinstance(key, int)}
         for key in touched:
@@ -260,9 +262,9 @@ def test_keys_of_a_join_are_forgotten_on_both_sides_at_once(
         job.view = before.copy()
         job.run(*sides)
         assert job.view == after
-        job.compact(frozenset(each.path for each in job.live.files if dice.random() < 0.5))
-        if dice.random() < 0.3:
-            job.restart(dice.choice([1, 3]))
+        job.compact(frozenset(each.path for each in job.live.files if rng.random() < 0.5))
+        if rng.random() < 0.3:
+            job.restart(rng.choice([1, 3]))
 
 
 def test_changes_of_one_query_are_the_input_of_another(spark: SparkSession, tmp_path: Path) -> None:
@@ -291,7 +293,7 @@ def test_changes_of_one_query_are_the_input_of_another(spark: SparkSession, tmp_
     assert outer.view == Counter({"(2, 2)": 1, "(3, 1)": 1})
 
 
-def test_columns_of_any_type_come_back_as_they_were(spark: SparkSession, tmp_path: Path) -> None:
+def test_columns_of_any_type_survive_a_round_trip(spark: SparkSession, tmp_path: Path) -> None:
     schema = (
         "id INT, bytes BINARY, lookup MAP<STRING, DOUBLE>, list ARRAY<FLOAT>,"
         " record STRUCT<a: DATE, b: MAP<INT, INT>>, at TIMESTAMP, local TIMESTAMP_NTZ"

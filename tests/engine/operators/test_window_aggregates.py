@@ -1,4 +1,4 @@
-"""Tumbling windows: the answer is Spark's batch answer, however the input is cut into epochs."""
+"""Tumbling windows return Spark's batch answer, however the input is split into epochs."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ COLUMNS = (
 
 def events(seed: int) -> list[dict[str, object]]:
     """Rows that come up to four seconds out of order, with nulls in every column but `at`."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     start = datetime(2024, 1, 1)
 
     def maybe(value: object) -> object:
-        return None if dice.random() < 0.15 else value
+        return None if rng.random() < 0.15 else value
 
     return [
         {
-            "at": timestamp(start + timedelta(milliseconds=300 * number - dice.randrange(4000))),
-            "word": maybe(dice.choice(["ant", "bee", "", "čmelák", "Ant"])),
-            "day": maybe(f"2024-02-{dice.randrange(27, 30)}"),
-            "price": maybe(dice.choice([0.5, 19.99, -3])),
-            "flag": maybe(dice.choice([True, False])),
-            "small": maybe(dice.randrange(-(2**31), 2**31)),
-            "big": maybe(dice.randrange(-(2**50), 2**50)),
-            "amount": maybe(dice.randrange(-(10**8), 10**8) / 1000),
-            "wide": maybe(dice.randrange(-(10**6), 10**6) * 1000 + 7),
-            "widest": maybe(dice.randrange(-(10**12), 10**12) / 1000),
-            "real": maybe(dice.choice([0.0, -0.0, 0.25, -7.75, 1e6])),
-            "bin": maybe(dice.randrange(3)),
-            "k0": maybe(dice.choice("xy")),
-            "a0": maybe(dice.randrange(2)),
-            "window": maybe(dice.choice(["open", "shut"])),
+            "at": timestamp(start + timedelta(milliseconds=300 * number - rng.randrange(4000))),
+            "word": maybe(rng.choice(["ant", "bee", "", "čmelák", "Ant"])),
+            "day": maybe(f"2024-02-{rng.randrange(27, 30)}"),
+            "price": maybe(rng.choice([0.5, 19.99, -3])),
+            "flag": maybe(rng.choice([True, False])),
+            "small": maybe(rng.randrange(-(2**31), 2**31)),
+            "big": maybe(rng.randrange(-(2**50), 2**50)),
+            "amount": maybe(rng.randrange(-(10**8), 10**8) / 1000),
+            "wide": maybe(rng.randrange(-(10**6), 10**6) * 1000 + 7),
+            "widest": maybe(rng.randrange(-(10**12), 10**12) / 1000),
+            "real": maybe(rng.choice([0.0, -0.0, 0.25, -7.75, 1e6])),
+            "bin": maybe(rng.randrange(3)),
+            "k0": maybe(rng.choice("xy")),
+            "a0": maybe(rng.randrange(2)),
+            "window": maybe(rng.choice(["open", "shut"])),
         }
         for number in range(ROWS)
     ]
@@ -132,7 +132,7 @@ FROM events GROUP BY {window}, upper(word), small % 3, label
         (3, 3),
     ],
 )
-def test_every_aggregate_gives_the_batch_answer(
+def test_every_aggregate_returns_the_batch_answer(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: int
 ) -> None:
     legs = random_legs(seed, ROWS, 3, [parallelism])
@@ -142,7 +142,7 @@ def test_every_aggregate_gives_the_batch_answer(
 @pytest.mark.parametrize(
     ("seed", "parallelism"), [(4, [1, 3]), pytest.param(5, [2], marks=pytest.mark.long)]
 )
-def test_every_kind_of_key_gives_the_batch_answer(
+def test_every_kind_of_key_returns_the_batch_answer(
     spark: SparkSession, tmp_path: Path, seed: int, parallelism: list[int]
 ) -> None:
     legs = random_legs(seed, ROWS, 3, parallelism)

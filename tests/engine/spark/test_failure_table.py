@@ -1,7 +1,7 @@
-"""Every row of the table in docs/errors.md, made to happen for real.
+"""Every row of the table in docs/errors.md, provoked for real.
 
-What would take the shared session along happens in processes of their own: `python -m
-tests.engine.spark.test_failure_table SCENE` starts a Spark, lets it fail, and prints what was reported.
+Failures that would end the shared session happen in separate processes: `python -m
+tests.engine.spark.test_failure_table SCENE` starts Spark, makes it fail, and prints the report.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ DROP_RIGHTS = 65534
 
 
 @dataclass(frozen=True)
-class Told:
+class Report:
     """What of an error is reported."""
 
     code: str
@@ -114,19 +114,26 @@ class Told:
     traceback: str
 
     @classmethod
-    def of(cls, error: Exception) -> Told:
-        told = translate(error)
-        return cls(told.code, told.domain, told.retry_hint, told.message, told.hint, told.traceback)
+    def of(cls, error: Exception) -> Report:
+        reported = translate(error)
+        return cls(
+            reported.code,
+            reported.domain,
+            reported.retry_hint,
+            reported.message,
+            reported.hint,
+            reported.traceback,
+        )
 
 
 @dataclass
-class Ground:
+class Workspace:
     """Where things fail."""
 
     spark: SparkSession
     folder: Path
     scenes: dict[str, subprocess.Popen[str]]
-    heard: dict[str, dict[str, Told]] = field(default_factory=dict)
+    heard: dict[str, dict[str, Report]] = field(default_factory=dict)
 
     def function(self, name: str) -> None:
         """Call one of the functions with 7."""
@@ -142,13 +149,13 @@ class Ground:
     def expression(self, sql: str) -> None:
         self.spark.range(0, 2, 1, 1).selectExpr(sql).collect()
 
-    def scene(self, name: str, what: str) -> Told:
+    def scene(self, name: str, what: str) -> Report:
         """What a process of its own reported."""
         if name not in self.heard:
             out, err = self.scenes[name].communicate(timeout=SCENE_SECONDS)
             lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
             assert self.scenes[name].returncode == 0, err
-            self.heard[name] = {each.pop("what"): Told(**each) for each in lines}
+            self.heard[name] = {each.pop("what"): Report(**each) for each in lines}
         return self.heard[name][what]
 
 
@@ -156,7 +163,7 @@ class Ground:
 class Case:
     """How a row of the table is made to happen, and what its message says."""
 
-    happen: Callable[[Ground], Told | None]
+    happen: Callable[[Workspace], Report | None]
     """Raises the real exception, or brings what another process reported."""
     says: str
 
@@ -164,8 +171,8 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
-def case(what: str, says: str) -> Callable[[Callable[[Ground], Told | None]], None]:
-    def add(happen: Callable[[Ground], Told | None]) -> None:
+def case(what: str, says: str) -> Callable[[Callable[[Workspace], Report | None]], None]:
+    def add(happen: Callable[[Workspace], Report | None]) -> None:
         CASES[what] = Case(happen, says)
 
     return add
@@ -175,83 +182,85 @@ def case(what: str, says: str) -> Callable[[Callable[[Ground], Told | None]], No
 
 
 @case("the SQL text is wrong", "SELEC")
-def _(ground: Ground) -> None:
+def _(workspace: Workspace) -> None:
     compile_pipeline("SELEC 1", CONNECTORS, {})
 
 
 @case("a setting is wrong", "pipeline.paralelism")
-def _(ground: Ground) -> None:
+def _(workspace: Workspace) -> None:
     settings_from({"pipeline.paralelism": "2"})
 
 
 @case("Spark refuses the query", "^Spark rejected the query: .*no_such_column")
-def _(ground: Ground) -> None:
-    ground.expression("no_such_column + 1")
+def _(workspace: Workspace) -> None:
+    workspace.expression("no_such_column + 1")
 
 
 @case("an expression cannot take a value", "CAST_INVALID_INPUT.*No space left on device")
-def _(ground: Ground) -> None:
+def _(workspace: Workspace) -> None:
     # A value may say anything; it is still the value that is wrong.
-    ground.expression("CAST(concat('No space left on device', id) AS INT)")
+    workspace.expression("CAST(concat('No space left on device', id) AS INT)")
 
 
 @case("the query calls raise_error", "USER_RAISED_EXCEPTION.*java.lang.OutOfMemoryError")
-def _(ground: Ground) -> None:
-    ground.expression("raise_error(concat('java.lang.OutOfMemoryError', id))")
+def _(workspace: Workspace) -> None:
+    workspace.expression("raise_error(concat('java.lang.OutOfMemoryError', id))")
 
 
 @case(
     "a Python function raises",
     r"^function raises\(7\) failed: ValueError: cannot take 7 \(functions.py, line 15: raise ",
 )
-def _(ground: Ground) -> None:
-    ground.function("raises")
+def _(workspace: Workspace) -> None:
+    workspace.function("raises")
 
 
 @case("a Python function exits", r"^function exits\(7\) failed: SystemExit: 3 \(functions.py, line")
-def _(ground: Ground) -> None:
-    ground.function("exits")
+def _(workspace: Workspace) -> None:
+    workspace.function("exits")
 
 
 @case(
     "an async function gives no answer in time",
     r"^function waits\(7\) timed out after 0.05 s$",
 )
-def _(ground: Ground) -> None:
-    ground.function("waits")
+def _(workspace: Workspace) -> None:
+    workspace.function("waits")
 
 
 @case(
     "a Python function returns a value of another type",
     r"^function mistakes\(7\) returned 'number 7' of type str, expected BIGINT$",
 )
-def _(ground: Ground) -> None:
-    ground.function("mistakes")
+def _(workspace: Workspace) -> None:
+    workspace.function("mistakes")
 
 
 @case("a Python function runs out of memory", r"^function swells\(7\) failed: MemoryError \(func")
-def _(ground: Ground) -> None:
-    ground.function("swells")
+def _(workspace: Workspace) -> None:
+    workspace.function("swells")
 
 
 @case("a Python function crashes in native code", "crashed in function crashes: Segmentation fault")
-def _(ground: Ground) -> None:
-    ground.function("crashes")
+def _(workspace: Workspace) -> None:
+    workspace.function("crashes")
 
 
 @case("a Python process of a task is killed", "was killed, most likely because memory ran out$")
-def _(ground: Ground) -> None:
-    ground.function("is_killed")
+def _(workspace: Workspace) -> None:
+    workspace.function("is_killed")
 
 
 # -------------------------------------------------------------------- connectors
 
 
 @case("a record of the input cannot be read", "events.json, line 2, column .*: 'id' is not a INT")
-def _(ground: Ground) -> None:
-    path = write_lines(ground.folder / "events.json", [{"id": 1}, {"id": "x"}])
-    sql = source_table(path, "id INT", delay=None) + sink_table(ground.folder / "out", name="out")
-    Job(ground.spark, ground.folder, sql + "INSERT INTO out SELECT id FROM events").run()
+def _(workspace: Workspace) -> None:
+    path = write_lines(workspace.folder / "events.json", [{"id": 1}, {"id": "x"}])
+    sql = source_table(path, "id INT", delay=None) + sink_table(
+        workspace.folder / "out", name="out"
+    )
+    Job(workspace.spark, workspace.folder, sql + "INSERT INTO out SELECT id FROM events").run()
 
 
 def source_of(path: Path) -> SingleFileSource:
@@ -263,12 +272,12 @@ def sink_of(path: Path) -> SingleFileSink:
 
 
 @case("a source file is not there", "nowhere.json does not exist")
-def _(ground: Ground) -> None:
-    source_of(ground.folder / "nowhere.json").check()
+def _(workspace: Workspace) -> None:
+    source_of(workspace.folder / "nowhere.json").check()
 
 
 @case("a source cannot be read", "^the broker is away\nas it seems$")
-def _(ground: Ground) -> None:
+def _(workspace: Workspace) -> None:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             yield from ()
@@ -276,28 +285,28 @@ def _(ground: Ground) -> None:
         except KeyError as error:
             raise SourceError("the broker is away\nas it seems", hint="start it") from error
 
-    ground.task(read)
+    workspace.task(read)
 
 
 @case("a source lost input that an epoch has recorded", "but the job has read 400")
-def _(ground: Ground) -> None:
-    path = write_lines(ground.folder / "short.json", [{"id": 1}])
+def _(workspace: Workspace) -> None:
+    path = write_lines(workspace.folder / "short.json", [{"id": 1}])
     source = source_of(path)
     source.plan({"line": 9, "byte": 400}, 10, datetime.now(UTC))
 
 
 @case("staged output was removed", "staged output .* of .*sink.json is missing")
-def _(ground: Ground) -> None:
-    sink = sink_of(ground.folder / "sink.json")
-    job, rows = JobIdentity("j" * 8), ground.spark.range(1)
+def _(workspace: Workspace) -> None:
+    sink = sink_of(workspace.folder / "sink.json")
+    job, rows = JobIdentity("j" * 8), workspace.spark.range(1)
     staged = sink.stage(rows, job, Epoch(1), Generation(1))
     sink.discard(staged)
     sink.commit(job, Epoch(1), staged, CoveredInput(sources={}))
 
 
 @case("a sink holds an epoch over other input", "sink.json holds epoch 1 over other input")
-def _(ground: Ground) -> None:
-    sink = sink_of(ground.folder / "sink.json")
+def _(workspace: Workspace) -> None:
+    sink = sink_of(workspace.folder / "sink.json")
     for end in (1000, 1500):
         span = SourceSpan(start={"line": 0}, end={"line": end})
         covered = CoveredInput(sources={OperatorId("source-in"): span})
@@ -305,7 +314,7 @@ def _(ground: Ground) -> None:
 
 
 @case("a system around us does not answer", "^ConnectionRefusedError: .*Connection refused$")
-def _(ground: Ground) -> None:
+def _(workspace: Workspace) -> None:
     def connect(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -313,19 +322,19 @@ def _(ground: Ground) -> None:
         socket.create_connection(address, timeout=10)
         yield from batches
 
-    ground.task(connect)
+    workspace.task(connect)
 
 
 # -------------------------------------------------------------------- storage
 
 
 @case("an object is missing", "/nothing: it does not exist$")
-def _(ground: Ground) -> None:
-    ObjectStore(f"file://{ground.folder}/store").read("nothing")
+def _(workspace: Workspace) -> None:
+    ObjectStore(f"file://{workspace.folder}/store").read("nothing")
 
 
 @case("an object store denies access", "^cannot read s3://bucket/state/x: .*privileges")
-def _(ground: Ground) -> None:
+def _(workspace: Workspace) -> None:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Forbidding)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     aws = {
@@ -344,14 +353,14 @@ def _(ground: Ground) -> None:
         yield from batches
 
     try:
-        ground.task(read)
+        workspace.task(read)
     finally:
         server.shutdown()
         server.server_close()
 
 
 class Forbidding(BaseHTTPRequestHandler):
-    """An object store that lets no one in."""
+    """An object store that denies access."""
 
     def do_GET(self) -> None:
         self.send_response(403)
@@ -362,8 +371,8 @@ class Forbidding(BaseHTTPRequestHandler):
 
 
 @case("a file may not be written", "^PermissionError: .*Permission denied: ")
-def _(ground: Ground) -> None:
-    path = ground.folder / "locked"
+def _(workspace: Workspace) -> None:
+    path = workspace.folder / "locked"
     path.touch(mode=0o400)
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -376,74 +385,74 @@ def _(ground: Ground) -> None:
             os.seteuid(before)
         yield from batches
 
-    ground.task(write)
+    workspace.task(write)
 
 
 @case("a task finds the disk full", r"^OSError: \[Errno 28\] No space left on device")
-def _(ground: Ground) -> None:
+def _(workspace: Workspace) -> None:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with Path("/dev/full").open("wb", buffering=0) as full:
             full.write(b"x")
         yield from batches
 
-    ground.task(write)
+    workspace.task(write)
 
 
 @case("Spark finds the disk full", "^No space left on device$")
-def _(ground: Ground) -> None:
-    assert ground.spark._jvm is not None
-    ground.spark._jvm.java.io.FileOutputStream("/dev/full").write(1)
+def _(workspace: Workspace) -> None:
+    assert workspace.spark._jvm is not None
+    workspace.spark._jvm.java.io.FileOutputStream("/dev/full").write(1)
 
 
 @case("storage fails in another way", "Not a directory")
-def _(ground: Ground) -> None:
-    (ground.folder / "file").touch()
-    ObjectStore(f"file://{ground.folder}").create("file/object", b"x")
+def _(workspace: Workspace) -> None:
+    (workspace.folder / "file").touch()
+    ObjectStore(f"file://{workspace.folder}").create("file/object", b"x")
 
 
 @case("a state file is damaged", "^state file table/a.parquet has 4 bytes instead of 5$")
-def _(ground: Ground) -> None:
-    url = f"file://{ground.folder}/damaged"
+def _(workspace: Workspace) -> None:
+    url = f"file://{workspace.folder}/damaged"
     ObjectStore(url).create("table/a.parquet", b"PAR1")
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield from read_bins(ObjectStore(url), "table/a.parquet", 5, "", "bin", 0, 1)
 
-    ground.task(read)
+    workspace.task(read)
 
 
 # -------------------------------------------------------------------- Arrow, Python, the JVM
 
 
 @case("Arrow refuses data", "^ArrowInvalid: Could not convert 'x' with type str")
-def _(ground: Ground) -> None:
+def _(workspace: Workspace) -> None:
     def convert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_arrays([pa.array([1, "x"])], ["id"])
 
-    ground.task(convert)
+    workspace.task(convert)
 
 
 @case("our part of a task runs out of memory", "^Python ran out of memory: ArrowMemoryError: mal")
-def _(ground: Ground) -> None:
+def _(workspace: Workspace) -> None:
     def allocate(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pa.allocate_buffer(1 << 62)
         yield from batches
 
-    ground.task(allocate)
+    workspace.task(allocate)
 
 
 @case("Spark cannot get the memory that an operator needs", "Unable to acquire 4294967296 bytes")
-def _(ground: Ground) -> None:
-    assert ground.spark._jvm is not None
-    spark = ground.spark._jvm.org.apache.spark
-    conf = ground.spark.sparkContext._jsc.sc().conf()
+def _(workspace: Workspace) -> None:
+    assert workspace.spark._jvm is not None
+    spark = workspace.spark._jvm.org.apache.spark
+    conf = workspace.spark.sparkContext._jsc.sc().conf()
     pool = spark.memory.TaskMemoryManager(spark.memory.UnifiedMemoryManager.apply(conf, 1), 0)
     spark.unsafe.map.BytesToBytesMap(pool, 1 << 28, 1 << 26)
 
 
 @case("a Spark job is cancelled from outside", "SPARK_JOB_CANCELLED")
-def _(ground: Ground) -> None:
-    context = ground.spark.sparkContext
+def _(workspace: Workspace) -> None:
+    context = workspace.spark.sparkContext
     done = threading.Event()
 
     def cancel() -> None:
@@ -453,56 +462,56 @@ def _(ground: Ground) -> None:
     canceller = threading.Thread(target=cancel)
     canceller.start()
     try:
-        ground.spark.range(10**14).count()
+        workspace.spark.range(10**14).count()
     finally:
         done.set()
         canceller.join()
 
 
 @case("our part of a task has a defect", "^LookupError: no such thing$")
-def _(ground: Ground) -> None:
+def _(workspace: Workspace) -> None:
     def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise LookupError("no such thing\nand more of it")
         yield
 
-    ground.task(fail)
+    workspace.task(fail)
 
 
 # -------------------------------------------------------------------- in processes of their own
 
 
 @case("a call of the driver runs out of heap", "^Spark ran out of memory: Java heap space$")
-def _(ground: Ground) -> Told:
-    return ground.scene("heap", "driver")
+def _(workspace: Workspace) -> Report:
+    return workspace.scene("heap", "driver")
 
 
 @case("a task runs out of heap", "^the JVM that runs Spark ran out of memory$")
-def _(ground: Ground) -> Told:
+def _(workspace: Workspace) -> Report:
     # Spark may have shut down before it could say why.
-    assert ground.scene("heap", "at once").code in {SparkGone.code, OutOfMemory.code}
-    return ground.scene("heap", "by its exit status")
+    assert workspace.scene("heap", "at once").code in {SparkGone.code, OutOfMemory.code}
+    return workspace.scene("heap", "by its exit status")
 
 
 @case("an executor runs out of heap", "^Spark ran out of memory: .*(Java heap space|code 52)$")
-def _(ground: Ground) -> Told:
-    return ground.scene("cluster", "heap")
+def _(workspace: Workspace) -> Report:
+    return workspace.scene("cluster", "heap")
 
 
 @case("the JVM is killed", "^the JVM that runs Spark was killed by signal 9$")
-def _(ground: Ground) -> Told:
-    assert ground.scene("cluster", "at once").code == SparkGone.code
-    assert ground.scene("cluster", "later").code == SparkGone.code
-    return ground.scene("cluster", "by its exit status")
+def _(workspace: Workspace) -> Report:
+    assert workspace.scene("cluster", "at once").code == SparkGone.code
+    assert workspace.scene("cluster", "later").code == SparkGone.code
+    return workspace.scene("cluster", "by its exit status")
 
 
 @case("an executor is lost", "^ExecutorLostFailure .*Command exited with code 137$")
-def _(ground: Ground) -> Told:
-    return ground.scene("cluster", "lost")
+def _(workspace: Workspace) -> Report:
+    return workspace.scene("cluster", "lost")
 
 
 @case("tasks send too much to the driver", r"is bigger than spark\.driver\.maxResultSize")
-def _(ground: Ground) -> Told:
-    return ground.scene("heap", "results")
+def _(workspace: Workspace) -> Report:
+    return workspace.scene("heap", "results")
 
 
 # -------------------------------------------------------------------- the tests
@@ -528,12 +537,12 @@ def scenes() -> Iterator[dict[str, subprocess.Popen[str]]]:
 
 
 @pytest.fixture(scope="module")
-def ground(
+def workspace(
     spark: SparkSession,
     scenes: dict[str, subprocess.Popen[str]],
     tmp_path_factory: pytest.TempPathFactory,
-) -> Ground:
-    return Ground(spark, tmp_path_factory.mktemp("failures"), scenes)
+) -> Workspace:
+    return Workspace(spark, tmp_path_factory.mktemp("failures"), scenes)
 
 
 def rows_under(heading: str) -> list[list[str]]:
@@ -551,17 +560,19 @@ def test_every_row_of_the_table_is_tested_and_every_test_has_its_row() -> None:
 
 
 @pytest.mark.parametrize("what", CASES)
-def test_a_failure_is_reported_as_the_table_says(ground: Ground, what: str) -> None:
+def test_a_failure_is_reported_as_the_table_says(workspace: Workspace, what: str) -> None:
     code, domain, retry_hint, _advice = TABLE[what]
-    told = happened(ground, what)
-    assert (told.code, told.domain, told.retry_hint) == (code, domain, retry_hint), told
-    assert re.search(CASES[what].says, told.message, re.DOTALL), told.message
-    assert told.hint or told.code in {"sql", "storage.missing", "query", "state.damaged"}
+    reported = happened(workspace, what)
+    assert (reported.code, reported.domain, reported.retry_hint) == (code, domain, retry_hint), (
+        reported
+    )
+    assert re.search(CASES[what].says, reported.message, re.DOTALL), reported.message
+    assert reported.hint or reported.code in {"sql", "storage.missing", "query", "state.damaged"}
 
 
-def test_the_traceback_of_a_function_has_the_users_frames_only(ground: Ground) -> None:
-    path = ground.folder / "functions.py"
-    assert happened(ground, "a Python function raises").traceback == (
+def test_the_traceback_of_a_function_has_the_users_frames_only(workspace: Workspace) -> None:
+    path = workspace.folder / "functions.py"
+    assert happened(workspace, "a Python function raises").traceback == (
         "Traceback (most recent call last):\n"
         f'  File "{path}", line 11, in raises\n'
         "    return _raised(number)\n"
@@ -569,7 +580,7 @@ def test_the_traceback_of_a_function_has_the_users_frames_only(ground: Ground) -
         '    raise ValueError(f"cannot take {number}")\n'
         "ValueError: cannot take 7"
     )
-    assert happened(ground, "a Python function crashes in native code").traceback == (
+    assert happened(workspace, "a Python function crashes in native code").traceback == (
         "Traceback (most recent call last):\n"
         f'  File "{path}", line 35, in crashes\n'
         "Segmentation fault"
@@ -577,35 +588,35 @@ def test_the_traceback_of_a_function_has_the_users_frames_only(ground: Ground) -
 
 
 def test_every_code_is_in_the_docs_with_its_domain_and_retry_hint() -> None:
-    told = {row[1]: row[2:4] for row in rows_under("What can happen")}
-    told |= {row[0]: row[1:3] for row in rows_under("Other codes")}
+    reported = {row[1]: row[2:4] for row in rows_under("What can happen")}
+    reported |= {row[0]: row[1:3] for row in rows_under("Other codes")}
     kinds = [
         each
         for each in vars(errors).values()
         if isinstance(each, type) and issubclass(each, ResurgenceError)
     ]
-    assert told == {each.code: [each.domain, each.retry_hint] for each in kinds}
+    assert reported == {each.code: [each.domain, each.retry_hint] for each in kinds}
 
 
-def happened(ground: Ground, what: str) -> Told:
+def happened(workspace: Workspace, what: str) -> Report:
     try:
-        told = CASES[what].happen(ground)
+        reported = CASES[what].happen(workspace)
     except AssertionError:
         raise
     except Exception as error:
-        return Told.of(error)
-    assert told is not None, f"nothing failed: {what}"
-    return told
+        return Report.of(error)
+    assert reported is not None, f"nothing failed: {what}"
+    return reported
 
 
 # -------------------------------------------------------------------- those processes
 
 
-def tell(what: str, failing: Callable[[], object]) -> None:
+def report(what: str, failing: Callable[[], object]) -> None:
     try:
         failing()
     except Exception as error:
-        print(json.dumps({"what": what, **vars(Told.of(error))}), flush=True)
+        print(json.dumps({"what": what, **vars(Report.of(error))}), flush=True)
         return
     raise AssertionError(f"nothing failed: {what}")
 
@@ -630,14 +641,14 @@ def begin(
 
 def run_out_of_heap() -> None:
     spark, jvm = begin("local[1]", "512m", {"spark.driver.maxResultSize": "1m"})
-    tell("results", lambda: spark.range(0, 200_000, 1, 1).selectExpr("uuid()").collect())
+    report("results", lambda: spark.range(0, 200_000, 1, 1).selectExpr("uuid()").collect())
     assert spark._jvm is not None
     copies = spark._jvm.java.util.Collections.nCopies(500_000_000, "x")
-    tell("driver", copies.toArray)
+    report("driver", copies.toArray)
     too_long = spark.range(0, 1, 1, 1).selectExpr("length(repeat('x', 2000000000 + INT(id)))")
-    tell("at once", too_long.collect)
+    report("at once", too_long.collect)
     status = jvm.wait(30)
-    tell("by its exit status", lambda: raise_gone(status))
+    report("by its exit status", lambda: raise_gone(status))
 
 
 def lose_processes() -> None:
@@ -661,13 +672,13 @@ def lose_processes() -> None:
         yield from batches
 
     one = spark.range(0, 1, 1, 1)
-    tell("lost", one.mapInArrow(kill_executor, "id LONG").collect)
-    tell("heap", one.selectExpr("length(repeat('x', 2000000000 + INT(id)))").collect)
+    report("lost", one.mapInArrow(kill_executor, "id LONG").collect)
+    report("heap", one.selectExpr("length(repeat('x', 2000000000 + INT(id)))").collect)
     threading.Timer(0.5, lambda: os.kill(jvm.pid, signal.SIGKILL)).start()
-    tell("at once", lambda: spark.range(10**14).count())
-    tell("later", lambda: spark.range(3).count())
+    report("at once", lambda: spark.range(10**14).count())
+    report("later", lambda: spark.range(3).count())
     status = jvm.wait(30)
-    tell("by its exit status", lambda: raise_gone(status))
+    report("by its exit status", lambda: raise_gone(status))
 
 
 SCENES = {"heap": run_out_of_heap, "cluster": lose_processes}

@@ -1,4 +1,4 @@
-"""The session as it comes up, and what becomes of its JVM."""
+"""The Spark session at its start, and the life cycle of its JVM."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _conf(**overrides: str) -> dict[str, str]:
 # --- settings
 
 
-def test_our_settings_are_in_force(spark: SparkSession) -> None:
+def test_our_settings_take_effect(spark: SparkSession) -> None:
     in_force = dict(spark.sparkContext.getConf().getAll())
     expected = session_conf(app_name="tests", master="local[2]", shuffle_partitions=4, conf={})
     assert {key: in_force.get(key) for key in expected} == expected
@@ -51,16 +51,16 @@ def test_our_settings_are_in_force(spark: SparkSession) -> None:
         ("spark.sql.shuffle.partitions", "8"),
     ],
 )
-def test_a_setting_that_would_give_wrong_results_is_refused(key: str, value: str) -> None:
+def test_a_setting_that_would_cause_wrong_results_is_refused(key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=key):
         session_conf(app_name="test", master="local[2]", shuffle_partitions=4, conf={key: value})
 
 
-def test_saying_what_is_fixed_anyway_is_not_refused() -> None:
+def test_setting_a_fixed_value_explicitly_is_accepted() -> None:
     assert _conf(spark__sql__adaptive__enabled="FALSE")["spark.sql.adaptive.enabled"] == "false"
 
 
-def test_the_user_wins_over_our_other_settings() -> None:
+def test_settings_of_the_user_override_our_defaults() -> None:
     assert _conf()["spark.ui.enabled"] == "false"
     assert _conf(spark__ui__enabled="true")["spark.ui.enabled"] == "true"
 
@@ -153,7 +153,7 @@ def _start_program(directory: Path, then: str) -> subprocess.Popen[str]:
     )
 
 
-def test_the_jvm_and_all_it_made_go_when_its_parent_is_killed(tmp_path: Path) -> None:
+def test_the_jvm_and_its_files_are_removed_when_its_parent_is_killed(tmp_path: Path) -> None:
     with _start_program(tmp_path, "wait") as program:
         assert program.stdout is not None
         line = program.stdout.readline()
@@ -168,7 +168,7 @@ def test_the_jvm_and_all_it_made_go_when_its_parent_is_killed(tmp_path: Path) ->
     assert not Path(started["directory"]).exists()
 
 
-def test_what_a_killed_jvm_left_is_deleted_by_a_later_start(
+def test_files_of_a_killed_jvm_are_deleted_by_a_later_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And what another one still works in is not."""
@@ -188,7 +188,7 @@ def test_what_a_killed_jvm_left_is_deleted_by_a_later_start(
     assert not directory.exists()
 
 
-def test_a_directory_that_is_being_made_is_not_swept(
+def test_a_directory_that_is_being_created_is_not_swept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -200,7 +200,7 @@ def test_a_directory_that_is_being_made_is_not_swept(
     assert not unlocked.exists()
 
 
-def test_a_session_prints_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_session_prints_nothing_and_leaves_no_files(tmp_path: Path) -> None:
     with _start_program(tmp_path, "stop") as program:
         out, err = program.communicate(timeout=120)
     assert program.returncode == 0, err
@@ -210,7 +210,7 @@ def test_a_session_prints_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["jvm.log"]
 
 
-def test_a_jvm_that_cannot_start_says_why(tmp_path: Path) -> None:
+def test_a_jvm_that_cannot_start_reports_the_reason(tmp_path: Path) -> None:
     with pytest.raises(ResurgenceError, match="Invalid maximum heap size"):
         jvm.start_jvm(
             memory="plenty", conf={}, log_file=tmp_path / "jvm.log", class_data_archive=False
@@ -233,7 +233,7 @@ def test_a_jvm_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"not an archive" * 1000])
-def test_a_bad_archive_is_survived(
+def test_a_damaged_archive_does_not_prevent_the_start(
     content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RESURGENCE_CACHE_DIR", str(tmp_path))
@@ -276,7 +276,7 @@ def test_an_archive_that_kills_the_jvm_is_deleted(
     assert not archive.exists()
 
 
-def test_a_build_that_failed_is_not_tried_again_within_the_hour(
+def test_a_failed_build_is_not_retried_within_an_hour(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[list[str]] = []
@@ -309,7 +309,7 @@ def test_a_failed_build_leaves_its_log_and_nothing_else(
     assert "no room" in log_file.read_text()
 
 
-def test_only_one_process_builds_and_one_that_was_killed_holds_up_nobody(
+def test_only_one_process_builds_and_a_killed_one_releases_its_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive = tmp_path / "classes-0.jsa"
@@ -350,7 +350,7 @@ def test_the_process_that_builds_survives_the_group_of_the_worker(
     builder.wait(10)
 
 
-def test_a_cache_that_cannot_be_written_disturbs_nothing(tmp_path: Path) -> None:
+def test_an_unwritable_cache_does_not_prevent_the_start(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     class_archive.build_archive_in_background(tmp_path / "file" / "classes-0.jsa")
 
@@ -378,7 +378,7 @@ def test_a_built_archive_is_used(tmp_path: Path) -> None:
 # --- which Java
 
 
-def test_java_is_looked_for_in_java_home_then_on_path_then_in_the_bundled_one() -> None:
+def test_java_is_searched_in_java_home_then_on_the_path_then_in_the_bundled_one() -> None:
     assert java.java_candidates("/home", "/path/java", "/bundled/java") == [
         "/home/bin/java",
         "/path/java",
@@ -394,7 +394,7 @@ def test_the_first_java_that_is_new_enough_is_chosen() -> None:
     assert java.choose_java(["bundled", "path"], versions.get) == java.Java("bundled", JAVA_21)
 
 
-def test_no_java_is_an_error_that_says_what_was_found_and_what_to_install() -> None:
+def test_without_java_the_error_names_what_was_found_and_what_to_install() -> None:
     with pytest.raises(ConfigError, match=r"1\.8\.0_402") as old:
         java.choose_java(["java"], lambda _: JAVA_8)
     assert "resurgence[java]" in old.value.hint

@@ -1,4 +1,4 @@
-"""Real failures of Spark, as errors that name the place and who can mend it."""
+"""Real failures of Spark, translated into errors with position, domain and hint."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from resurgence.errors import (
     SqlError,
     StorageError,
     TaskFailed,
-    carried,
+    error_in_traceback,
 )
 from resurgence.storage.object_store import ObjectStore
 from tests.engine.harness import Job, Leg, sink_table, source_table, state_files, write_lines
@@ -101,7 +101,7 @@ def test_a_type_error_is_found_before_anything_runs_and_names_its_place(
         ("SELECT raise_error(name) FROM events", "USER_RAISED_EXCEPTION"),
     ],
 )
-def test_a_value_that_an_expression_cannot_take_is_the_users_to_mend(
+def test_a_value_that_an_expression_cannot_process_is_a_user_error(
     spark: SparkSession, tmp_path: Path, query: str, message: str
 ) -> None:
     error = translate(failure(job_of(spark, tmp_path, query).open()))
@@ -121,7 +121,7 @@ PER_NAME = "SELECT tumble(INTERVAL '1 minute') AS w, id, count(*) AS n FROM even
         "(SELECT b.n + 1 FROM b WHERE b.w = a.w AND b.id >= a.id)",
     ],
 )
-def test_a_scalar_subquery_with_several_rows_is_the_users_to_fix(
+def test_a_scalar_subquery_with_several_rows_is_a_user_error(
     spark: SparkSession, tmp_path: Path, value: str
 ) -> None:
     query = f"WITH a AS ({PER_NAME}), b AS ({PER_NAME}) SELECT a.id, {value} AS n FROM a"
@@ -156,7 +156,7 @@ def test_a_damaged_state_file_is_named_when_its_window_closes(
     assert damage != "missing" or "is missing" in error.message
 
 
-def test_an_error_of_a_connector_comes_out_of_a_task_as_it_was(spark: SparkSession) -> None:
+def test_an_error_of_a_connector_leaves_a_task_unchanged(spark: SparkSession) -> None:
     def fail(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         try:
             raise ObjectMissing("the piece is gone", hint="not this one")
@@ -175,7 +175,7 @@ def test_an_error_of_a_connector_comes_out_of_a_task_as_it_was(spark: SparkSessi
     )
 
 
-def test_a_lost_connection_is_sparks_only_if_it_was_to_spark() -> None:
+def test_a_lost_connection_counts_as_sparks_only_if_it_was_to_spark() -> None:
     with pytest.raises(OSError) as raised, socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         socket.create_connection(free.getsockname(), timeout=10)
@@ -191,13 +191,13 @@ def test_a_lost_connection_is_sparks_only_if_it_was_to_spark() -> None:
         ' the return value of "org.apache.spark.SparkContext.dagScheduler()" is null',
     ],
 )
-def test_what_a_call_meets_when_spark_goes_down_under_it_is_told_as_that(text: str) -> None:
+def test_errors_of_calls_during_a_shutdown_of_spark_are_reported_as_spark_gone(text: str) -> None:
     """Which of them comes is a matter of microseconds: these are the texts as they came."""
     assert type(translate(PySparkException(text))) is SparkGone
 
 
-def test_storage_that_is_closed_to_us_is_told_apart_also_in_a_task(spark: SparkSession) -> None:
-    """No one may make a folder in /sys."""
+def test_denied_access_to_storage_is_distinguished_also_in_a_task(spark: SparkSession) -> None:
+    """Folders cannot be created in /sys."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         ObjectStore("file:///sys/kernel").create("folder/object", b"x")
@@ -213,9 +213,9 @@ def test_storage_that_is_closed_to_us_is_told_apart_also_in_a_task(spark: SparkS
         assert error.message.startswith("cannot write file:///sys/kernel/folder/object: ")
 
 
-def test_an_error_that_is_defined_elsewhere_is_carried_too() -> None:
+def test_an_error_that_is_defined_elsewhere_is_rebuilt_too() -> None:
     text = "".join(traceback.format_exception(SparkGone("gone", hint="wait")))
-    read = carried(text)
+    read = error_in_traceback(text)
     assert type(read) is SparkGone
     assert (read.message, read.hint) == ("gone", "wait")
 
@@ -231,13 +231,15 @@ def test_an_error_that_is_defined_elsewhere_is_carried_too() -> None:
         (52, OutOfMemory),
     ],
 )
-def test_why_the_jvm_is_gone_is_told_by_its_exit_status(
+def test_the_exit_status_explains_why_the_jvm_is_gone(
     status: int | None, kind: type[ResurgenceError]
 ) -> None:
     assert type(gone(status)) is kind
 
 
-def test_a_failure_in_our_own_part_of_a_task_is_told_in_its_last_line(spark: SparkSession) -> None:
+def test_a_failure_in_our_own_part_of_a_task_is_reported_by_its_last_line(
+    spark: SparkSession,
+) -> None:
     def fail(batches: object) -> object:
         raise LookupError("no such thing\nand more of it")
 

@@ -1,4 +1,4 @@
-"""KeyTable: rows by key in files, found again by any number of subtasks, forgotten in time."""
+"""KeyTable: rows by key in files, found by any number of subtasks, and expired by the state TTL."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_rows_of_touched_keys_are_found_by_any_number_of_subtasks(
     assert reopened(table, tmp_path, 3).live.touched_at == 30
 
 
-def test_files_are_what_their_records_say(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_match_their_records(spark: SparkSession, tmp_path: Path) -> None:
     table = open_table(tmp_path, 2)
     files = written(spark, table, 7, [(f"name {number}", number) for number in range(30)])
     table.append(files)
@@ -130,7 +130,7 @@ def test_files_are_what_their_records_say(spark: SparkSession, tmp_path: Path) -
         assert list(schema_faults(table_columns(checkpoint.schema_text), schema)) == []
 
 
-def test_a_damaged_file_is_noticed_when_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_damaged_file_is_detected_when_it_is_read(spark: SparkSession, tmp_path: Path) -> None:
     table = open_table(tmp_path, 1)
     table.append(written(spark, table, 1, [("a", 1)]))
     path = tmp_path / table.live.files[0].path
@@ -143,9 +143,7 @@ def test_a_damaged_file_is_noticed_when_it_is_read(spark: SparkSession, tmp_path
     assert isinstance(translate(raised.value), DamagedState)
 
 
-def test_only_keys_that_no_one_touched_for_long_are_forgotten(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_only_keys_idle_for_the_state_ttl_expire(spark: SparkSession, tmp_path: Path) -> None:
     table = open_table(tmp_path, 2, ttl_micros=19)
     table.append(written(spark, table, 1, [("idle", 1), ("busy", 1), ("gone", 1)]))
     table.append(written(spark, table, 2, [("busy", 2)]))
@@ -153,7 +151,7 @@ def test_only_keys_that_no_one_touched_for_long_are_forgotten(
     again = [("busy", 1, False), ("busy", 2, False), ("busy", 3, True), ("idle", 3, True)]
     assert named(table.read_touched(spark, fresh)) == again
     table.append(fresh)
-    # What was forgotten does not come back when the key is in use again.
+    # Expired rows do not reappear when the key is used again.
     table = reopened(table, tmp_path, 3)
     fresh = written(spark, table, 4, [("idle", 4), ("gone", 4)])
     now = [("gone", 4, True), ("idle", 3, False), ("idle", 4, True)]
@@ -171,16 +169,18 @@ def test_only_keys_that_no_one_touched_for_long_are_forgotten(
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_merging_some_files_changes_nothing(spark: SparkSession, tmp_path: Path, seed: int) -> None:
-    dice = random.Random(seed)
+def test_compacting_some_files_changes_no_row(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
     job = UpdatingJob(spark, tmp_path, COUNTS, (EVENTS,), parallelism=3)
     held: list[tuple[str, int]] = []
     for _ in range(4):
-        gone = dice.sample(held, len(held) // 2)
-        added = [(dice.choice("abcde"), dice.randrange(3)) for _ in range(12)]
+        gone = rng.sample(held, len(held) // 2)
+        added = [(rng.choice("abcde"), rng.randrange(3)) for _ in range(12)]
         held = list((Counter(held) - Counter(gone)).elements()) + added
         job.run([(*each, 1) for each in added] + [(*each, -1) for each in gone])
-    some = frozenset(each.path for each in job.live.files if dice.random() < 0.6)
+    some = frozenset(each.path for each in job.live.files if rng.random() < 0.6)
     job.compact(some)
     job.restart(2)
     job.compact()
@@ -189,7 +189,7 @@ def test_merging_some_files_changes_nothing(spark: SparkSession, tmp_path: Path,
     assert job.view == job.batch([*held, *((name, 9) for name in "abcde")])
 
 
-def test_merging_drops_forgotten_keys_and_remembers_when_others_were_touched(
+def test_compaction_drops_expired_keys_and_keeps_the_last_access_of_the_others(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     operator = COUNTS.model_copy(update={"ttl_micros": 100})
@@ -213,7 +213,7 @@ def test_merging_drops_forgotten_keys_and_remembers_when_others_were_touched(
     assert job.query.table.mergeable(job.live, job.time) == {each.path for each in job.live.files}
 
 
-def test_rows_are_grouped_by_every_bit(spark: SparkSession) -> None:
+def test_rows_are_grouped_bit_by_bit(spark: SparkSession) -> None:
     kinds = {
         "zero": "CAST({} AS DOUBLE)",
         "single": "CAST({} AS FLOAT)",
@@ -243,7 +243,7 @@ def test_rows_are_grouped_by_every_bit(spark: SparkSession) -> None:
     assert turned.selectExpr(*shape.forms).groupBy(*shape.names).count().count() == 1
 
 
-def test_a_row_that_comes_as_often_as_it_goes_is_no_change(spark: SparkSession) -> None:
+def test_equal_inserts_and_deletes_of_a_row_cancel_out(spark: SparkSession) -> None:
     given = {("stays", 0.0): [1, -1], ("goes", 0.0): [-1, 1, -1], ("comes", -0.0): [1, 1]}
     rows = spark.createDataFrame(
         [(*row, change) for row, changes in given.items() for change in changes],

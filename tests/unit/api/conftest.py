@@ -1,4 +1,4 @@
-"""One real server with a played controller for all tests that need no key, and a client for it."""
+"""One real server with a simulated controller for all tests that need no key, and a client for it."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.unit.api.played_service import KeyBox, PlayedController, played, served
+from tests.unit.api.simulated_service import KeyBox, SimulatedController, served, simulated
 
 from resurgence.cli.commands.serve import BuildController
 
 
 @pytest.fixture(scope="session")
-def shared_controller() -> PlayedController:
-    return PlayedController(Path())
+def shared_controller() -> SimulatedController:
+    return SimulatedController(Path())
 
 
 @pytest.fixture(scope="session")
-def build(shared_controller: PlayedController) -> BuildController:
+def build(shared_controller: SimulatedController) -> BuildController:
     """What is served: another folder may put a real controller here."""
-    return played(shared_controller)
+    return simulated(shared_controller)
 
 
 @pytest.fixture(scope="session")
@@ -30,13 +30,13 @@ def url(build: BuildController) -> Iterator[str]:
 
 
 @pytest.fixture
-def controller(shared_controller: PlayedController, tmp_path: Path) -> PlayedController:
+def controller(shared_controller: SimulatedController, tmp_path: Path) -> SimulatedController:
     """Without jobs."""
     shared_controller.begin_anew(tmp_path)
     return shared_controller
 
 
 @pytest.fixture
-def http(url: str, controller: PlayedController) -> Iterator[httpx.Client]:
+def http(url: str, controller: SimulatedController) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=url, trust_env=False, timeout=20) as client:
         yield client

@@ -1,4 +1,4 @@
-"""What the paths about jobs answer."""
+"""The responses of the routes under /v1/jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.unit.api.played_service import NOW, SQL, KeyBox, PlayedController, played, served
+from tests.unit.api.simulated_service import (
+    NOW,
+    SQL,
+    KeyBox,
+    SimulatedController,
+    served,
+    simulated,
+)
 
 from resurgence.api.error_answer import failure_of
 from resurgence.api.models import JOB_NAME
@@ -68,7 +75,7 @@ def test_a_file_that_another_job_writes_is_a_conflict() -> None:
     assert (answer.status, answer.detail.code) == (409, "sink.path_taken")
 
 
-def test_bad_sql_is_told_with_its_place(http: httpx.Client) -> None:
+def test_bad_sql_is_reported_with_its_position(http: httpx.Client) -> None:
     answer = http.post("/v1/jobs", json={"name": "bad", "sql": "SELECT 1;\nSELEC 2;"})
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["domain"]) == (422, "sql", "user")
@@ -84,7 +91,7 @@ def test_an_unknown_setting_is_refused(http: httpx.Client) -> None:
 
 
 def test_secrets_are_refused_and_nothing_is_stored(
-    http: httpx.Client, controller: PlayedController, rides: str
+    http: httpx.Client, controller: SimulatedController, rides: str
 ) -> None:
     sql = SQL.replace("format = 'json'", "format = 'json', password = 'hunter2'")
     for answer in (
@@ -102,7 +109,7 @@ def test_secrets_are_refused_and_nothing_is_stored(
 
 
 def test_whatever_is_stored_is_shown_masked(
-    http: httpx.Client, controller: PlayedController, rides: str
+    http: httpx.Client, controller: SimulatedController, rides: str
 ) -> None:
     record = controller.records[RIDES]
     pipeline = replace(
@@ -128,7 +135,7 @@ def test_an_edit_replaces_the_pipeline(http: httpx.Client, rides: str) -> None:
 
 
 def test_an_edit_that_would_lose_state_is_a_conflict(
-    http: httpx.Client, controller: PlayedController, rides: str
+    http: httpx.Client, controller: SimulatedController, rides: str
 ) -> None:
     controller.failing = IncompatibleState("would lose state:\n  window-7f  drop", hint="Undo it.")
     refused = http.put(f"{rides}/pipeline", json={"sql": SQL})
@@ -137,8 +144,8 @@ def test_an_edit_that_would_lose_state_is_a_conflict(
     assert "window-7f  drop" in refused.json()["error"]["message"]
 
 
-def test_a_rollback_is_shown_before_it_is_asked_for(
-    http: httpx.Client, controller: PlayedController, rides: str
+def test_a_rollback_is_previewed_before_it_is_requested(
+    http: httpx.Client, controller: SimulatedController, rides: str
 ) -> None:
     shown = http.get(f"{rides}/rollback", params={"to_epoch": 3})
     assert shown.status_code == 200
@@ -161,7 +168,7 @@ def test_a_rollback_is_shown_before_it_is_asked_for(
 
 
 def test_a_rollback_that_would_duplicate_rows_is_a_conflict_unless_that_is_accepted(
-    http: httpx.Client, controller: PlayedController, rides: str
+    http: httpx.Client, controller: SimulatedController, rides: str
 ) -> None:
     controller.sinks_retract = False
     refused = http.post(f"{rides}/rollback", json={"to_epoch": 3})
@@ -170,7 +177,7 @@ def test_a_rollback_that_would_duplicate_rows_is_a_conflict_unless_that_is_accep
     assert http.post(f"{rides}/rollback", json=accepted).status_code == 202
 
 
-def test_stopping_harder_wins(http: httpx.Client, rides: str) -> None:
+def test_a_forced_stop_overrides_a_graceful_one(http: httpx.Client, rides: str) -> None:
     assert http.post(f"{rides}/stop").json()["desired"]["stop_mode"] == "checkpoint"
     assert (
         http.post(f"{rides}/stop", json={"mode": "force"}).json()["desired"]["stop_mode"] == "force"
@@ -192,7 +199,7 @@ def test_start_and_restart_and_rescale(http: httpx.Client, rides: str) -> None:
 
 
 def test_a_job_that_is_being_deleted_takes_no_more_requests(
-    http: httpx.Client, controller: PlayedController, rides: str
+    http: httpx.Client, controller: SimulatedController, rides: str
 ) -> None:
     gone = http.delete(rides, params={"with_state": True})
     assert (gone.status_code, gone.json()["desired"]["wanted"]) == (202, "deleted")
@@ -202,8 +209,8 @@ def test_a_job_that_is_being_deleted_takes_no_more_requests(
     assert http.get(rides).status_code == 404
 
 
-def test_events_come_after_the_last_one_seen(
-    http: httpx.Client, controller: PlayedController, rides: str
+def test_events_after_the_last_one_seen_are_returned(
+    http: httpx.Client, controller: SimulatedController, rides: str
 ) -> None:
     for epoch in (1, 2, 3):
         controller.happened(RIDES, "committed", epoch=epoch)
@@ -215,7 +222,7 @@ def test_events_come_after_the_last_one_seen(
 
 
 def test_a_long_poll_is_answered_when_something_happens(
-    http: httpx.Client, controller: PlayedController, rides: str
+    http: httpx.Client, controller: SimulatedController, rides: str
 ) -> None:
     def happen() -> None:
         controller.happened(RIDES, "committed", epoch=1)
@@ -235,16 +242,16 @@ def test_a_long_poll_ends_without_events_and_is_bounded(http: httpx.Client, ride
     assert http.get(f"{rides}/events", params={"wait": "nan"}).status_code == 422
 
 
-def test_a_service_that_closes_answers_whoever_waits(tmp_path: Path) -> None:
+def test_a_service_that_closes_answers_waiting_requests(tmp_path: Path) -> None:
     is_polled = threading.Event()
 
-    class Polled(PlayedController):
+    class Polled(SimulatedController):
         async def events(self, name: JobName, after: int, limit: int) -> list[StoredEvent]:
             is_polled.set()
             return await super().events(name, after, limit)
 
     answers: list[httpx.Response] = []
-    with served(played(Polled(tmp_path)), KeyBox([])) as url:
+    with served(simulated(Polled(tmp_path)), KeyBox([])) as url:
         httpx.post(f"{url}/v1/jobs", json={"name": "rides", "sql": SQL}, trust_env=False)
 
         def poll() -> None:
@@ -264,7 +271,7 @@ def test_a_service_that_closes_answers_whoever_waits(tmp_path: Path) -> None:
 
 
 def test_incidents_of_a_job_and_of_all(
-    http: httpx.Client, controller: PlayedController, rides: str
+    http: httpx.Client, controller: SimulatedController, rides: str
 ) -> None:
     controller.reported = [{"job": "rides", "kind": "worker_exited"}, {"job": "b", "kind": "x"}]
     assert len(http.get("/v1/incidents").json()["incidents"]) == 2
@@ -290,8 +297,8 @@ def test_workers_are_shown_without_their_token(http: httpx.Client, rides: str) -
     assert "digest" not in answer.text
 
 
-def test_the_log_of_a_worker_and_what_comes_after(
-    http: httpx.Client, controller: PlayedController, rides: str, tmp_path: Path
+def test_the_log_of_a_worker_is_returned_and_can_be_continued(
+    http: httpx.Client, controller: SimulatedController, rides: str, tmp_path: Path
 ) -> None:
     assert http.get(f"{rides}/logs").text == ""
     old, new = tmp_path / "w1.log", tmp_path / "w2.log"

@@ -1,4 +1,4 @@
-"""The end of a log, and what comes after an offset."""
+"""The end of a log, and its continuation from an offset."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from resurgence.api import log_tail
 from resurgence.api.log_tail import LogPart, last_lines, lines_after
 
 
-def test_the_last_lines_and_where_the_log_goes_on(tmp_path: Path) -> None:
+def test_a_tail_returns_the_last_lines_and_the_next_position(tmp_path: Path) -> None:
     file = tmp_path / "w.log"
     file.write_text("one\ntwo\nthrée\n")
     assert last_lines(file, 2) == LogPart("two\nthrée\n", 15)
@@ -20,7 +20,7 @@ def test_the_last_lines_and_where_the_log_goes_on(tmp_path: Path) -> None:
     assert lines_after(file, 22) == LogPart("", 22)
 
 
-def test_a_log_that_is_not_there_is_empty(tmp_path: Path) -> None:
+def test_a_missing_log_is_empty(tmp_path: Path) -> None:
     assert last_lines(tmp_path / "none.log", 5) == LogPart("", 0)
     assert lines_after(tmp_path / "none.log", 5) == LogPart("", 0)
 
@@ -42,7 +42,7 @@ def test_an_answer_is_bounded_and_begins_with_a_whole_line(tmp_path: Path) -> No
     assert (len(head.text), head.next_offset) == (log_tail.MAX_PART_BYTES, log_tail.MAX_PART_BYTES)
 
 
-def test_what_is_no_text_is_shown_as_far_as_it_goes(tmp_path: Path) -> None:
+def test_bytes_that_are_not_text_are_replaced(tmp_path: Path) -> None:
     file = tmp_path / "w.log"
     file.write_bytes(b"ok \xff\n")
     assert last_lines(file, 1).text == "ok \ufffd\n"

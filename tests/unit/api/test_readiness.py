@@ -1,4 +1,4 @@
-"""Readiness: one check for many requests, and never a long wait."""
+"""Readiness: one check for many requests, with a deadline."""
 
 from __future__ import annotations
 

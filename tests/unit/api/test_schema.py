@@ -1,4 +1,4 @@
-"""The API keeps to its own description, whatever is sent to it."""
+"""The API conforms to its own OpenAPI schema, whatever is sent to it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from schemathesis.checks import (
     response_schema_conformance,
     status_code_conformance,
 )
-from tests.unit.api.played_service import SQL, KeyBox, PlayedController, served
+from tests.unit.api.simulated_service import SQL, KeyBox, SimulatedController, served
 
 from resurgence.api.access.guard import Guard
 from resurgence.api.access.key_ring import KeyRing
@@ -50,7 +50,7 @@ CHECKS = [
 
 # The description does not depend on what is served.
 schema = schemathesis.openapi.from_dict(
-    make_app(PlayedController(Path()), Guard(), KeyRing(list)).openapi()
+    make_app(SimulatedController(Path()), Guard(), KeyRing(list)).openapi()
 )
 
 
@@ -120,7 +120,7 @@ def job(service: Keyed) -> str:
     suppress_health_check=list(hypothesis.HealthCheck),
 )
 def test_answers_are_as_described(case: Any, service: Keyed, job: str) -> None:
-    # Half of the jobs asked for exist, and no one waits for long.
+    # Half of the requested jobs exist, and every wait is short.
     if len(str(case.path_parameters.get("name", ""))) % 2:
         case.path_parameters["name"] = job
     if _is_long(case.query.get("wait")):

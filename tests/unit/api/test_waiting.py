@@ -1,4 +1,4 @@
-"""Nothing waits for ever: long polls, slow bodies, a database that hangs."""
+"""Every wait has a deadline: long polls, slow bodies, a hung database."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from datetime import timedelta
 
 import pytest
-from tests.unit.api.played_service import NOW
+from tests.unit.api.simulated_service import NOW
 
 from resurgence.api.access.api_keys import new_key
 from resurgence.api.access.key_ring import KeyRing
@@ -30,7 +30,7 @@ async def always() -> bool:
     return True
 
 
-def test_only_so_many_requests_wait_at_the_same_time() -> None:
+def test_the_number_of_long_polls_is_bounded() -> None:
     async def scenario() -> None:
         polls = LongPolls(limit=2)
         waiting = [asyncio.create_task(polls.wait_for(nothing, 30, never)) for _ in range(2)]
@@ -46,13 +46,13 @@ def test_only_so_many_requests_wait_at_the_same_time() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
-def test_who_has_gone_is_not_waited_for() -> None:
+def test_a_disconnected_client_ends_its_long_poll() -> None:
     began = time.monotonic()
     assert asyncio.run(LongPolls().wait_for(nothing, 30, always)) == []
     assert time.monotonic() - began < 5
 
 
-def test_a_database_that_hangs_delays_no_one_for_long() -> None:
+def test_a_hung_database_delays_no_request_beyond_its_deadline() -> None:
     key = new_key("reader", KeyRole.READ, NOW)[1]
     hang, calls = threading.Event(), 0
 
@@ -74,7 +74,7 @@ def test_a_database_that_hangs_delays_no_one_for_long() -> None:
     asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
-def test_keys_that_were_never_read_let_no_one_in() -> None:
+def test_without_keys_from_the_database_access_is_denied() -> None:
     def read() -> list[ApiKey]:
         raise StorageError("away")
 

@@ -1,4 +1,4 @@
-"""Numbers in flags: what is wrong is said without a library's words."""
+"""Numbers in flags: errors are worded without the terms of a library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from resurgence.cli.whole_number import whole_number
         ("65", "65 is too large; the maximum is 64."),
     ],
 )
-def test_a_number_that_cannot_be_is_refused(text: str, message: str) -> None:
+def test_an_invalid_number_is_refused(text: str, message: str) -> None:
     with pytest.raises(typer.BadParameter) as caught:
         whole_number(1, 64)(text)
     assert caught.value.message == message

@@ -45,7 +45,7 @@ def test_epochs_and_jobs_are_kept_apart(log: CommitLog) -> None:
     assert log.fix(JobIdentity("other"), Epoch(1), files("c"), INPUT)["files"] == ["c"]
 
 
-def test_of_many_who_fix_an_epoch_at_once_all_get_the_same_content(log: CommitLog) -> None:
+def test_concurrent_commits_of_an_epoch_return_the_same_content(log: CommitLog) -> None:
     def fix(number: int) -> JsonValue:
         return log.fix(JOB, Epoch(7), files(str(number)), INPUT)["files"]
 
@@ -64,7 +64,7 @@ def test_the_latest_epoch_is_found(log: CommitLog) -> None:
     assert (epoch, content["files"]) == (10, ["10"])
 
 
-def test_records_before_the_oldest_checkpoint_are_let_go(
+def test_records_before_the_oldest_checkpoint_are_pruned(
     log: CommitLog, store: ObjectStore
 ) -> None:
     for epoch in range(1, 401):
@@ -76,7 +76,7 @@ def test_records_before_the_oldest_checkpoint_are_let_go(
 
 
 @pytest.mark.parametrize("retracted", [False, True])
-def test_the_newest_record_stays_however_old_it_is(log: CommitLog, retracted: bool) -> None:
+def test_the_newest_record_is_never_pruned(log: CommitLog, retracted: bool) -> None:
     """A windowed query may have written nothing for long."""
     for epoch in (1, 2, 3):
         log.fix(JOB, Epoch(epoch), files(str(epoch)), INPUT)
@@ -94,7 +94,7 @@ def test_closing_many_epochs_takes_few_records(log: CommitLog, store: ObjectStor
     assert log.fix(JOB, Epoch(20_000), files("zombie"), INPUT)["files"] == []
 
 
-def test_a_sweep_removes_what_is_staged_and_no_record(log: CommitLog, store: ObjectStore) -> None:
+def test_a_sweep_removes_staged_output_and_no_record(log: CommitLog, store: ObjectStore) -> None:
     log.fix(JOB, Epoch(1), files("a"), INPUT)
     store.create(log.staged_prefix(JOB, Epoch(2), 3) + "-x", b"rows")
     other = log.staged_prefix(JobIdentity("other"), Epoch(2), 3) + "-x"
@@ -104,9 +104,7 @@ def test_a_sweep_removes_what_is_staged_and_no_record(log: CommitLog, store: Obj
     assert left == [f"out/_resurgence/{JOB}/epochs/0000000001.json", other]
 
 
-def test_a_sweep_leaves_what_is_staged_for_a_later_epoch(
-    log: CommitLog, store: ObjectStore
-) -> None:
+def test_a_sweep_keeps_staged_output_of_a_later_epoch(log: CommitLog, store: ObjectStore) -> None:
     """An older generation may be about to seal it."""
     past = log.staged_prefix(JOB, Epoch(2), 1) + "-x"
     later = log.staged_prefix(JOB, Epoch(3), 1) + "-x"
@@ -163,7 +161,7 @@ def test_the_first_content_of_an_epoch_wins_although_its_record_was_merged(
         assert log.fixed(JOB, Epoch(10)) == log.between(JOB, Epoch(9), Epoch(10))[0]
 
 
-def test_merging_goes_on_and_what_no_checkpoint_leads_to_is_dropped(
+def test_merging_continues_and_drops_records_that_no_checkpoint_needs(
     merged: CommitLog, store: ObjectStore
 ) -> None:
     for epoch in range(31, 41):
@@ -177,7 +175,7 @@ def test_merging_goes_on_and_what_no_checkpoint_leads_to_is_dropped(
     assert [each["offset"] for each in merged.between(JOB, Epoch(0), Epoch(40))] == [380, 390, 400]
 
 
-def test_a_merge_that_died_before_its_deletions_is_done_again(
+def test_a_merge_that_crashed_before_its_deletions_is_repeated(
     log: CommitLog, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(commit_log, "RECENT", 5)

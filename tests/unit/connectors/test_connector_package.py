@@ -1,4 +1,4 @@
-"""A package outside of this one adds a connector: the example is installed, and compiled with."""
+"""Another package adds a connector: the example is installed, and a pipeline compiled with it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_pipeline_compiles_with_the_connector_of_a_package(packages: Path) -> 
         ("frist = 10", "as a source has no option 'frist'\nhint: Perhaps you meant 'first'."),
     ],
 )
-def test_its_options_are_checked_like_our_own(
+def test_its_options_are_validated_like_built_in_ones(
     packages: Path, tmp_path: Path, written: str, message: str
 ) -> None:
     text = (EXAMPLE / "countdown.sql").read_text().replace("first = 10", written)

@@ -124,7 +124,7 @@ def test_two_sinks_on_one_path_are_refused(
         require_separate_paths(graph("data/in.json", one, other))
 
 
-def test_a_path_that_is_not_known_yet_is_compared_when_it_is(
+def test_a_path_behind_a_reference_is_compared_once_it_is_resolved(
     data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled = graph("data/in.json", ("single_file", "${env:RESURGENCE_OUT}"))
@@ -134,7 +134,7 @@ def test_a_path_that_is_not_known_yet_is_compared_when_it_is(
         require_separate_paths(compiled)
 
 
-def test_a_file_that_another_job_writes_is_taken(data: Path) -> None:
+def test_a_file_that_another_job_writes_is_refused(data: Path) -> None:
     other = JobName("other")
     taken = {other: files_written(graph("data/in.json", ("single_file", "data/out.json")))}
     with pytest.raises(PathTaken, match="which table 'out0' of job 'other' writes already"):

@@ -1,4 +1,4 @@
-"""What only a source knows of its offsets: how a range is cut, and how it is told to people."""
+"""What only a source knows about its offsets: how a range is split, and how it is described."""
 
 from __future__ import annotations
 
@@ -60,13 +60,13 @@ def test_the_halves_of_a_range_are_the_range_down_to_single_rows(kind: str, path
     assert single[-1].end == whole.end
 
 
-def test_a_range_is_told_by_what_moves_in_it(path: Path) -> None:
+def test_a_range_is_described_by_the_offsets_that_change(path: Path) -> None:
     file, counter = source("single_file", path), source("impulse", path)
     assert file.in_words(planned(file, 2)) == "after line 0, byte 0, up to line 2, byte 10"
     assert counter.in_words(planned(counter, 3)) == "after counter 0, up to counter 3"
 
 
-def test_a_range_of_a_replaced_file_is_not_cut(path: Path) -> None:
+def test_a_range_of_a_replaced_file_is_not_split(path: Path) -> None:
     made = source("single_file", path)
     whole = planned(made)
     path.write_bytes(b"x" * len(b"".join(LINES)))

@@ -1,4 +1,6 @@
-"""Where a connector is made, its references are read; its errors say nothing of what they hold."""
+"""References to secrets are resolved when a connector is created, and its errors do not contain
+their values.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ from resurgence.sql import compile_pipeline
 JOB = JobName("rides")
 
 
-class Talkative:
+class LeakyConnector:
     """A connector whose errors quote its options."""
 
     def __init__(self, options: Mapping[str, str], *, fails_at_once: bool) -> None:
@@ -57,7 +59,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_connectors_get_what_references_stand_for(here: Path) -> None:
+def test_connectors_receive_the_values_of_references(here: Path) -> None:
     (here / "name").write_text("in.json\n")
     made = graph(here, source="${file:name}", sinks=("${env:RESURGENCE_PLACE}",))
     check_connectors(made, str(here / "state"), JOB)
@@ -73,7 +75,7 @@ def test_connectors_get_what_references_stand_for(here: Path) -> None:
         ("in.json", "a/${file:none}", "table 'o0', option 'path': ${file:none}: "),
     ],
 )
-def test_a_missing_secret_is_found_by_the_check(
+def test_a_missing_secret_is_detected_by_the_check(
     here: Path, source: str, sink: str, place: str
 ) -> None:
     with pytest.raises(UserError) as caught:
@@ -82,7 +84,7 @@ def test_a_missing_secret_is_found_by_the_check(
     assert caught.value.hint
 
 
-def test_the_same_place_behind_a_reference_is_refused_and_not_told(here: Path) -> None:
+def test_an_equal_path_behind_a_reference_is_refused_and_not_shown(here: Path) -> None:
     made = graph(here, sinks=("hunter2", "${env:RESURGENCE_PLACE}"))
     with pytest.raises(UserError, match=r"both write to \$\{env:RESURGENCE_PLACE\}"):
         check_connectors(made, str(here / "state"), JOB)
@@ -97,7 +99,7 @@ def test_the_same_place_behind_a_reference_is_refused_and_not_told(here: Path) -
         ("pg://me:hunter2@host", "no login: pg://me:***@host"),
     ],
 )
-def test_errors_of_a_connector_do_not_hold_secrets(
+def test_errors_of_a_connector_contain_no_secrets(
     here: Path,
     monkeypatch: pytest.MonkeyPatch,
     fails_at_once: bool,
@@ -106,7 +108,7 @@ def test_errors_of_a_connector_do_not_hold_secrets(
     shown: str,
 ) -> None:
     def make(options: Any, _: object) -> Any:
-        return Talkative({"path": options.path}, fails_at_once=fails_at_once)
+        return LeakyConnector({"path": options.path}, fails_at_once=fails_at_once)
 
     name = "single_file" if role == "source" else "filesystem"
     real = registry.INSTALLED[name]
@@ -123,5 +125,5 @@ def test_errors_of_a_connector_do_not_hold_secrets(
             make_sink(made.sinks()[0], str(here / "state"), JOB)
     assert isinstance(caught.value, UserError)
     assert caught.value.message == shown
-    told = [*traceback.format_exception(caught.value), caught.value.hint]
-    assert "hunter2" not in "".join(told)
+    reported = [*traceback.format_exception(caught.value), caught.value.hint]
+    assert "hunter2" not in "".join(reported)

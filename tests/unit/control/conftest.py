@@ -1,4 +1,4 @@
-"""A worker that is played: it speaks the real protocol over the real channel, and runs no Spark."""
+"""A scripted worker: it speaks the real protocol over the real channel, and runs no Spark."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ FAST = {
 }
 
 
-class PlayedWorker:
+class ScriptedWorker:
     """One worker's life, as a script tells it."""
 
     def __init__(self, order: WorkerOrder, pid: int) -> None:
@@ -165,7 +165,7 @@ class PlayedWorker:
                 subtask=1,
                 epoch=self.first_epoch,
                 error=error,
-                hint="mend it",
+                hint="fix it",
                 code="task",
                 domain=domain,
                 retry_hint=retry_hint,
@@ -220,20 +220,20 @@ class PlayedWorker:
                 self.stop_asked.set()
 
 
-Script = Callable[[PlayedWorker], Awaitable[int]]
+Script = Callable[[ScriptedWorker], Awaitable[int]]
 
 
-class PlayedProcess(WorkerProcess):
-    """Stands for the operating system's view of a played worker."""
+class ScriptedProcess(WorkerProcess):
+    """Stands for the operating system's view of a simulated worker."""
 
     def __init__(
-        self, worker: PlayedWorker, script: Script, refusals: list[ResurgenceError]
+        self, worker: ScriptedWorker, script: Script, refusals: list[ResurgenceError]
     ) -> None:
         self.pid = worker.pid
         self._refusals = refusals
         self._task = asyncio.create_task(self._live(worker, script))
 
-    async def _live(self, worker: PlayedWorker, script: Script) -> int:
+    async def _live(self, worker: ScriptedWorker, script: Script) -> int:
         try:
             return await script(worker)
         except (asyncio.CancelledError, OSError):
@@ -251,20 +251,20 @@ class PlayedProcess(WorkerProcess):
         await asyncio.wait([self._task])
 
 
-class PlayedScheduler(ProcessScheduler):
-    """Starts played workers, each by the next script; the last script is played again and again."""
+class ScriptedScheduler(ProcessScheduler):
+    """Starts simulated workers, each by the next script; the last script is repeated."""
 
     def __init__(self, *scripts: Script) -> None:
         super().__init__()
         self._scripts = scripts
-        self.workers: list[PlayedWorker] = []
+        self.workers: list[ScriptedWorker] = []
         self.refusals: list[ResurgenceError] = []
 
     async def start(self, order: WorkerOrder, exited: Exited) -> WorkerProcess:
-        worker = PlayedWorker(order, 1000 + len(self.workers))
+        worker = ScriptedWorker(order, 1000 + len(self.workers))
         script = self._scripts[min(len(self.workers), len(self._scripts) - 1)]
         self.workers.append(worker)
-        process = PlayedProcess(worker, script, self.refusals)
+        process = ScriptedProcess(worker, script, self.refusals)
         self.watch(order.worker, process, exited)
         return process
 
@@ -287,7 +287,7 @@ class Run:
 
     state: State
     events: list[Event]
-    workers: list[PlayedWorker]
+    workers: list[ScriptedWorker]
     took: timedelta
 
     def of(self, kind: str) -> list[Event]:
@@ -304,7 +304,7 @@ Wish = Callable[[JobContext], None]
 
 @dataclass
 class Supervised:
-    """Runs a job under a real supervisor, with played workers."""
+    """Runs a job under a real supervisor, with simulated workers."""
 
     folder: Path
     settings: dict[str, str] = field(default_factory=lambda: dict(FAST))
@@ -328,7 +328,7 @@ class Supervised:
     async def _run(self, scripts: tuple[Script, ...], before: Wish) -> Run:
         clock, settings = SystemClock(), settings_from(self.settings)
         events: list[Event] = []
-        scheduler = PlayedScheduler(*scripts)
+        scheduler = ScriptedScheduler(*scripts)
         scheduler.refusals = self.refusals
         pool = WorkerPool(scheduler, clock)
         ctx = JobContext.of(

@@ -1,6 +1,6 @@
-"""A service on a stage: the real controller, keepers, supervisors, states, channel, database and object
-storage. Workers are played; storage and database fail, hang and hold when a test says so; a
-controller can be killed.
+"""A service under test: the real controller, keepers, supervisors, states, channel, database and
+object storage. Workers are simulated; storage and database fail, hang and block when a test says
+so; a controller can be killed.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, cast
 
 import pytest
-from tests.unit.control.living_workers import LivingScheduler, World
-from tests.unit.control.troubled_stores import (
+from tests.unit.control.faulty_stores import (
     LONGEST_SCENE,
     LOOK_SECONDS,
+    FaultSwitch,
+    FaultyStore,
     HeldMetadata,
     Hold,
-    Trouble,
-    TroubledStore,
 )
+from tests.unit.control.simulated_workers import SimulatedScheduler, World
 
 from resurgence.clock import SystemClock
 from resurgence.config import settings_from
@@ -80,7 +80,7 @@ class Service:
 
     folder: Path
     world: World = field(default_factory=World)
-    storage: Trouble = field(default_factory=Trouble)
+    storage: FaultSwitch = field(default_factory=FaultSwitch)
     settings: dict[str, str] = field(default_factory=lambda: dict(QUICK))
     standby: int = 0
     seen: list[tuple[JobName, Event]] = field(default_factory=list)
@@ -88,11 +88,11 @@ class Service:
 
     def __post_init__(self) -> None:
         self.holds: list[Hold] = []
-        self.database = Trouble()
+        self.database = FaultSwitch()
         self._seen_before = 0
         self._metadata: HeldMetadata | None = None
         self._controller: Controller | None = None
-        self._scheduler: LivingScheduler | None = None
+        self._scheduler: SimulatedScheduler | None = None
         self._pool: WorkerPool | None = None
 
     @property
@@ -115,7 +115,7 @@ class Service:
                 await self.open()
                 await scene(self)
         finally:
-            self.storage.mend()
+            self.storage.repair()
             self.world.open_gates()
             if self._controller is not None:
                 await self.kill()
@@ -127,11 +127,11 @@ class Service:
 
     async def open(self) -> Controller:
         """Another controller, on what the ones before left."""
-        self.database = Trouble()
+        self.database = FaultSwitch()
         self._seen_before = len(self.seen)
         settings = settings_from(self.settings)
         self._metadata = HeldMetadata(self.folder / "metadata.db", self.database, self.holds)
-        self._scheduler = LivingScheduler(self.world)
+        self._scheduler = SimulatedScheduler(self.world)
         self._pool = WorkerPool(
             self._scheduler,
             SystemClock(),
@@ -281,7 +281,7 @@ def _matches(stored: JobRecord | None, status: JobStatus) -> bool:
     )
 
 
-def played(
+def simulated(
     scene: Callable[Concatenate[Service, _P], Awaitable[None]],
 ) -> Callable[Concatenate[Service, _P], None]:
     """A test that is a scene."""
@@ -314,5 +314,5 @@ def staged(folder: Path, patch: pytest.MonkeyPatch) -> Service:
     """A service whose storage is in the test's handles."""
     service = Service(folder)
     quicken(patch)
-    patch.setattr(job_keeper, "ObjectStore", functools.partial(TroubledStore, service.storage))
+    patch.setattr(job_keeper, "ObjectStore", functools.partial(FaultyStore, service.storage))
     return service

@@ -1,4 +1,4 @@
-"""Requests to a controller: checked, stored, answered at once, and converged to."""
+"""Requests to a controller: validated, stored, answered at once, and reconciled."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from tests.unit.control.living_workers import (
+from tests.unit.control.faulty_stores import until
+from tests.unit.control.service_harness import JOB, SQL, Service, simulated
+from tests.unit.control.simulated_workers import (
     fails,
     fails_for_good,
     finishes,
-    is_deaf,
+    ignores_orders,
     works,
 )
-from tests.unit.control.service_harness import JOB, SQL, Service, played
-from tests.unit.control.troubled_stores import until
 
 from resurgence.control.controller import Controller, NewJob
 from resurgence.control.jobs.job_record import JobBeingDeleted, StopMode, Wanted
@@ -43,7 +43,7 @@ def rollbacks(service: Service) -> int:
 # ---------------------------------------------------------------- create
 
 
-@played
+@simulated
 async def test_a_job_is_created_and_runs(service: Service) -> None:
     view = await service.controller.create(NewJob(JOB, SQL))
     assert view.record.status.state is StateName.CREATED
@@ -51,8 +51,8 @@ async def test_a_job_is_created_and_runs(service: Service) -> None:
     assert service.visited() == ["Compiling", "Scheduling", "Running"]
 
 
-@played
-async def test_a_controller_that_stood_still_itself_blames_no_worker(service: Service) -> None:
+@simulated
+async def test_a_paused_controller_does_not_time_out_its_workers(service: Service) -> None:
     """Its process was stopped, or its machine slept."""
     await service.create()
     await service.run()
@@ -63,7 +63,7 @@ async def test_a_controller_that_stood_still_itself_blames_no_worker(service: Se
     assert len(service.world.workers) == 1
 
 
-@played
+@simulated
 async def test_a_job_that_is_created_stopped_stays_so_until_it_is_started(
     service: Service,
 ) -> None:
@@ -73,7 +73,7 @@ async def test_a_job_that_is_created_stopped_stays_so_until_it_is_started(
     await service.run()
 
 
-@played
+@simulated
 async def test_a_name_that_is_taken_is_refused(service: Service) -> None:
     await service.create()
     with pytest.raises(JobExists):
@@ -82,8 +82,8 @@ async def test_a_name_that_is_taken_is_refused(service: Service) -> None:
     assert len(service.world.workers) == 1
 
 
-@played
-async def test_what_cannot_run_is_refused_and_not_kept(service: Service) -> None:
+@simulated
+async def test_an_invalid_pipeline_is_refused_and_not_stored(service: Service) -> None:
     with pytest.raises(SqlError):
         await service.controller.create(NewJob(JOB, "CREATE TABLE"))
     with pytest.raises(ConfigError):
@@ -92,8 +92,8 @@ async def test_what_cannot_run_is_refused_and_not_kept(service: Service) -> None
     assert service.stored() is None
 
 
-@played
-async def test_a_job_that_is_not_there_is_told_with_those_that_are(service: Service) -> None:
+@simulated
+async def test_an_unknown_job_is_reported_with_the_existing_ones(service: Service) -> None:
     await service.create()
     with pytest.raises(NoSuchJob) as refused:
         await service.controller.stop(OTHER, StopMode.FORCE)
@@ -114,7 +114,7 @@ ASKED: dict[str, Callable[[Controller], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("asked", ASKED)
-@played
+@simulated
 async def test_a_request_is_stored_and_answered_while_the_job_is_stuck(
     service: Service, asked: str
 ) -> None:
@@ -130,7 +130,7 @@ async def test_a_request_is_stored_and_answered_while_the_job_is_stuck(
 
 
 @pytest.mark.parametrize("asked", ASKED)
-@played
+@simulated
 async def test_a_request_that_cannot_be_stored_is_refused_and_changes_nothing(
     service: Service, asked: str
 ) -> None:
@@ -148,7 +148,7 @@ async def test_a_request_that_cannot_be_stored_is_refused_and_changes_nothing(
     assert after.status.state is StateName.RUNNING
 
 
-@played
+@simulated
 async def test_requests_at_the_same_time_are_all_kept(service: Service) -> None:
     await service.create()
     await service.run()
@@ -160,8 +160,8 @@ async def test_requests_at_the_same_time_are_all_kept(service: Service) -> None:
     await service.run()
 
 
-@played
-async def test_the_last_of_many_wishes_holds(service: Service) -> None:
+@simulated
+async def test_the_last_of_many_requests_applies(service: Service) -> None:
     await service.create()
     await service.run()
     await service.controller.stop(JOB, StopMode.CHECKPOINT)
@@ -178,7 +178,7 @@ async def test_the_last_of_many_wishes_holds(service: Service) -> None:
 
 
 @pytest.mark.parametrize("mode", list(StopMode))
-@played
+@simulated
 async def test_a_stopped_job_starts_again_in_another_generation(
     service: Service, mode: StopMode
 ) -> None:
@@ -193,7 +193,7 @@ async def test_a_stopped_job_starts_again_in_another_generation(
     assert (status.run, status.generation) == (2, 2)
 
 
-@played
+@simulated
 async def test_a_start_of_a_job_that_runs_changes_nothing(service: Service) -> None:
     await service.create()
     await service.run()
@@ -204,7 +204,7 @@ async def test_a_start_of_a_job_that_runs_changes_nothing(service: Service) -> N
 
 
 @pytest.mark.parametrize("state", [StateName.FAILED, StateName.FINISHED])
-@played
+@simulated
 async def test_a_job_at_its_end_is_started_again(service: Service, state: StateName) -> None:
     service.world.scripts = [finishes if state is StateName.FINISHED else fails_for_good, works]
     await service.create()
@@ -214,8 +214,8 @@ async def test_a_job_at_its_end_is_started_again(service: Service, state: StateN
     assert (await service.status()).failure is None
 
 
-@played
-async def test_a_start_that_is_asked_for_while_the_job_is_failing_is_not_lost(
+@simulated
+async def test_a_start_requested_while_the_job_is_failing_is_not_lost(
     service: Service,
 ) -> None:
     service.world.scripts = [fails_for_good, works]
@@ -227,7 +227,7 @@ async def test_a_start_that_is_asked_for_while_the_job_is_failing_is_not_lost(
     await service.run()
 
 
-@played
+@simulated
 async def test_a_stop_while_recovering_does_not_wait_for_the_backoff(service: Service) -> None:
     await service.create(initial_backoff="1m", maximal_backoff="1m")
     await service.run()
@@ -240,7 +240,7 @@ async def test_a_stop_while_recovering_does_not_wait_for_the_backoff(service: Se
 
 
 @pytest.mark.parametrize("force", [False, True])
-@played
+@simulated
 async def test_a_restart_while_recovering_does_not_wait_for_the_backoff(
     service: Service, force: bool
 ) -> None:
@@ -254,9 +254,9 @@ async def test_a_restart_while_recovering_does_not_wait_for_the_backoff(
     assert time.monotonic() - began < AT_ONCE
 
 
-@played
-async def test_a_forced_restart_does_not_wait_for_a_deaf_worker(service: Service) -> None:
-    service.world.scripts = [is_deaf, works]
+@simulated
+async def test_a_forced_restart_does_not_wait_for_an_unresponsive_worker(service: Service) -> None:
+    service.world.scripts = [ignores_orders, works]
     await service.create(stop_timeout="1m")
     await service.run()
     began = time.monotonic()
@@ -266,9 +266,11 @@ async def test_a_forced_restart_does_not_wait_for_a_deaf_worker(service: Service
     assert not service.world.workers[0].stop_asked.is_set()
 
 
-@played
-async def test_force_hurries_a_restart_that_waits_for_a_deaf_worker(service: Service) -> None:
-    service.world.scripts = [is_deaf, works]
+@simulated
+async def test_force_overrides_a_restart_that_waits_for_an_unresponsive_worker(
+    service: Service,
+) -> None:
+    service.world.scripts = [ignores_orders, works]
     await service.create(stop_timeout="1m")
     await service.run()
     await restart(service)
@@ -279,9 +281,9 @@ async def test_force_hurries_a_restart_that_waits_for_a_deaf_worker(service: Ser
     assert time.monotonic() - began < AT_ONCE
 
 
-@played
-async def test_a_restart_gets_rid_of_a_deaf_worker_at_its_deadline(service: Service) -> None:
-    service.world.scripts = [is_deaf, works]
+@simulated
+async def test_a_restart_kills_an_unresponsive_worker_at_its_deadline(service: Service) -> None:
+    service.world.scripts = [ignores_orders, works]
     await service.create(stop_timeout="200ms")
     await service.run()
     await restart(service)
@@ -289,8 +291,8 @@ async def test_a_restart_gets_rid_of_a_deaf_worker_at_its_deadline(service: Serv
     assert len(service.world.workers) == 2
 
 
-@played
-async def test_a_restart_forgets_the_failures_of_before(service: Service) -> None:
+@simulated
+async def test_a_restart_resets_the_failure_count(service: Service) -> None:
     service.world.scripts = [fails, fails, works]
     await service.create()
     await service.run()
@@ -303,8 +305,8 @@ async def test_a_restart_forgets_the_failures_of_before(service: Service) -> Non
 # ---------------------------------------------------------------- rescale and edit
 
 
-@played
-async def test_a_rescale_while_recovering_is_taken_up_by_the_recovery(service: Service) -> None:
+@simulated
+async def test_a_rescale_while_recovering_is_applied_by_the_recovery(service: Service) -> None:
     hold = service.hold(StateName.RECOVERING)
     await service.create()
     await service.run()
@@ -317,8 +319,8 @@ async def test_a_rescale_while_recovering_is_taken_up_by_the_recovery(service: S
     assert service.world.workers[1].started[0].plan.parallelism == 5
 
 
-@played
-async def test_an_edit_gives_the_restarts_back(service: Service) -> None:
+@simulated
+async def test_an_edit_resets_the_restart_budget(service: Service) -> None:
     service.world.scripts = [fails, works]
     await service.create()
     await service.run()
@@ -328,7 +330,7 @@ async def test_an_edit_gives_the_restarts_back(service: Service) -> None:
     assert (await service.controller.job(JOB)).progress["restarts_left"] == 50
 
 
-@played
+@simulated
 async def test_a_stopped_job_is_rescaled_when_it_starts(service: Service) -> None:
     await service.controller.create(NewJob(JOB, SQL, start=False))
     await service.controller.rescale(JOB, 5)
@@ -347,8 +349,8 @@ def event_rates(service: Service) -> list[str]:
     ]
 
 
-@played
-async def test_an_edited_job_goes_on_with_the_new_pipeline_after_a_checkpoint(
+@simulated
+async def test_an_edited_job_continues_with_the_new_pipeline_after_a_checkpoint(
     service: Service,
 ) -> None:
     await service.create()
@@ -360,8 +362,8 @@ async def test_an_edited_job_goes_on_with_the_new_pipeline_after_a_checkpoint(
     assert service.world.workers[1].started[0].plan.parallelism == 3
 
 
-@played
-async def test_an_edit_keeps_the_parallelism_that_was_asked_for(service: Service) -> None:
+@simulated
+async def test_an_edit_keeps_the_requested_parallelism(service: Service) -> None:
     await service.create()
     await service.controller.rescale(JOB, 4)
     await service.controller.edit(JOB, ANOTHER_SQL, None, {})
@@ -370,7 +372,7 @@ async def test_an_edit_keeps_the_parallelism_that_was_asked_for(service: Service
     assert event_rates(service)[-1] == "20"
 
 
-@played
+@simulated
 async def test_an_edit_of_a_stopped_job_waits_for_its_start(service: Service) -> None:
     await service.controller.create(NewJob(JOB, SQL, start=False))
     await service.controller.edit(JOB, ANOTHER_SQL, None, {})
@@ -381,8 +383,8 @@ async def test_an_edit_of_a_stopped_job_waits_for_its_start(service: Service) ->
     assert event_rates(service) == ["20"]
 
 
-@played
-async def test_an_edit_while_recovering_is_taken_up_by_the_recovery(service: Service) -> None:
+@simulated
+async def test_an_edit_while_recovering_is_applied_by_the_recovery(service: Service) -> None:
     hold = service.hold(StateName.RECOVERING)
     await service.create()
     await service.run()
@@ -394,7 +396,7 @@ async def test_an_edit_while_recovering_is_taken_up_by_the_recovery(service: Ser
     assert event_rates(service) == ["10", "20"]
 
 
-@played
+@simulated
 async def test_an_edit_that_cannot_run_changes_nothing(service: Service) -> None:
     await service.create()
     await service.run()
@@ -410,8 +412,8 @@ async def test_an_edit_that_cannot_run_changes_nothing(service: Service) -> None
 
 
 @pytest.mark.parametrize("with_state", [False, True])
-@played
-async def test_a_running_job_is_deleted_and_its_state_if_that_is_asked_for(
+@simulated
+async def test_a_running_job_is_deleted_with_its_state_if_requested(
     service: Service, with_state: bool
 ) -> None:
     await service.create()
@@ -425,8 +427,8 @@ async def test_a_running_job_is_deleted_and_its_state_if_that_is_asked_for(
 
 
 @pytest.mark.parametrize("with_state", [False, True])
-@played
-async def test_a_name_can_be_used_anew_once_the_job_is_gone(
+@simulated
+async def test_a_name_can_be_reused_once_the_job_is_deleted(
     service: Service, with_state: bool
 ) -> None:
     await service.create()
@@ -438,7 +440,7 @@ async def test_a_name_can_be_used_anew_once_the_job_is_gone(
     assert (await service.status()).generation == (1 if with_state else 2)
 
 
-@played
+@simulated
 async def test_the_events_of_a_deleted_job_are_not_those_of_its_successor(
     service: Service,
 ) -> None:
@@ -460,8 +462,8 @@ async def test_the_events_of_a_deleted_job_are_not_those_of_its_successor(
     assert [each.event["to"] for each in events] == ["Compiling"]
 
 
-@played
-async def test_a_name_can_be_used_anew_at_the_instant_the_job_is_gone(service: Service) -> None:
+@simulated
+async def test_a_name_can_be_reused_at_the_instant_the_job_is_deleted(service: Service) -> None:
     await service.create()
     await service.run()
     service.metadata.hold_after_delete()
@@ -473,8 +475,8 @@ async def test_a_name_can_be_used_anew_at_the_instant_the_job_is_gone(service: S
     await service.run()
 
 
-@played
-async def test_a_job_that_is_being_deleted_takes_no_other_request(service: Service) -> None:
+@simulated
+async def test_a_job_that_is_being_deleted_accepts_no_other_request(service: Service) -> None:
     service.world.may_die.clear()
     await service.create()
     await service.run()
@@ -488,8 +490,8 @@ async def test_a_job_that_is_being_deleted_takes_no_other_request(service: Servi
     await service.gone()
 
 
-@played
-async def test_a_delete_is_tried_again_until_storage_answers(service: Service) -> None:
+@simulated
+async def test_a_delete_is_retried_until_storage_is_available(service: Service) -> None:
     await service.create()
     await service.run()
     service.storage.failing_calls = 3
@@ -499,8 +501,8 @@ async def test_a_delete_is_tried_again_until_storage_answers(service: Service) -
     assert not list(service.folder.glob("state/rides/**/*.json"))
 
 
-@played
-async def test_the_next_controller_ends_a_delete_that_was_begun(service: Service) -> None:
+@simulated
+async def test_the_next_controller_completes_a_delete(service: Service) -> None:
     await service.create()
     await service.run()
     service.storage.failing_calls = 10_000

@@ -1,4 +1,4 @@
-"""`resurgence run` records its events as a service does: off the event loop, and not for ever."""
+"""`resurgence run` records its events as a service does: off the event loop, and bounded."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.control.conftest import FAST, SQL, PlayedScheduler
+from tests.unit.control.conftest import FAST, SQL, ScriptedScheduler
 
 from resurgence.clock import SystemClock
 from resurgence.config import settings_from
@@ -30,7 +30,7 @@ from resurgence.state.records import OwnerKind
 from resurgence.storage.object_store import ObjectStore
 
 if TYPE_CHECKING:
-    from tests.unit.control.conftest import PlayedWorker
+    from tests.unit.control.conftest import ScriptedWorker
 
 JOB = JobName("rides")
 
@@ -61,12 +61,12 @@ def controller(folder: Path, metadata: MetadataStore, seen: list[Event]) -> Embe
 def test_events_of_a_run_are_written_off_the_event_loop_and_pruned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def finishes(worker: PlayedWorker) -> int:
+    async def finishes(worker: ScriptedWorker) -> int:
         worker.job_runs.set()
         await worker.restore()
         return await worker.finish()
 
-    monkeypatch.setattr(embedded, "ProcessScheduler", lambda: PlayedScheduler(finishes))
+    monkeypatch.setattr(embedded, "make_scheduler", lambda _name: ScriptedScheduler(finishes))
     monkeypatch.setattr(event_recorder, "_RETAINED_EVENTS", 5)
     metadata = WatchedMetadata(tmp_path / "metadata.db")
     metadata.writers = set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.control.service_harness import JOB, SQL, Service, played
+from tests.unit.control.service_harness import JOB, SQL, Service, simulated
 
 from resurgence.connectors.path_overlap import PathTaken
 from resurgence.control.controller import NewJob
@@ -28,8 +28,8 @@ async def names(service: Service) -> list[JobName]:
     return [each.record.name for each in await service.controller.jobs()]
 
 
-@played
-async def test_a_job_that_would_write_the_file_of_another_is_refused(service: Service) -> None:
+@simulated
+async def test_a_job_that_would_write_the_file_of_another_job_is_refused(service: Service) -> None:
     await create(service, JOB, writing(service, "out.json"))
     with pytest.raises(PathTaken, match=f"which table 'nowhere' of job '{JOB}' writes"):
         await create(service, OTHER, writing(service, "x/../out.json"))
@@ -38,8 +38,8 @@ async def test_a_job_that_would_write_the_file_of_another_is_refused(service: Se
     assert await names(service) == sorted([JOB, OTHER, THIRD])
 
 
-@played
-async def test_an_edit_takes_the_new_file_and_frees_the_old_one(service: Service) -> None:
+@simulated
+async def test_an_edit_reserves_the_new_file_and_releases_the_old_one(service: Service) -> None:
     await create(service, JOB, writing(service, "out.json"))
     await create(service, OTHER, writing(service, "more.json"))
     with pytest.raises(PathTaken):
@@ -50,7 +50,7 @@ async def test_an_edit_takes_the_new_file_and_frees_the_old_one(service: Service
         await create(service, THIRD, writing(service, "last.json"))
 
 
-@played
+@simulated
 async def test_of_two_requests_for_one_file_at_the_same_time_one_is_refused(
     service: Service,
 ) -> None:
@@ -62,8 +62,8 @@ async def test_of_two_requests_for_one_file_at_the_same_time_one_is_refused(
     assert len(await names(service)) == 1
 
 
-@played
-async def test_a_request_that_is_refused_takes_no_file(service: Service) -> None:
+@simulated
+async def test_a_refused_request_reserves_no_file(service: Service) -> None:
     await create(service, JOB, writing(service, "out.json"))
     with pytest.raises(JobExists):
         await create(service, JOB, writing(service, "more.json"))
@@ -72,7 +72,7 @@ async def test_a_request_that_is_refused_takes_no_file(service: Service) -> None
         await create(service, THIRD, writing(service, "out.json"))
 
 
-@played
+@simulated
 async def test_files_of_jobs_from_before_a_restart_are_known_and_those_of_deleted_jobs_free(
     service: Service,
 ) -> None:

@@ -80,19 +80,19 @@ def test_a_declaration_says_what_the_planner_must_know() -> None:
         ({"size.width": "big"}, "there is no option 'size.width'", "Use one of:"),
     ],
 )
-def test_what_is_no_value_is_refused(options: dict[str, str], message: str, hint: str) -> None:
+def test_an_invalid_value_is_refused(options: dict[str, str], message: str, hint: str) -> None:
     with pytest.raises(UserError) as caught:
         StoreOptions.read({"path": "x", **options})
     assert caught.value.message == message
     assert caught.value.hint.startswith(hint)
 
 
-def test_a_required_option_is_missed_by_name() -> None:
+def test_a_missing_required_option_is_named() -> None:
     with pytest.raises(UserError, match="the option 'path' is missing"):
         StoreOptions.read({})
 
 
-def test_a_secret_is_not_told() -> None:
+def test_a_secret_is_not_shown() -> None:
     class LockOptions(TableOptions):
         token: Literal["open"] | None = option(default=None)
 

@@ -1,4 +1,4 @@
-"""Connectors made by hand, so that the planner is tested without any real one."""
+"""Connectors for tests, so that the planner is tested without any real one."""
 
 from __future__ import annotations
 

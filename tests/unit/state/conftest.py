@@ -1,4 +1,4 @@
-"""A job whose checkpoints are written by hand, through the real backend into a real store."""
+"""A job whose checkpoints are written by the test, through the real backend into a real store."""
 
 from __future__ import annotations
 

@@ -55,14 +55,14 @@ def test_a_power_of_two_shuffles_into_as_many_partitions_as_subtasks(parallelism
     assert shuffle_partitions(parallelism) == parallelism
 
 
-def test_a_file_is_read_whole_by_its_owner_and_partly_by_those_who_share_it() -> None:
+def test_a_file_is_read_completely_by_its_owner_and_partly_by_subtasks_that_share_it() -> None:
     own, shared = file_of("own", owned_groups(0, 2)), file_of("shared", 2**KEY_GROUPS - 1)
     zero, one = deal([own, shared], 2)
     assert [(each.file.path, each.partial) for each in zero] == [("own", False), ("shared", True)]
     assert [(each.file.path, each.partial) for each in one] == [("shared", True)]
 
 
-def test_a_load_plan_deals_every_table_that_has_files() -> None:
+def test_a_load_plan_distributes_every_table_that_has_files() -> None:
     metadata = OperatorCheckpointMetadata(
         job=JobIdentity("j"),
         operator=OperatorId("window-1"),

@@ -238,7 +238,7 @@ def test_the_checksum_is_the_one_that_the_docs_describe(version: int, kind: type
 
 
 @pytest.mark.parametrize(("version", "kind"), EVERY_SAMPLE)
-def test_a_frozen_sample_of_any_format_means_what_it_meant(
+def test_a_frozen_sample_of_any_format_is_read_with_the_same_meaning(
     version: int, kind: type[Record]
 ) -> None:
     texts, meanings = SAMPLES[version]
@@ -259,7 +259,7 @@ def test_there_is_a_sample_of_every_record_in_todays_format() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_newer_version_is_refused_and_never_guessed_at(kind: type[Record]) -> None:
+def test_a_newer_version_is_refused(kind: type[Record]) -> None:
     newer = FORMAT_VERSION + 1
     sample = decode(kind, NEWEST[kind].encode(), "sample")
     with pytest.raises(NewerFormat) as caught:
@@ -272,13 +272,13 @@ def test_a_newer_version_is_refused_and_never_guessed_at(kind: type[Record]) -> 
 
 
 @pytest.mark.parametrize("version", [0, 1, -1, 1.5, True, "2", None])
-def test_a_version_that_never_was_is_damage(version: object) -> None:
+def test_an_invalid_version_is_damage(version: object) -> None:
     strange = {**json.loads(NEWEST[Manifest]), "version": version}
     with pytest.raises(DamagedState, match="is not a Manifest: version"):
         decode(Manifest, sealed(strange), "some/path")
 
 
-def test_counts_add_up_by_operator() -> None:
+def test_counts_are_summed_by_operator() -> None:
     one = EpochCounts(rows_in={SOURCE: 3}, kept_rows={WINDOW: 2})
     other = EpochCounts(rows_in={SOURCE: 4, OperatorId("source-2"): 5}, rows_out={SINK: 1})
     assert one.plus(other) == EpochCounts(
@@ -301,13 +301,13 @@ def test_every_flipped_bit_is_damage(version: int, kind: type[Record]) -> None:
         for bit in (0, 1, 3, 7):
             flipped = bytearray(data)
             flipped[position] ^= 1 << bit
-            # A bit of the version itself cannot be told from a newer format.
+            # A bit of the version itself cannot be distinguished from a newer format.
             with pytest.raises((DamagedState, NewerFormat)):
                 decode(kind, bytes(flipped), "some/path")
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"null", b"{}", b'"text"', b"\xff\xfe", b"{" * 5000])
-def test_what_is_no_record_is_damage_and_names_its_place(data: bytes) -> None:
+def test_bytes_that_are_no_record_are_damage_with_a_path(data: bytes) -> None:
     with pytest.raises(DamagedState, match="some/path") as caught:
         decode(Manifest, data, "some/path")
     assert caught.value.path == "some/path"

@@ -1,4 +1,4 @@
-"""Retention: what is reachable from a kept checkpoint, or in flight, is never deleted."""
+"""Retention: objects that a retained checkpoint or an epoch in flight needs are never deleted."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def file_of(epoch: int, unique: str = "aa") -> str:
     return f"rides/tables/w/t/{epoch}-1-0-{unique}.parquet"
 
 
-def strike() -> None:
+def inject() -> None:
     raise InjectedFault("half way")
 
 
@@ -58,7 +58,7 @@ def test_condemned_and_unsealed_epochs_are_not_counted() -> None:
 # ---------------------------------------------------------------- classify
 
 
-def test_files_that_a_kept_checkpoint_names_are_kept_however_old_they_are() -> None:
+def test_files_that_a_retained_checkpoint_names_are_kept_however_old_they_are() -> None:
     epochs = sealed(8, 9, 10)
     named = frozenset({file_of(1), file_of(10)})
     stored = [file_of(1), file_of(2), file_of(10)]
@@ -92,7 +92,7 @@ def test_without_any_checkpoint_nothing_is_deleted() -> None:
     assert classify({}, (), [file_of(1)], frozenset()) == Deletions((), ())
 
 
-def test_foreign_files_are_left_alone() -> None:
+def test_foreign_files_are_not_deleted() -> None:
     deletions = classify(sealed(10), (Epoch(10),), ["rides/tables/w/t/notes.txt"], frozenset())
     assert deletions.files == ()
 
@@ -112,7 +112,7 @@ def epochs_left(job: Job) -> list[int]:
     return sorted({int(path.split("/")[2]) for path in job.stored() if "/epochs/" in path})
 
 
-def test_a_round_leaves_the_last_checkpoints_whole(job: Job) -> None:
+def test_a_round_leaves_the_last_checkpoints_valid(job: Job) -> None:
     job.run(1, 2, 3, 4)
     del job.files[:2]
     job.run(5)
@@ -154,12 +154,12 @@ def test_a_file_that_a_later_checkpoint_names_again_survives_a_round(job: Job) -
     assert job.plan().epoch == 3
 
 
-def test_a_crash_half_way_leaves_debris_that_the_next_round_collects(job: Job) -> None:
+def test_a_crash_in_a_round_leaves_objects_that_the_next_round_deletes(job: Job) -> None:
     job.run(1, 2)
     orphan = job.files.pop(0)
     job.run(3, 4)
     with pytest.raises(InjectedFault):
-        Retention(job.backend, 1, job.claim.generation).run(strike)
+        Retention(job.backend, 1, job.claim.generation).run(inject)
     assert orphan.path in job.stored()
     assert job.plan().epoch == 4
     Retention(job.backend, 1, job.claim.generation).run()
@@ -167,12 +167,12 @@ def test_a_crash_half_way_leaves_debris_that_the_next_round_collects(job: Job) -
     assert job.plan().epoch == 4
 
 
-def test_nothing_is_half_way_when_there_is_nothing_to_delete(job: Job) -> None:
+def test_without_deletions_the_fault_point_is_not_reached(job: Job) -> None:
     job.run(1)
-    Retention(job.backend, 1, job.claim.generation).run(strike)
+    Retention(job.backend, 1, job.claim.generation).run(inject)
 
 
-def test_a_kept_checkpoint_that_cannot_be_read_does_not_stop_the_job(job: Job) -> None:
+def test_an_unreadable_retained_checkpoint_does_not_stop_the_job(job: Job) -> None:
     job.run(1)
     orphan = job.files.pop()
     job.run(2, 3, 4)

@@ -1,4 +1,4 @@
-"""Rollback: what came after a checkpoint is dead, and stays dead."""
+"""Rollback: the epochs after a checkpoint are dead, and stay dead."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def go_on(job: Job, plan: LoadPlan, *epochs: int) -> None:
 # ---------------------------------------------------------------- what a rollback does
 
 
-def test_a_job_goes_on_from_the_epoch_that_it_was_rolled_back_to(job: Job) -> None:
+def test_a_job_resumes_from_the_target_of_its_rollback(job: Job) -> None:
     job.run(1, 2, 3, 4)
     record = roll_back(job, 2)
     assert (record.number, record.to_epoch, record.highest_epoch) == (1, 2, 4)
@@ -42,7 +42,7 @@ def test_a_job_goes_on_from_the_epoch_that_it_was_rolled_back_to(job: Job) -> No
     assert (plan.recorded, plan.fallbacks, plan.commit_pending) == ({}, (), False)
 
 
-def test_a_rollback_to_nothing_begins_again_under_new_numbers(job: Job) -> None:
+def test_a_rollback_to_scratch_restarts_with_new_epoch_numbers(job: Job) -> None:
     job.run(1, 2)
     roll_back(job, 0)
     plan = job.plan()
@@ -62,7 +62,7 @@ def test_epochs_that_were_only_begun_are_dead_too(job: Job) -> None:
     assert (plan.epoch, plan.next_epoch, plan.recorded) == (2, 5, {})
 
 
-def test_a_commit_that_was_pending_is_replayed_only_for_a_living_epoch(job: Job) -> None:
+def test_a_pending_commit_is_replayed_only_for_a_live_epoch(job: Job) -> None:
     job.seal(1)
     job.seal(2)
     roll_back(job, 1)
@@ -70,7 +70,7 @@ def test_a_commit_that_was_pending_is_replayed_only_for_a_living_epoch(job: Job)
     assert (plan.epoch, plan.commit_pending) == (1, True)
 
 
-def test_damage_to_dead_epochs_is_no_concern(job: Job) -> None:
+def test_damage_to_dead_epochs_is_ignored(job: Job) -> None:
     job.run(1, 2, 3)
     roll_back(job, 1)
     for epoch, name in ((2, "manifest-0"), (3, "manifest-0"), (3, "committed")):
@@ -80,7 +80,7 @@ def test_damage_to_dead_epochs_is_no_concern(job: Job) -> None:
     assert not job.path("rides/epochs/0000000003/condemned-0.json").exists()
 
 
-def test_a_later_epoch_is_restored_and_its_number_goes_on(job: Job) -> None:
+def test_a_later_epoch_is_restored_and_numbering_continues(job: Job) -> None:
     job.run(1, 2, 3)
     roll_back(job, 1)
     plan = job.plan()
@@ -89,7 +89,7 @@ def test_a_later_epoch_is_restored_and_its_number_goes_on(job: Job) -> None:
     assert (plan.epoch, plan.next_epoch, plan.dead) == (5, 6, ((2, 3),))
 
 
-def test_a_fallback_across_a_rollback_replays_the_living_epochs_only(job: Job) -> None:
+def test_a_fallback_across_a_rollback_replays_the_live_epochs_only(job: Job) -> None:
     job.run(1, 2, 3, 4)
     roll_back(job, 2)
     go_on(job, job.plan(), 5, 6)
@@ -139,7 +139,7 @@ def test_two_rollbacks_without_an_epoch_in_between_do_not_use_a_number_twice(job
     ("to_epoch", "said"),
     [(3, "it was itself rolled back"), (9, "no usable checkpoint"), (-1, "no usable checkpoint")],
 )
-def test_a_rollback_to_what_is_not_there_is_refused(job: Job, to_epoch: int, said: str) -> None:
+def test_a_rollback_to_a_missing_checkpoint_is_refused(job: Job, to_epoch: int, said: str) -> None:
     job.run(1, 2, 3)
     roll_back(job, 2)
     job.claim_again()
@@ -150,7 +150,7 @@ def test_a_rollback_to_what_is_not_there_is_refused(job: Job, to_epoch: int, sai
     assert job.stored() == before
 
 
-def test_a_rollback_to_a_checkpoint_that_is_not_whole_is_refused(job: Job) -> None:
+def test_a_rollback_to_a_damaged_checkpoint_is_refused(job: Job) -> None:
     job.run(1, 2, 3)
     job.path(job.files[1].path).unlink()
     with pytest.raises(UserError, match="epoch 2: it has no usable checkpoint") as caught:
@@ -202,7 +202,7 @@ def test_a_rollback_whose_generation_someone_else_claimed_does_not_count(job: Jo
     assert job.plan().dead == ((2, 2),)
 
 
-def test_a_rollback_that_was_cut_off_does_not_count(job: Job) -> None:
+def test_an_interrupted_rollback_does_not_count(job: Job) -> None:
     job.run(1, 2)
     roll_back(job, 1)
     job.path("rides/generations/0000000003.json").unlink()
@@ -215,9 +215,7 @@ def test_a_rollback_that_was_cut_off_does_not_count(job: Job) -> None:
 
 @pytest.mark.parametrize("lost", ["rollbacks/000001", "rollbacks/000002", "generations/0000000003"])
 @pytest.mark.parametrize("how", ["missing", "damaged"])
-def test_a_damaged_rollback_never_brings_dead_epochs_back_to_life(
-    job: Job, lost: str, how: str
-) -> None:
+def test_a_damaged_rollback_record_never_revives_dead_epochs(job: Job, lost: str, how: str) -> None:
     job.run(1, 2, 3)
     roll_back(job, 2)
     roll_back(job, 1)

@@ -1,4 +1,6 @@
-"""Checkpoints kept by time: state between them goes, and what the epochs read stays for a replay."""
+"""Checkpoints retained by time: the state between them is deleted, and the recorded input stays for
+a replay.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def damage(job: Job, *epochs: int) -> None:
             manifest.write_bytes(b"")
 
 
-def test_the_first_and_the_newest_checkpoints_stay_and_the_others_are_thinned(job: Job) -> None:
+def test_the_first_checkpoint_of_an_interval_and_the_newest_are_retained_and_the_others_thinned(
+    job: Job,
+) -> None:
     job.run(*range(1, 8))
     thinning(job).run()
     assert epochs_left(job) == [1, 6, 7]
@@ -89,7 +93,7 @@ def test_a_fallback_over_thinned_epochs_replays_what_they_read(job: Job) -> None
         assert (recorded.sealed, recorded.committed, recorded.attempt) == (True, True, 1)
 
 
-def test_the_history_goes_before_the_metadata_of_a_replay_that_was_cut_off(job: Job) -> None:
+def test_the_history_takes_precedence_over_the_metadata_of_an_interrupted_replay(job: Job) -> None:
     job.run(*range(1, 8))
     thinning(job).run()
     damage(job, 6, 7)
@@ -136,7 +140,7 @@ def test_history_before_the_oldest_checkpoint_is_deleted(job: Job) -> None:
     assert not history.after(Epoch(0), job.claim.job)
 
 
-def test_a_rule_that_has_run_out_lets_the_old_checkpoint_go(job: Job) -> None:
+def test_a_checkpoint_is_deleted_when_its_rule_expires(job: Job) -> None:
     job.run(*range(1, 8))
     thinning(job).run()
     deletions = thinning(job, at=NOW + timedelta(days=2)).run()
@@ -180,7 +184,7 @@ class FailingAfter(ObjectStore):
 
 
 @pytest.mark.parametrize("changes", range(0, 24))
-def test_a_round_that_dies_anywhere_leaves_every_replay_possible(job: Job, changes: int) -> None:
+def test_a_round_that_crashes_anywhere_leaves_every_replay_possible(job: Job, changes: int) -> None:
     job.run(*range(1, 8))
     store = FailingAfter(str(job.folder), changes)
     dying = thinning(job, StateBackend(store, job.backend.paths.job))
@@ -202,7 +206,7 @@ def test_a_round_that_dies_anywhere_leaves_every_replay_possible(job: Job, chang
     )
 
 
-def test_without_rules_nothing_is_thinned_and_the_history_is_looked_for_once(job: Job) -> None:
+def test_without_rules_nothing_is_thinned_and_the_history_is_listed_once(job: Job) -> None:
     asked: list[str] = []
 
     class Listening(ObjectStore):

@@ -1,4 +1,4 @@
-"""The object store on a local folder: what its five verbs promise."""
+"""The object store on a local folder: the contract of its operations."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_nothing_is_ever_overwritten(store: ObjectStore) -> None:
     assert store.read("a") == b"first"
 
 
-def test_of_many_who_create_an_object_at_once_one_wins(store: ObjectStore) -> None:
+def test_of_concurrent_creates_of_an_object_one_wins(store: ObjectStore) -> None:
     rivals = [f"{number}".encode() * 1000 for number in range(32)]
     for name in ("one", "two", "three"):
         with ThreadPoolExecutor(8) as threads:
@@ -54,21 +54,21 @@ def test_an_empty_object_is_an_object(store: ObjectStore) -> None:
     ("start", "end", "found"),
     [(0, 4, b"0123"), (3, 7, b"3456"), (0, 10, b"0123456789"), (4, 4, b""), (9, 10, b"9")],
 )
-def test_a_range_is_read_without_its_end(
+def test_the_end_of_a_range_is_exclusive(
     store: ObjectStore, start: int, end: int, found: bytes
 ) -> None:
     store.create("digits", b"0123456789")
     assert store.read_range("digits", start, end) == found
 
 
-def test_a_listing_is_sorted_deep_and_of_its_folder_only(store: ObjectStore) -> None:
+def test_a_listing_is_sorted_recursive_and_limited_to_its_folder(store: ObjectStore) -> None:
     for path in ("x/b", "x/a/2", "x/a/10", "xy/c", "x.json"):
         store.create(path, b"12")
     assert store.list("x") == tuple(StoredObject(path, 2) for path in ("x/a/10", "x/a/2", "x/b"))
     assert store.list("nothing/here") == ()
 
 
-def test_deleting_what_is_gone_is_fine(store: ObjectStore) -> None:
+def test_deleting_a_missing_object_is_no_error(store: ObjectStore) -> None:
     store.create("a/one", b"")
     store.create("b", b"")
     store.delete(["a/one", "a/one", "never/was"])
@@ -82,7 +82,7 @@ def test_a_folder_left_empty_can_be_used_again(store: ObjectStore) -> None:
     assert store.read("a/one") == b"2"
 
 
-def test_reading_what_is_missing_says_so(store: ObjectStore) -> None:
+def test_reading_a_missing_object_is_an_error(store: ObjectStore) -> None:
     for read in (
         lambda: store.read("a/missing"),
         lambda: store.read_range("a/missing", 0, 5),
@@ -93,7 +93,7 @@ def test_reading_what_is_missing_says_so(store: ObjectStore) -> None:
     assert store.size("a/missing") is None
 
 
-def test_a_move_takes_the_place_of_its_target(store: ObjectStore) -> None:
+def test_a_move_replaces_its_target(store: ObjectStore) -> None:
     store.create("a", b"new")
     store.create("b", b"old")
     store.move("a", "b")
@@ -133,7 +133,7 @@ def test_a_process_has_one_client_for_a_url(tmp_path: Path) -> None:
     assert shared_store(str(tmp_path)) is shared_store(str(tmp_path))
 
 
-def test_a_folder_that_can_be_written_is_let_through(store: ObjectStore) -> None:
+def test_a_writable_folder_is_accepted(store: ObjectStore) -> None:
     require_writable(store)
 
 
@@ -148,7 +148,9 @@ def test_a_read_only_folder_is_a_config_error(store: ObjectStore, tmp_path: Path
         folder.chmod(0o755)
 
 
-def test_a_folder_that_cannot_be_made_is_a_config_error(store: ObjectStore, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_a_config_error(
+    store: ObjectStore, tmp_path: Path
+) -> None:
     (tmp_path / "store").rmdir()
     (tmp_path / "store").write_bytes(b"a file is in the way")
     with pytest.raises(ConfigError, match="cannot create the folder"):

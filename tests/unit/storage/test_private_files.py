@@ -1,4 +1,4 @@
-"""Who can read what is created on a local disk."""
+"""Permissions of files and folders on a local disk."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The worker's end of the control connection, in a real process: it comes back, keeps what it has to
-say in order, and leaves when it is dismissed or nobody takes it.
+"""The worker's end of the control connection, in a real process: it reconnects, buffers its
+messages in order, and exits when it is dismissed or no controller accepts it.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Controller:
             self._lines.close()
 
     def die(self) -> None:
-        """No one is at that port any more."""
+        """Close the port."""
         assert self._server is not None
         self._server.close()
         self.hang_up()
@@ -159,7 +159,7 @@ def connected(controller: Controller, patience: float) -> Iterator[Worker]:
         worker.end()
 
 
-def test_a_worker_says_who_it_is_what_it_kept_in_order_and_where_it_stands(
+def test_a_worker_reconnects_with_its_identity_its_buffered_messages_in_order_and_its_phase(
     controller: Controller,
 ) -> None:
     with connected(controller, patience=30) as worker:
@@ -190,7 +190,7 @@ def test_a_worker_says_who_it_is_what_it_kept_in_order_and_where_it_stands(
         assert controller.hear()["epoch"] == 5
 
 
-def test_a_worker_comes_back_again_and_again_and_hears_orders(controller: Controller) -> None:
+def test_a_worker_reconnects_repeatedly_and_receives_orders(controller: Controller) -> None:
     with connected(controller, patience=30) as worker:
         for _ in range(3):
             controller.hang_up()
@@ -201,7 +201,7 @@ def test_a_worker_comes_back_again_and_again_and_hears_orders(controller: Contro
         assert worker.do("await_stop") == "True"
 
 
-def test_a_worker_that_has_something_to_tell_waits_until_somebody_listens(
+def test_a_worker_with_buffered_messages_waits_for_a_controller(
     controller: Controller,
 ) -> None:
     with connected(controller, patience=30) as worker:
@@ -219,7 +219,7 @@ def test_a_worker_that_has_something_to_tell_waits_until_somebody_listens(
         assert worker.answer() == "done"
 
 
-def test_lines_stay_whole_when_threads_speak_at_once(controller: Controller) -> None:
+def test_concurrent_sends_do_not_interleave_lines(controller: Controller) -> None:
     with connected(controller, patience=0) as worker:
         worker.do("beat_on")
         for epoch in range(200):
@@ -232,13 +232,13 @@ def test_lines_stay_whole_when_threads_speak_at_once(controller: Controller) -> 
         assert heard == list(range(200))
 
 
-def test_a_worker_that_is_dismissed_leaves_at_once(controller: Controller) -> None:
+def test_a_dismissed_worker_exits_at_once(controller: Controller) -> None:
     with connected(controller, patience=30) as worker:
         controller.say(Dismissed())
         assert worker.exit_status() == CONTROLLER_LOST
 
 
-def test_a_worker_that_is_dismissed_when_it_comes_back_leaves(controller: Controller) -> None:
+def test_a_worker_that_is_dismissed_when_it_reconnects_exits(controller: Controller) -> None:
     with connected(controller, patience=30) as worker:
         controller.hang_up()
         controller.accept()
@@ -246,13 +246,13 @@ def test_a_worker_that_is_dismissed_when_it_comes_back_leaves(controller: Contro
         assert worker.exit_status() == CONTROLLER_LOST
 
 
-def test_a_worker_without_patience_leaves_with_its_controller(controller: Controller) -> None:
+def test_a_worker_without_adopt_timeout_exits_with_its_controller(controller: Controller) -> None:
     with connected(controller, patience=0) as worker:
         controller.hang_up()
         assert worker.exit_status() == CONTROLLER_LOST
 
 
-def test_a_worker_leaves_when_its_patience_is_over(controller: Controller) -> None:
+def test_a_worker_exits_at_its_adopt_timeout(controller: Controller) -> None:
     with connected(controller, patience=1) as worker:
         controller.die()
         began = time.monotonic()
@@ -267,7 +267,9 @@ def test_an_order_that_was_cut_off_is_a_lost_connection(controller: Controller) 
         assert worker.exit_status(within=2) == CONTROLLER_LOST
 
 
-def test_whoever_accepts_and_hangs_up_does_not_renew_the_patience(controller: Controller) -> None:
+def test_a_connection_that_is_closed_at_once_does_not_renew_the_adopt_timeout(
+    controller: Controller,
+) -> None:
     """Another program may have got the port."""
     with connected(controller, patience=0.5) as worker:
         controller.hang_up()

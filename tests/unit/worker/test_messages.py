@@ -1,4 +1,4 @@
-"""What goes over the control connection comes out as it went in, one line each."""
+"""Messages of the control connection survive a round trip, one line each."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ ORDERS: list[ToWorker] = [
 
 
 @pytest.mark.parametrize("message", SAID, ids=lambda message: message.type)
-def test_what_a_worker_says_is_understood(message: FromWorker) -> None:
+def test_every_message_of_a_worker_survives_a_round_trip(message: FromWorker) -> None:
     line = encode(message)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
@@ -101,7 +101,7 @@ def test_what_a_worker_says_is_understood(message: FromWorker) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=lambda order: order.type)
-def test_an_order_is_understood(order: ToWorker) -> None:
+def test_every_order_survives_a_round_trip(order: ToWorker) -> None:
     assert TO_WORKER.validate_json(encode(order)) == order
 
 

@@ -1,4 +1,4 @@
-"""What a worker says and logs holds no secrets of its tables."""
+"""Messages and logs of a worker contain no secrets of its tables."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ORDER = StartExecution(
 )
 
 
-class PlayedConnection:
+class RecordingConnection:
     """Gives one order and keeps what is said."""
 
     def __init__(self) -> None:
@@ -69,11 +69,11 @@ def test_a_failure_is_reported_and_logged_without_secrets(
 
     monkeypatch.setenv("RESURGENCE_PW", "hunter2")
     monkeypatch.setattr(Worker, "_execute", fail)
-    played, log_format = PlayedConnection(), ConcealingFormatter("%(message)s")
-    connection = cast(ControlConnection, played)
+    simulated, log_format = RecordingConnection(), ConcealingFormatter("%(message)s")
+    connection = cast(ControlConnection, simulated)
     with caplog.at_level(logging.ERROR):
         assert Worker(connection, WorkerId("w"), Generation(1), log_format).run() == 1
-    said = played.said[-1]
+    said = simulated.said[-1]
     assert isinstance(said, TaskFailedEvent)
     assert said.error == "no login with ${env:RESURGENCE_PW}"
     assert said.hint == "*** is wrong"

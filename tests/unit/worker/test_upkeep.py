@@ -1,4 +1,4 @@
-"""What goes on beside the epochs: retention, sweeping, and a look at the newest checkpoint."""
+"""Background work: retention, sweeping, and verification of the newest checkpoint."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from resurgence.worker.upkeep import Upkeep
 
 
 @dataclass
-class PlayedEngine:
+class RecordingEngine:
     """What upkeep asks of an engine."""
 
     in_flight: Epoch | None = None
@@ -28,7 +28,7 @@ class PlayedEngine:
     forgotten: list[int] = field(default_factory=list)
 
     @property
-    def compaction(self) -> PlayedEngine:
+    def compaction(self) -> RecordingEngine:
         return self
 
     def files_in_use(self) -> frozenset[str]:
@@ -44,7 +44,7 @@ class PlayedEngine:
 @dataclass
 class Scene:
     job: RealJob
-    engine: PlayedEngine = field(default_factory=PlayedEngine)
+    engine: RecordingEngine = field(default_factory=RecordingEngine)
     damaged: list[Verification] = field(default_factory=list)
 
     def after(self, epoch: int, **settings: object) -> None:
@@ -68,14 +68,14 @@ def scene(tmp_path: Path) -> Scene:
     return Scene(job)
 
 
-def test_a_round_deletes_what_is_old_and_sweeps_what_is_committed(scene: Scene) -> None:
+def test_a_round_deletes_old_checkpoints_and_sweeps_committed_output(scene: Scene) -> None:
     scene.after(3, keep=2)
     assert not scene.job.path(scene.job.manifest_path(1)).exists()
     assert scene.job.path(scene.job.manifest_path(2)).exists()
     assert scene.engine.swept == [3]
 
 
-def test_sinks_forget_epochs_that_no_kept_checkpoint_leads_to(
+def test_sinks_prune_epochs_that_no_retained_checkpoint_needs(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scene.after(3, keep=2)
@@ -116,7 +116,7 @@ def damage_newest(scene: Scene) -> None:
     path.write_bytes(data)
 
 
-def test_damage_in_the_newest_checkpoint_is_found_condemned_and_told(scene: Scene) -> None:
+def test_damage_in_the_newest_checkpoint_is_detected_condemned_and_reported(scene: Scene) -> None:
     damage_newest(scene)
     scene.after(3, verify_interval=timedelta(microseconds=1))
     (found,) = scene.damaged
@@ -125,13 +125,13 @@ def test_damage_in_the_newest_checkpoint_is_found_condemned_and_told(scene: Scen
 
 
 @pytest.mark.parametrize("interval", [timedelta(0), timedelta(hours=1)])
-def test_it_is_looked_for_only_when_it_is_time(scene: Scene, interval: timedelta) -> None:
+def test_verification_runs_only_when_it_is_due(scene: Scene, interval: timedelta) -> None:
     damage_newest(scene)
     scene.after(3, verify_interval=interval)
     assert scene.damaged == []
 
 
-def test_a_whole_checkpoint_is_left_alone(scene: Scene) -> None:
+def test_a_valid_checkpoint_is_not_condemned(scene: Scene) -> None:
     before = scene.job.path("rides/epochs").rglob("condemned*")
     scene.after(3, verify_interval=timedelta(microseconds=1))
     assert scene.damaged == []

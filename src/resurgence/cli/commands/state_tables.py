@@ -47,7 +47,7 @@ AtEpoch = Annotated[
 ]
 
 
-class Format(StrEnum):
+class OutputFormat(StrEnum):
     """The output format of a query."""
 
     TABLE = "table"
@@ -85,7 +85,9 @@ def query_command(
     state_dir: StateDir = DEFAULT_STATE_DIR,
     name: Name = None,
     epoch: AtEpoch = None,
-    layout: Annotated[Format, typer.Option("--format", help="The output format.")] = Format.TABLE,
+    layout: Annotated[
+        OutputFormat, typer.Option("--format", help="The output format.")
+    ] = OutputFormat.TABLE,
     debug: Debug = False,
 ) -> None:
     """Query the tables of a checkpoint, read-only."""
@@ -137,20 +139,20 @@ def show_schema(state_dir: str, name: str | None, epoch: int | None, table: str 
 
 
 def query_state(
-    state_dir: str, name: str | None, epoch: int | None, sql: str, layout: Format
+    state_dir: str, name: str | None, epoch: int | None, sql: str, layout: OutputFormat
 ) -> int:
     """Print the result of a query."""
     with _open(state_dir, name, epoch) as database:
         columns, rows = database.query(sql)
         match layout:
-            case Format.TABLE:
+            case OutputFormat.TABLE:
                 _print_table(columns, rows)
-            case Format.JSON:
+            case OutputFormat.JSON:
                 names = _distinct(columns)
                 for row in rows:
                     values = dict(zip(names, map(_json_value, row), strict=True))
                     print(json.dumps(values, ensure_ascii=False))
-            case Format.CSV:
+            case OutputFormat.CSV:
                 writer = csv.writer(sys.stdout, lineterminator="\n")
                 writer.writerow(columns)
                 writer.writerows([_csv_value(each) for each in row] for row in rows)

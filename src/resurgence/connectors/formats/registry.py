@@ -10,7 +10,7 @@ from resurgence.connectors.formats.contract import Format
 from resurgence.connectors.formats.debezium_json import DEBEZIUM_JSON
 from resurgence.connectors.formats.json_lines import JSON
 from resurgence.connectors.formats.parquet_files import PARQUET
-from resurgence.connectors.plugins import PluginRegistry
+from resurgence.plugins import PluginRegistry
 
 FORMATS: Mapping[str, Format] = PluginRegistry(
     "resurgence.formats", Format, (JSON, DEBEZIUM_JSON, PARQUET)

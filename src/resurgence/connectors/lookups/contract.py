@@ -29,19 +29,23 @@ class LookupTable(Protocol):
         ...
 
 
-def place_of(table: str) -> str:
+def lookup_position(table: str) -> str:
     """Return the position of a lookup table's errors."""
     return f"lookup table {table}"
 
 
 def unusable(table: str, message: str, hint: str) -> UserError:
     """Return the error for a table that does not match its declaration."""
-    return UserError(f"{place_of(table)}: {message}", hint=hint, position=place_of(table))
+    return UserError(
+        f"{lookup_position(table)}: {message}", hint=hint, position=lookup_position(table)
+    )
 
 
 def unreadable(table: str, message: str, hint: str) -> SourceError:
     """Return the error for a table that currently cannot be read."""
-    return SourceError(f"{place_of(table)}: {message}", hint=hint, position=place_of(table))
+    return SourceError(
+        f"{lookup_position(table)}: {message}", hint=hint, position=lookup_position(table)
+    )
 
 
 def spark_schema(columns: Sequence[Column]) -> StructType:

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from resurgence.connectors.lookups.contract import (
     arrow_schema,
     as_declared,
-    place_of,
+    lookup_position,
     spark_schema,
     stored_names,
     unreadable,
@@ -164,7 +164,7 @@ def _read_part(table: str, url: str, part: FilePart, wanted: pa.Schema) -> Itera
         raise unreadable(
             table,
             f"{place} cannot be read: {reason}",
-            f"Check whether {place_of(table)} is being rewritten. The job will retry.",
+            f"Check whether {lookup_position(table)} is being rewritten. The job will retry.",
         ) from error
 
 

@@ -21,7 +21,7 @@ from resurgence.connectors.connector import Connector, LookupRole
 from resurgence.connectors.lookups.contract import (
     arrow_schema,
     as_declared,
-    place_of,
+    lookup_position,
     spark_schema,
     unreadable,
     unusable,
@@ -205,9 +205,9 @@ def _translated(table: str, state: str, message: str) -> ResurgenceError:
         return unreadable(table, message, "Check the user and the password in the option 'url'.")
     if not state or state.startswith(_OUTAGE):
         return ConnectionLost(
-            f"{place_of(table)}: {message}",
+            f"{lookup_position(table)}: {message}",
             hint="Check that the server is running. The job will retry.",
-            position=place_of(table),
+            position=lookup_position(table),
         )
     return unreadable(table, message, "Check the server. The job will retry.")
 

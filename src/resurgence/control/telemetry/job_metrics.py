@@ -255,8 +255,7 @@ class JobMetrics:
 
 
 def _number(event: Event, name: str) -> float:
-    # Events that an earlier release stored may lack a count.
-    value = event.get(name)
+    value = event[name]
     return float(value) if isinstance(value, int | float) else 0.0
 
 

@@ -1,5 +1,5 @@
-"""The process scheduler: a worker is a child process of the controller, in a process group of
-its own.
+"""What starts and watches workers: the contract of schedulers, and the process scheduler, whose
+workers are child processes of the controller, each in a process group of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Protocol
 
 from resurgence.control.background import in_thread
 from resurgence.engine.spark.temporary_files import sweep_temporary_directories
@@ -47,6 +48,38 @@ class WorkerOrder:
     log_file: Path
     spark: dict[str, str] = field(default_factory=dict)
     """The Spark configuration; Spark starts before the first order arrives."""
+
+
+class ScheduledWorker(Protocol):
+    """A worker that a scheduler started or adopted."""
+
+    @property
+    def pid(self) -> int:
+        """Its process number, recorded for a later controller; 0 if it has none here."""
+
+    async def tear_down(self) -> None:
+        """Kill the worker and everything it started, and wait briefly for its exit."""
+
+
+class WorkerScheduler(Protocol):
+    """Starts workers and watches them. A worker connects to the controller by itself."""
+
+    async def start(self, order: WorkerOrder, exited: Exited) -> ScheduledWorker:
+        """Start a worker, or raise WorkerStartFailed. Call `exited` as soon as it exits."""
+
+    def adopt(self, worker: WorkerId, pid: int, exited: Exited) -> ScheduledWorker:
+        """Watch a worker that another controller started."""
+
+    async def close(self) -> None:
+        """Wait briefly for workers that were torn down; leave the others running."""
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """A kind of scheduler, under the name that the setting `controller.scheduler` takes."""
+
+    name: str
+    make: Callable[[], WorkerScheduler]
 
 
 class WorkerProcess:
@@ -207,3 +240,6 @@ class ProcessScheduler:
         ended = [watcher for watcher, process in self._watchers.items() if process.torn_down]
         if ended:
             await asyncio.wait(ended, timeout=_SWEEP_WITHIN.total_seconds())
+
+
+PROCESS = Scheduler("process", ProcessScheduler)

@@ -24,9 +24,9 @@ from resurgence.control.jobs.job_record import WorkerRecord
 from resurgence.control.workers.channel import ControlChannel, Receive, token_digest
 from resurgence.control.workers.scheduler import (
     Exited,
-    ProcessScheduler,
+    ScheduledWorker,
     WorkerOrder,
-    WorkerProcess,
+    WorkerScheduler,
 )
 from resurgence.errors import ResurgenceError
 from resurgence.ids import NO_GENERATION, Generation, WorkerId
@@ -76,7 +76,7 @@ class WorkerHandle:
     receive: Receive
     exited: Exited
     token: str = ""
-    process: WorkerProcess | None = None
+    process: ScheduledWorker | None = None
     ready: bool = False
     ended: bool = False
     phase: str = "start"
@@ -94,7 +94,7 @@ class WorkerHandle:
 class WorkerPool:
     """Provides workers to the jobs of one controller."""
 
-    scheduler: ProcessScheduler
+    scheduler: WorkerScheduler
     clock: Clock
     channel: ControlChannel = field(default_factory=ControlChannel)
     patience: timedelta = timedelta(0)

@@ -2,7 +2,7 @@
 
 The engine holds the state of a running job between epochs: offsets, watermarks, live files. It
 changes them only when an epoch has been sealed, so a failure anywhere leaves nothing to undo: the
-engine is thrown away, and a new one is restored from storage. It does not communicate: the worker
+engine is discarded, and a new one is restored from storage. It does not communicate: the worker
 drives it and reports what it returns.
 """
 

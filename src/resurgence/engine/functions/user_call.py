@@ -65,7 +65,7 @@ def _intercept_exit(status: int) -> NoReturn:
     _exit_process(status)
 
 
-def guarded(function: UserFunction) -> Callable[..., Any]:
+def for_spark(function: UserFunction) -> Callable[..., Any]:
     """Return the function as Spark calls it."""
     call = function.call
 

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
 from resurgence.engine.functions.async_call import answers
-from resurgence.engine.functions.user_call import guarded
+from resurgence.engine.functions.user_call import for_spark
 from resurgence.udf import UserFunction, registered_name
 
 _FAULT_HANDLER = "spark.sql.execution.pyspark.udf.faulthandler.enabled"
@@ -34,7 +34,7 @@ def register_functions(spark: SparkSession, functions: Mapping[str, UserFunction
         # The file is not importable where the tasks run, so its code is serialised with the task.
         cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
         if function.limits is None:
-            call = F.udf(guarded(function), returnType=function.result, useArrow=True)
+            call = F.udf(for_spark(function), returnType=function.result, useArrow=True)
         else:
             kind = DataType.fromDDL(function.result)
             # The stubs require what Spark itself takes from the annotations.

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from resurgence.engine.functions.clock_reads import free_expressions
 from resurgence.engine.operators.base import OperatorContext, TransparentOperator
-from resurgence.engine.operators.sql_places import Part, places
+from resurgence.engine.operators.sql_places import SqlFragment, places
 from resurgence.graph.specs.query import QuerySpec
 
 
@@ -34,11 +34,11 @@ class QueryOperator(TransparentOperator):
             rows = rows.where(self.spec.where.sql)
         return rows.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in self.spec.select))
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[SqlFragment]:
         (rows,) = self.input_shapes
         if self.spec.where is not None:
             # A filter requires a boolean; a projection accepts any type.
             condition = f"count(*) FILTER (WHERE {self.spec.where.sql})"
-            yield Part(rows, condition, self.spec.where.position)
+            yield SqlFragment(rows, condition, self.spec.where.position)
         for each in self.spec.select:
-            yield Part(rows, each.sql, each.position)
+            yield SqlFragment(rows, each.sql, each.position)

@@ -15,7 +15,7 @@ from resurgence.graph.values import Position
 
 
 @dataclass(frozen=True)
-class Part:
+class SqlFragment:
     """An expression over rows that can be analyzed by itself."""
 
     rows: DataFrame
@@ -25,7 +25,7 @@ class Part:
 
 @contextmanager
 def places(
-    position: Position | None, parts: Callable[[], Iterable[Part]] = tuple
+    position: Position | None, parts: Callable[[], Iterable[SqlFragment]] = tuple
 ) -> Iterator[None]:
     """Raise Spark's analysis errors inside the block as SqlError: at the first part that Spark
     rejects by itself, else at `position`. Without a position, raise the translated error.
@@ -38,7 +38,7 @@ def places(
         raise _placed(error, position) from error
 
 
-def _check(part: Part) -> None:
+def _check(part: SqlFragment) -> None:
     try:
         part.rows.selectExpr(f"{part.sql} AS value")
     except (AnalysisException, ParseException) as error:

@@ -38,7 +38,7 @@ from resurgence.errors import (
     SparkKilled,
     StorageError,
     TaskFailed,
-    carried,
+    error_in_traceback,
 )
 from resurgence.exit_status import killed_from_outside
 
@@ -89,7 +89,7 @@ def translate(error: Exception) -> ResurgenceError:
     text = _message(error)
     if text is None:
         return gone(None)
-    own = carried(text)
+    own = error_in_traceback(text)
     if own is not None:
         return _refined(own)
     if isinstance(error, PySparkException) and _sql_state(error).startswith(_DATA_STATES):

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from resurgence.faults import FaultAction, FaultPoint, strike
+from resurgence.faults import FaultAction, FaultPoint, perform
 from resurgence.ids import Epoch, Generation
 from resurgence.spark_tasks import current_subtask
 from resurgence.state.records import StateFile
@@ -119,7 +119,7 @@ class StateWriter:
         generation: Generation,
         fault: FaultAction | None,
     ) -> Written:
-        """Run one Spark job over rows that have `GROUP`. A fault strikes in the first task, after
+        """Run one Spark job over rows that have `GROUP`. A fault fires in the first task, after
         its file is written.
         """
         url, prefix, pid = self.url, f"{self.folder}/{epoch}-{generation}", os.getpid()
@@ -130,13 +130,13 @@ class StateWriter:
             fill(batches, file)
             report = _created(url, f"{prefix}-{subtask}", subtask, file)
             if fault is not None and subtask == 0:
-                strike(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
+                perform(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
             yield report
 
         reports = rows.mapInArrow(task, _REPORT).collect()
         if fault is not None:
             # Spark knew that there were no rows, and did not run a task.
-            strike(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
+            perform(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
         files = tuple(
             StateFile(
                 path=row.path,

@@ -68,7 +68,7 @@ class RowKind(Enum):
     """A changelog: inserts and retractions."""
 
 
-Told = tuple[tuple[str, ...], WindowPart]
+WindowExpression = tuple[tuple[str, ...], WindowPart]
 """Columns or fields as Spark SQL, and the window part that the first one that is not null holds."""
 
 
@@ -84,7 +84,7 @@ class Relation:
     """Set if all windows have the same width, so that the start determines the end."""
     unread: tuple[Attribute, ...] = ()
     """Columns that were pruned because no query reads them; used in hints."""
-    either: tuple[Told, ...] = ()
+    either: tuple[WindowExpression, ...] = ()
     """After a FULL join: the window parts that coalesce() of columns of both sides holds."""
 
     @property
@@ -140,18 +140,18 @@ class Relation:
             and (table is None or (each.table or "").lower() == table.lower())
         ]
 
-    def tells_window(self, attribute: Attribute) -> bool:
+    def identifies_window(self, attribute: Attribute) -> bool:
         """Return whether rows with equal values in this column belong to the same window."""
         if attribute.window is WindowPart.START:
             return self.width_micros is not None
         return attribute.window is not None
 
-    def told(self, sql: str, *, or_null: bool = False) -> WindowPart | None:
+    def window_part(self, sql: str, *, or_null: bool = False) -> WindowPart | None:
         """Return the window part that an expression over the columns holds, if any."""
-        found = self.telling(or_null=or_null)
+        found = self.window_expressions(or_null=or_null)
         return next((part for texts, part in found if _coalesced(texts) == sql), None)
 
-    def telling(self, *, or_null: bool = False) -> list[Told]:
+    def window_expressions(self, *, or_null: bool = False) -> list[WindowExpression]:
         """Return all expressions that hold a window part. With `or_null`, include those that are
         null if a side of an outer join has no match.
         """

@@ -35,7 +35,7 @@ from resurgence.sql.functions.scalar_names import spark_names
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.joins.lookups import lookup_relation
 from resurgence.sql.planner.operators import Operators
-from resurgence.sql.planner.projection import carried, named_items, star_items
+from resurgence.sql.planner.projection import hidden_columns, named_items, star_items
 from resurgence.sql.planner.row_limit import without_limit
 from resurgence.sql.planner.select import Selects
 from resurgence.sql.planner.set_operations import MATCHED_BY_POSITION
@@ -327,7 +327,7 @@ class _Pipeline:
             message = f"{declared}, but the SELECT has {len(selected)}"
             raise self.script.error(insert.expression, message, MATCHED_BY_POSITION)
         select = tuple(_cast(*each) for each in zip(selected, columns, strict=True))
-        operator = self.operators.query(relation.operator, (*select, *carried(relation)))
+        operator = self.operators.query(relation.operator, (*select, *hidden_columns(relation)))
         attributes = tuple(
             Attribute(
                 each.name,
@@ -397,7 +397,7 @@ class _Pipeline:
                 raise self.script.error(query, message, MATCHED_BY_POSITION)
             values = dict(zip(names, selected, strict=True))
             select = tuple(_cast(values.get(each.name.lower()), each) for each in table.columns)
-            changes = carried(replace(relation, has_event_time=False))
+            changes = hidden_columns(replace(relation, has_event_time=False))
             final = self.operators.query(relation.operator, (*select, *changes))
         self.operators.sink(
             final,
@@ -419,7 +419,7 @@ class _Pipeline:
         is_bare = not relation.has_event_time and not self.operators.is_source(relation.operator)
         if is_named and is_bare:
             return relation.operator
-        changes = carried(replace(relation, has_event_time=False))
+        changes = hidden_columns(replace(relation, has_event_time=False))
         return self.operators.query(
             relation.operator, (*(expression for _, expression in chosen), *changes)
         )

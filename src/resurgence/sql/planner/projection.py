@@ -75,7 +75,7 @@ def star_items(source: Relation, position: Position) -> list[Item]:
     ]
 
 
-def carried(source: Relation) -> tuple[Expression, ...]:
+def hidden_columns(source: Relation) -> tuple[Expression, ...]:
     """Return the hidden columns that every projection passes on: event time and the change flag."""
     hidden = []
     if source.has_event_time:
@@ -90,7 +90,7 @@ def filtered(source: Relation, where: Expression | None, operators: Operators) -
     if where is None:
         return source
     select = tuple(Expression(name=each.column, sql=column_sql(each)) for each in source.attributes)
-    operator = operators.query(source.operator, (*select, *carried(source)), where)
+    operator = operators.query(source.operator, (*select, *hidden_columns(source)), where)
     return replace(source, operator=operator, unread=())
 
 
@@ -102,7 +102,7 @@ def column_and_window(
     """
     sql = to_spark(bound.unnest())
     column = next((each for each in source.attributes if sql == column_sql(each)), None)
-    return column, source.told(sql)
+    return column, source.window_part(sql)
 
 
 def _default_name(bound: exp.Expr, number: int) -> str:

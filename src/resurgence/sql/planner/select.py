@@ -30,9 +30,9 @@ from resurgence.sql.planner.joins.subqueries import Subqueries
 from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import (
     Item,
-    carried,
     column_and_window,
     filtered,
+    hidden_columns,
     named_items,
     star_items,
 )
@@ -129,7 +129,7 @@ class Selects:
             return replace(source.named(None), unread=())
         operator = self.operators.query(
             source.operator,
-            (*(expression for _, expression in chosen), *carried(source)),
+            (*(expression for _, expression in chosen), *hidden_columns(source)),
             where,
         )
         return Relation(
@@ -202,7 +202,9 @@ class Selects:
             sql=column_sql(hidden),
             position=self.expressions.script.position(condition),
         )
-        operator = self.operators.query(relation.operator, (*columns, *carried(relation)), where)
+        operator = self.operators.query(
+            relation.operator, (*columns, *hidden_columns(relation)), where
+        )
         return replace(relation, operator=operator, attributes=shown)
 
     def _filtered(self, select: exp.Select, source: Relation) -> Relation:

@@ -18,7 +18,7 @@ from resurgence.ids import OperatorId
 from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, WindowPart, column_sql
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.operators import Operators
-from resurgence.sql.planner.projection import carried, star_items
+from resurgence.sql.planner.projection import hidden_columns, star_items
 from resurgence.sql.planner.windows.window_functions import WindowFunctions
 
 MATCHED_BY_POSITION = "Use the same number of columns on both sides: they are matched by position."
@@ -142,7 +142,7 @@ class SetOperations:
         """Project a side onto the names and the order of the first. If the other side is a
         changelog, the rows of an append-only side become inserts.
         """
-        hidden = [*carried(replace(side, has_event_time=has_time))]
+        hidden = [*hidden_columns(replace(side, has_event_time=has_time))]
         if is_updating and side.kind is not RowKind.UPDATING:
             hidden.append(Expression(name=CHANGE, sql="1"))
         return self.operators.query(side.operator, (*self._columns(side), *hidden))

@@ -19,7 +19,7 @@ from resurgence.sql.functions.spark_template import placed
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.grouping.grouping import is_aggregated
 from resurgence.sql.planner.operators import Operators
-from resurgence.sql.planner.projection import carried, filtered
+from resurgence.sql.planner.projection import filtered, hidden_columns
 from resurgence.sql.syntax.known_types import fields, known_type
 
 _ROW = "__row"
@@ -177,14 +177,16 @@ class Unnests:
             sql=f"{'explode_outer' if outer else 'explode'}({generated.array})",
             position=self.expressions.script.position(node),
         )
-        operator = self.operators.query(relation.operator, (*inputs, exploded, *carried(relation)))
+        operator = self.operators.query(
+            relation.operator, (*inputs, exploded, *hidden_columns(relation))
+        )
         if generated.fields:
             pairs = zip(columns, generated.fields, strict=True)
             parts = tuple(
                 Expression(name=column, sql=f"`{_ROW}`.`{field}`") for column, field in pairs
             )
             passed = tuple(Expression(name=each.name, sql=f"`{each.name}`") for each in inputs)
-            operator = self.operators.query(operator, (*passed, *parts, *carried(relation)))
+            operator = self.operators.query(operator, (*passed, *parts, *hidden_columns(relation)))
         shown = tuple(
             Attribute(name=name, column=column, table=table)
             for name, column in zip(names, columns, strict=True)

@@ -1,7 +1,7 @@
 """Which process runs a job: the lease beside its newest generation.
 
 The fence protects a job's state from concurrent writers. The lease is for people: it names the live
-owner, so that nobody fences out a running job by accident. The process that claims a generation
+owner, so that a running job is never fenced out by accident. The process that claims a generation
 writes its lease; the controller renews the lease while it supervises the job, and deletes it when
 the job ends. So a generation without a lease is free. The lease of an owner that died remains:
 

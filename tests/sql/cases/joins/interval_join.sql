@@ -1,4 +1,4 @@
--- Payments within five minutes of their order, as rows that stay.
+-- Payments within five minutes of their order, as an append-only stream.
 -- input: orders
 -- input: payments
 INSERT INTO output

@@ -1,4 +1,4 @@
--- Queries that differ in what nobody reads, or in a column named beside a backquote, are not the same.
+-- Queries that differ in an unread column, or in a column named beside a backquote, are not the same.
 -- input: clicks
 CREATE TABLE plain WITH (connector = 'filesystem', path = '$output/plain', format = 'parquet', type = 'sink');
 CREATE TABLE one WITH (connector = 'filesystem', path = '$output/one', format = 'parquet', type = 'sink');

@@ -1,4 +1,4 @@
-"""The door of a real server: keys, limits, errors of one shape."""
+"""Access control of a real server: keys, limits, one shape of errors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.unit.api.played_service import SQL, KeyBox, PlayedController, played, served
+from tests.unit.api.simulated_service import SQL, KeyBox, SimulatedController, served, simulated
 
 from resurgence.api.access.gate import MAX_BODY_BYTES
 from resurgence.api.access.guard import Guard
@@ -46,7 +46,7 @@ def test_every_error_has_one_shape(
     assert (answer.status_code, code_of(answer)) == (status, code)
 
 
-def test_answers_are_not_kept_nor_guessed_at(http: httpx.Client) -> None:
+def test_responses_are_neither_cached_nor_sniffed(http: httpx.Client) -> None:
     for path in ("/health", "/nowhere", "/v1/jobs"):
         headers = http.get(path).headers
         assert headers["cache-control"] == "no-store"
@@ -55,8 +55,8 @@ def test_answers_are_not_kept_nor_guessed_at(http: httpx.Client) -> None:
         assert "server" not in headers
 
 
-def test_an_error_that_no_one_foresaw_is_logged_and_not_told(
-    http: httpx.Client, controller: PlayedController, caplog: pytest.LogCaptureFixture
+def test_an_unexpected_error_is_logged_and_not_disclosed(
+    http: httpx.Client, controller: SimulatedController, caplog: pytest.LogCaptureFixture
 ) -> None:
     controller.failing = RuntimeError("inner matters")
     with caplog.at_level(logging.ERROR):
@@ -66,8 +66,8 @@ def test_an_error_that_no_one_foresaw_is_logged_and_not_told(
     assert "inner matters" in caplog.text
 
 
-def test_storage_that_fails_is_worth_another_try(
-    http: httpx.Client, controller: PlayedController
+def test_a_storage_failure_is_a_503_with_retry_after(
+    http: httpx.Client, controller: SimulatedController
 ) -> None:
     controller.failing = StorageError("the database fails", hint="wait")
     answer = http.get("/v1/jobs")
@@ -76,7 +76,7 @@ def test_storage_that_fails_is_worth_another_try(
 
 
 def test_a_service_that_cannot_write_is_alive_and_not_ready(
-    http: httpx.Client, controller: PlayedController
+    http: httpx.Client, controller: SimulatedController
 ) -> None:
     assert _until(lambda: http.get("/ready").status_code, 200) == 200
     controller.failing = StorageError("the database fails", hint="wait")
@@ -87,9 +87,9 @@ def test_a_service_that_cannot_write_is_alive_and_not_ready(
     assert _until(lambda: http.get("/ready").status_code, 200) == 200
 
 
-def test_a_key_that_is_made_counts_soon(controller: PlayedController) -> None:
+def test_a_new_key_is_accepted_soon(controller: SimulatedController) -> None:
     keys = KeyBox([])
-    with served(played(controller), keys) as url, httpx.Client(base_url=url) as http:
+    with served(simulated(controller), keys) as url, httpx.Client(base_url=url) as http:
         assert http.get("/v1/jobs").status_code == 200
         text = keys.add("reader", KeyRole.READ)
         assert _until(lambda: http.get("/v1/jobs").status_code, 401) == 401
@@ -103,11 +103,13 @@ def test_a_key_that_is_made_counts_soon(controller: PlayedController) -> None:
         assert http.get("/health").status_code == 200
 
 
-def test_keys_count_while_the_database_is_away(controller: PlayedController) -> None:
+def test_keys_are_accepted_while_the_database_is_unavailable(
+    controller: SimulatedController,
+) -> None:
     box = KeyBox([])
     text = box.add("reader", KeyRole.READ)
     bearing = {"Authorization": f"Bearer {text}"}
-    with served(played(controller), box) as url, httpx.Client(base_url=url) as http:
+    with served(simulated(controller), box) as url, httpx.Client(base_url=url) as http:
         assert http.get("/v1/jobs", headers=bearing).status_code == 200
         box.failing = StorageError("away")
         time.sleep(2.1)  # the keys that were read have become old
@@ -115,9 +117,9 @@ def test_keys_count_while_the_database_is_away(controller: PlayedController) -> 
         assert http.get("/v1/jobs").status_code == 401
 
 
-def test_no_one_gets_in_if_keys_were_never_read(controller: PlayedController) -> None:
+def test_access_is_denied_if_keys_were_never_read(controller: SimulatedController) -> None:
     box = KeyBox([], failing=StorageError("away"))
-    with served(played(controller), box) as url:
+    with served(simulated(controller), box) as url:
         answer = httpx.get(f"{url}/v1/jobs", trust_env=False)
         assert (answer.status_code, code_of(answer)) == (503, "storage")
 
@@ -129,7 +131,7 @@ def test_other_hosts_and_origins_are_refused(http: httpx.Client) -> None:
     assert (origin.status_code, code_of(origin)) == (403, "auth.origin")
 
 
-def test_a_form_of_a_page_is_no_request(http: httpx.Client) -> None:
+def test_a_browser_form_is_refused(http: httpx.Client) -> None:
     body = f'{{"name": "x", "sql": "{SQL.splitlines()[1]}"}}'
     answer = http.post("/v1/jobs", content=body, headers={"Content-Type": "text/plain"})
     assert (answer.status_code, code_of(answer)) == (422, "request.invalid")
@@ -146,7 +148,7 @@ def test_a_body_that_is_too_large_is_refused_with_and_without_a_length(http: htt
     assert (chunked.status_code, code_of(chunked)) == (413, "limit.size")
 
 
-def test_a_length_alone_is_enough_to_be_refused(url: str) -> None:
+def test_a_body_is_refused_by_its_declared_length(url: str) -> None:
     where = urlsplit(url)
     with socket.create_connection((where.hostname or "", where.port or 0), 10) as raw:
         raw.sendall(
@@ -167,11 +169,11 @@ def test_texts_are_bounded(http: httpx.Client) -> None:
     assert answer.status_code == 422
 
 
-def test_wrong_keys_are_slowed_down(controller: PlayedController) -> None:
+def test_failed_logins_are_throttled(controller: SimulatedController) -> None:
     box = KeyBox([])
     text = box.add("writer", KeyRole.WRITE)
     guard = Guard(failed_logins=2)
-    with served(played(controller), box, guard) as url, httpx.Client(base_url=url) as http:
+    with served(simulated(controller), box, guard) as url, httpx.Client(base_url=url) as http:
         assert [http.get("/v1/jobs").status_code for _ in range(3)] == [401, 401, 429]
         right = http.get("/v1/jobs", headers={"Authorization": f"Bearer {text}"})
         assert right.status_code == 200

@@ -1,4 +1,4 @@
-"""Who gets in, as a function of values."""
+"""Authorisation as a function of values."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from tests.unit.api.played_service import NOW
+from tests.unit.api.simulated_service import NOW
 
 from resurgence.api.access.api_keys import digest, matching_key, new_key
 from resurgence.api.access.guard import Guard, RequestFacts, is_loopback
@@ -34,7 +34,7 @@ def bearing(text: str, request: RequestFacts = REQUEST) -> RequestFacts:
     return replace(request, authorization=f"Bearer {text}")
 
 
-def test_a_key_is_shown_whole_and_kept_as_a_digest() -> None:
+def test_a_key_is_shown_once_and_stored_as_a_digest() -> None:
     text, key = new_key("writer", KeyRole.WRITE, NOW)
     assert text.startswith("rsg_writer_")
     assert len(text) > len("rsg_writer_") + 40
@@ -68,17 +68,17 @@ def test_only_the_whole_key_matches() -> None:
         ("example.org", False),
     ],
 )
-def test_what_is_reached_from_this_machine_alone(host: str, expected: bool) -> None:
+def test_loopback_addresses_are_recognised(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
-def test_on_loopback_no_key_is_needed_until_one_exists() -> None:
+def test_on_loopback_no_key_is_required_until_one_exists() -> None:
     guard = Guard()
     guard.admit(REQUEST, (), 0)
     assert refused(guard, REQUEST).status == 401
 
 
-def test_beyond_this_machine_a_key_is_needed_even_if_none_exists() -> None:
+def test_other_addresses_require_a_key_even_if_none_exists() -> None:
     guard = Guard("0.0.0.0")
     refusal = refused(guard, REQUEST, ())
     assert refusal.status == 401
@@ -89,7 +89,7 @@ def test_beyond_this_machine_a_key_is_needed_even_if_none_exists() -> None:
     "authorization",
     [None, "", "Bearer", "Bearer x", "Basic abc", f"Token {WRITE_TEXT}", WRITE_TEXT],
 )
-def test_what_is_not_a_key_is_refused(authorization: str | None) -> None:
+def test_a_malformed_key_is_refused(authorization: str | None) -> None:
     assert refused(Guard(), replace(REQUEST, authorization=authorization)).status == 401
 
 
@@ -105,7 +105,9 @@ def test_what_is_not_a_key_is_refused(authorization: str | None) -> None:
         ("DELETE", WRITE_TEXT, None),
     ],
 )
-def test_readers_look_and_writers_do_all(method: str, text: str, status: int | None) -> None:
+def test_readers_may_read_and_writers_may_do_everything(
+    method: str, text: str, status: int | None
+) -> None:
     request = bearing(text, replace(REQUEST, method=method))
     if status is None:
         Guard().admit(request, KEYS, 0)

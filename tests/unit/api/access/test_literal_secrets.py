@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.api.played_service import SQL
+from tests.unit.api.simulated_service import SQL
 
 from resurgence.api.access.literal_secrets import (
     LiteralSecret,

@@ -1,4 +1,4 @@
-"""`resurgence checkpoints`: what it shows, what it condemns, how it ends."""
+"""`resurgence checkpoints`: output, condemnation, exit status."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_list_as_json_has_every_figure(cli: Cli, real: RealJob) -> None:
     assert (rows[2]["duration"], rows[2]["state_rows"], rows[2]["files"]) == (2.0, 300, 3)
 
 
-def test_list_says_what_is_wrong(cli: Cli, real: RealJob) -> None:
+def test_list_shows_the_damage_of_each_checkpoint(cli: Cli, real: RealJob) -> None:
     real.path(real.files[2].path).unlink()
     done = cli("checkpoints", "list")
     assert done.status == 0
@@ -70,7 +70,7 @@ def test_list_shows_dead_epochs(cli: Cli, real: RealJob) -> None:
     assert [line.split()[-1] for line in lines[1:]] == ["valid", "dead", "dead"]
 
 
-def test_looking_claims_no_generation(cli: Cli, real: RealJob) -> None:
+def test_inspection_claims_no_generation(cli: Cli, real: RealJob) -> None:
     for command in (["checkpoints", "list"], ["checkpoints", "verify"], ["ledger"]):
         assert cli(*command).status == 0
     real.backend.require_newest(real.claim.generation)
@@ -98,7 +98,7 @@ def test_show_as_json_holds_the_metadata(cli: Cli, real: RealJob) -> None:
     assert [file["rows"] for file in tables["partials"]["files"]] == [100, 100, 100]
 
 
-def test_show_says_what_is_wrong(cli: Cli, real: RealJob) -> None:
+def test_show_reports_the_damage_of_a_checkpoint(cli: Cli, real: RealJob) -> None:
     real.path(real.manifest_path(3)).write_text("damaged")
     done = cli("checkpoints", "show", "3")
     assert done.status == 0
@@ -106,7 +106,7 @@ def test_show_says_what_is_wrong(cli: Cli, real: RealJob) -> None:
     assert "is not JSON" in done.out
 
 
-def test_show_of_an_epoch_that_is_not_kept_is_bad_usage(cli: Cli, real: RealJob) -> None:
+def test_show_of_an_epoch_that_is_not_retained_is_bad_usage(cli: Cli, real: RealJob) -> None:
     done = cli("checkpoints", "show", "9")
     assert done.status == 2
     assert done.err.splitlines() == [
@@ -115,7 +115,9 @@ def test_show_of_an_epoch_that_is_not_kept_is_bad_usage(cli: Cli, real: RealJob)
     ]
 
 
-def test_verify_looks_at_the_newest_and_says_what_it_read(cli: Cli, real: RealJob) -> None:
+def test_verify_reads_the_newest_checkpoint_and_reports_what_it_read(
+    cli: Cli, real: RealJob
+) -> None:
     done = cli("checkpoints", "verify")
     assert done.status == 0
     first, note = done.out.splitlines()
@@ -125,7 +127,7 @@ def test_verify_looks_at_the_newest_and_says_what_it_read(cli: Cli, real: RealJo
     assert len(cli("checkpoints", "verify", "--all").out.splitlines()) == 4
 
 
-def test_verify_condemns_what_is_damaged_and_a_restore_passes_it_over(
+def test_verify_condemns_a_damaged_checkpoint_and_a_restore_skips_it(
     cli: Cli, real: RealJob
 ) -> None:
     path = damage(real, 3)
@@ -155,8 +157,8 @@ def test_a_dry_run_condemns_nothing(cli: Cli, real: RealJob) -> None:
     assert condemned(real) == []
 
 
-def test_when_none_is_whole_none_is_condemned(cli: Cli, real: RealJob) -> None:
-    """So that bringing the file back is enough."""
+def test_the_last_checkpoints_are_not_condemned_if_all_are_damaged(cli: Cli, real: RealJob) -> None:
+    """So that restoring the file from a backup is enough."""
     path = real.path(real.files[0].path)
     whole = path.read_bytes()
     damage(real, 1)
@@ -182,10 +184,10 @@ def test_an_epoch_and_all_together_are_bad_usage(cli: Cli, real: RealJob) -> Non
     ],
     ids=["there", "cut", "gone"],
 )
-def test_with_its_pipeline_the_sources_are_asked(
+def test_with_its_pipeline_the_sources_are_checked(
     cli: Cli, tmp_path: Path, state_dir: Path, lines: int | None, status: int, reason: str | None
 ) -> None:
-    """A source without the input condemns nothing: it can be brought back."""
+    """A source without the input condemns nothing, because the input can be restored."""
     real = RealJob.at(str(state_dir))
     real.run(1, 2, 3)
     path = tmp_path / "rides.json"
@@ -226,7 +228,7 @@ def test_the_job_need_not_be_named_if_there_is_one(
         (["--name", "../x"], "invalid job name"),
     ],
 )
-def test_a_job_that_is_not_there_is_bad_usage(
+def test_an_unknown_job_is_bad_usage(
     cli: Cli, real: RealJob, arguments: list[str], message: str
 ) -> None:
     done = cli("checkpoints", "list", *arguments)
@@ -234,9 +236,7 @@ def test_a_job_that_is_not_there_is_bad_usage(
     assert message in done.err
 
 
-def test_a_state_dir_that_is_not_there_is_bad_usage_and_is_not_made(
-    cli: Cli, state_dir: Path
-) -> None:
+def test_a_missing_state_dir_is_bad_usage_and_is_not_created(cli: Cli, state_dir: Path) -> None:
     done = cli("checkpoints", "list")
     assert done.status == 2
     assert "does not exist" in done.err

@@ -1,4 +1,4 @@
-"""What `doctor` says of this machine, and that it changes nothing."""
+"""What `doctor` reports about this machine, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "find_java", lambda: JAVA)
 
 
-def test_a_machine_that_lacks_only_the_archive_is_well(cli: Cli, state_dir: Path) -> None:
+def test_a_machine_without_an_archive_passes(cli: Cli, state_dir: Path) -> None:
     answer = cli("doctor")
     assert answer.status == 0
     lines = {line.split("  ")[0]: line for line in answer.out.splitlines()}
@@ -38,7 +38,7 @@ def test_a_machine_that_lacks_only_the_archive_is_well(cli: Cli, state_dir: Path
     assert not state_dir.exists()
 
 
-def test_the_archive_is_there_being_built_or_could_not_be() -> None:
+def test_the_archive_is_reported_as_present_being_built_or_failed() -> None:
     archive = archive_path(JAVA)
     archive.parent.mkdir(parents=True)
     failure_log(archive).touch()

@@ -1,4 +1,4 @@
-"""The commands about jobs, against a real server with a played controller."""
+"""The commands for jobs, against a real server with a simulated controller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.unit.api.played_service import SQL, KeyBox, PlayedController, played, served
+from tests.unit.api.simulated_service import SQL, KeyBox, SimulatedController, served, simulated
 from tests.unit.cli.conftest import Answer
 from typer.testing import CliRunner
 
@@ -28,20 +28,20 @@ def run_command(*arguments: str, **environment: str) -> Answer:
 
 
 @pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[str, PlayedController]]:
-    controller = PlayedController(Path())
-    with served(played(controller), KeyBox([])) as url:
+def shared() -> Iterator[tuple[str, SimulatedController]]:
+    controller = SimulatedController(Path())
+    with served(simulated(controller), KeyBox([])) as url:
         yield url, controller
 
 
 @pytest.fixture
-def controller(shared: tuple[str, PlayedController], tmp_path: Path) -> PlayedController:
+def controller(shared: tuple[str, SimulatedController], tmp_path: Path) -> SimulatedController:
     shared[1].begin_anew(tmp_path)
     return shared[1]
 
 
 @pytest.fixture
-def run(shared: tuple[str, PlayedController], controller: PlayedController) -> Run:
+def run(shared: tuple[str, SimulatedController], controller: SimulatedController) -> Run:
     """Runs a command that speaks to the service."""
     return lambda *arguments: run_command(*arguments, RESURGENCE_SERVER=shared[0])
 
@@ -60,7 +60,7 @@ def rides(run: Run, file: str) -> str:
 
 
 def test_create_takes_name_settings_and_functions(
-    run: Run, controller: PlayedController, file: str, tmp_path: Path
+    run: Run, controller: SimulatedController, file: str, tmp_path: Path
 ) -> None:
     functions = tmp_path / "more.py"
     functions.write_text("# none yet\n")
@@ -77,7 +77,7 @@ def test_create_takes_name_settings_and_functions(
     assert record.pipeline.functions == "# none yet\n"
 
 
-def test_create_tells_where_the_sql_is_wrong(run: Run, tmp_path: Path) -> None:
+def test_create_reports_the_position_of_a_sql_error(run: Run, tmp_path: Path) -> None:
     path = tmp_path / "bad.sql"
     path.write_text("SELECT 1;\nSELEC 2;")
     done = run("create", str(path))
@@ -86,7 +86,7 @@ def test_create_tells_where_the_sql_is_wrong(run: Run, tmp_path: Path) -> None:
     assert "hint:" in done.err
 
 
-def test_mistakes_of_the_user_exit_2(run: Run, file: str, rides: str) -> None:
+def test_user_errors_exit_2(run: Run, file: str, rides: str) -> None:
     assert "there is a job 'rides' already" in run("create", file).err
     for arguments in (
         ("create", file),
@@ -114,7 +114,7 @@ def test_no_service_is_one_clear_message(run: Run) -> None:
     ]
 
 
-def test_a_failing_service_exits_1(run: Run, controller: PlayedController) -> None:
+def test_a_failing_service_exits_1(run: Run, controller: SimulatedController) -> None:
     controller.failing = StorageError("the database fails", hint="wait")
     done = run("list")
     assert (done.status, done.err) == (1, "error: the database fails\nhint: wait\n")
@@ -134,7 +134,7 @@ def test_list_of_nothing_says_so(run: Run) -> None:
     assert run("incidents").out == "there are no incidents\n"
 
 
-def test_show_has_all_there_is(run: Run, rides: str) -> None:
+def test_show_prints_all_fields(run: Run, rides: str) -> None:
     done = run("show", "rides")
     assert done.out.startswith("rides: Running, desired running\n")
     assert "  worker       pid 4711\n" in done.out
@@ -144,7 +144,7 @@ def test_show_has_all_there_is(run: Run, rides: str) -> None:
 
 
 def test_edit_replaces_the_pipeline(
-    run: Run, controller: PlayedController, file: str, rides: str
+    run: Run, controller: SimulatedController, file: str, rides: str
 ) -> None:
     Path(file).write_text(SQL + "-- edited\n")
     done = run("edit", "rides", file, "--accept-state-loss")
@@ -154,8 +154,8 @@ def test_edit_replaces_the_pipeline(
     assert record.pipeline.settings == {"checkpoint.accept_state_loss": "true"}
 
 
-def test_edit_shows_what_would_be_lost(
-    run: Run, controller: PlayedController, file: str, rides: str
+def test_edit_shows_the_state_that_would_be_lost(
+    run: Run, controller: SimulatedController, file: str, rides: str
 ) -> None:
     table = "would lose state:\n  window-7f  drop  held 5 rows (LOST)"
     controller.failing = IncompatibleState(table, hint="Undo it.")
@@ -164,10 +164,10 @@ def test_edit_shows_what_would_be_lost(
     assert done.err == f"error: {table}\nhint: Undo it.\n"
 
 
-def test_rollback_says_what_it_does_and_asks_for_it(
-    run: Run, controller: PlayedController, rides: str
+def test_rollback_shows_its_preview_and_asks_for_confirmation(
+    run: Run, controller: SimulatedController, rides: str
 ) -> None:
-    told = (
+    reported = (
         "rollback to epoch 3: epochs 4 to 7 are undone, with 1,200 rows of output\n"
         "sink     rows  effect\n"
         "hourly  1,200  retracts them\n"
@@ -175,10 +175,10 @@ def test_rollback_says_what_it_does_and_asks_for_it(
         "source-rides            5,000  line 40\n"
     )
     dry = run("rollback", "rides", "--to-epoch", "3", "--dry-run")
-    assert (dry.status, dry.out) == (0, f"{told}nothing was changed\n")
+    assert (dry.status, dry.out) == (0, f"{reported}nothing was changed\n")
     assert controller.records[RIDES].desired.reset_run == 0
     done = run("rollback", "rides", "--to-epoch", "3")
-    assert done.out == f"{told}rides: rollback to epoch 3; state Created, desired running\n"
+    assert done.out == f"{reported}rides: rollback to epoch 3; state Created, desired running\n"
     assert controller.records[RIDES].desired.reset_epoch == 3
 
 
@@ -194,7 +194,7 @@ def test_rollback_names_the_epochs_that_only_sinks_have_recorded(
 
 
 def test_rollback_with_duplicates_has_to_be_accepted(
-    run: Run, controller: PlayedController, rides: str
+    run: Run, controller: SimulatedController, rides: str
 ) -> None:
     controller.sinks_retract = False
     refused = run("rollback", "rides", "--to-epoch", "3")
@@ -209,14 +209,14 @@ def test_stop_waits_until_the_job_has_stopped(run: Run, rides: str) -> None:
     assert (done.status, done.out) == (0, "rides: stop (force); state Stopped, desired stopped\n")
 
 
-def test_stop_does_not_wait_forever(run: Run, controller: PlayedController, rides: str) -> None:
+def test_stop_does_not_wait_forever(run: Run, controller: SimulatedController, rides: str) -> None:
     controller.is_stuck = True
     done = run("stop", "rides", "--wait", "--timeout", "1")
     assert done.status == 1
     assert "is still Created after 1 s" in done.err
 
 
-def test_start_restart_and_rescale(run: Run, controller: PlayedController, rides: str) -> None:
+def test_start_restart_and_rescale(run: Run, controller: SimulatedController, rides: str) -> None:
     run("stop", "rides", "--wait")
     assert "desired running" in run("start", "rides").out
     assert run("restart", "rides", "--force", "--without-state").status == 0
@@ -225,7 +225,9 @@ def test_start_restart_and_rescale(run: Run, controller: PlayedController, rides
     assert json.loads(run("rescale", "rides", "8", "--json").out)["desired"]["parallelism"] == 8
 
 
-def test_delete_asks_first(run: Run, controller: PlayedController, rides: str) -> None:
+def test_delete_asks_for_confirmation(
+    run: Run, controller: SimulatedController, rides: str
+) -> None:
     done = run("delete", "rides")
     assert done.status == 2
     assert "--yes" in done.err
@@ -236,7 +238,7 @@ def test_delete_asks_first(run: Run, controller: PlayedController, rides: str) -
 
 
 def test_events_are_lines_for_people_or_json(
-    run: Run, controller: PlayedController, rides: str
+    run: Run, controller: SimulatedController, rides: str
 ) -> None:
     controller.happened(RIDES, "committed", epoch=1)
     done = run("events", "rides")
@@ -248,7 +250,7 @@ def test_events_are_lines_for_people_or_json(
     assert json.loads(line)["epoch"] == 1
 
 
-def test_incidents_are_a_table(run: Run, controller: PlayedController, rides: str) -> None:
+def test_incidents_are_a_table(run: Run, controller: SimulatedController, rides: str) -> None:
     controller.reported = [
         {
             "job": "rides",
@@ -279,7 +281,7 @@ def test_workers_are_a_table(run: Run, rides: str) -> None:
 
 
 def test_logs_are_the_end_of_the_newest(
-    run: Run, controller: PlayedController, rides: str, tmp_path: Path
+    run: Run, controller: SimulatedController, rides: str, tmp_path: Path
 ) -> None:
     assert run("logs", "rides").out == ""
     log = tmp_path / "w1.log"
@@ -294,7 +296,7 @@ def test_a_key_comes_from_the_environment_or_a_file(tmp_path: Path) -> None:
     text = keys.add("reader", KeyRole.READ)
     path = tmp_path / "key"
     path.write_text(text + "\n")
-    with served(played(PlayedController(tmp_path)), keys) as url:
+    with served(simulated(SimulatedController(tmp_path)), keys) as url:
         without = run_command("list", "--server", url)
         assert without.status == 2
         assert "an API key is required" in without.err

@@ -1,4 +1,4 @@
-"""`--follow`, as a real process, while the service comes and goes."""
+"""`--follow`, as a real process, while the service restarts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import IO
 from urllib.parse import urlsplit
 
 import httpx
-from tests.unit.api.played_service import SQL, KeyBox, PlayedController, played, served
+from tests.unit.api.simulated_service import SQL, KeyBox, SimulatedController, served, simulated
 
 from resurgence.ids import JobName
 
@@ -81,9 +81,9 @@ def create(url: str) -> None:
     assert made.status_code == 201
 
 
-def test_events_go_on_after_the_service_was_restarted(tmp_path: Path) -> None:
-    controller = PlayedController(tmp_path)
-    with served(played(controller), KeyBox([])) as url:
+def test_following_events_continues_after_a_restart_of_the_service(tmp_path: Path) -> None:
+    controller = SimulatedController(tmp_path)
+    with served(simulated(controller), KeyBox([])) as url:
         create(url)
         port = urlsplit(url).port or 0
         stack = following("events", "rides", "--follow", "--server", url)
@@ -94,7 +94,7 @@ def test_events_go_on_after_the_service_was_restarted(tmp_path: Path) -> None:
     try:
         assert "cannot connect to a service" in follow.err()
         controller.happened(RIDES, "state", **{"from": "a", "to": "b", "reason": "meanwhile"})
-        with served(played(controller), KeyBox([]), port=port):
+        with served(simulated(controller), KeyBox([]), port=port):
             assert "a -> b: meanwhile" in follow.out()
             assert follow.err() == "the service is available again"
             assert follow.interrupt() == 0
@@ -102,9 +102,9 @@ def test_events_go_on_after_the_service_was_restarted(tmp_path: Path) -> None:
         stack.__exit__(None, None, None)
 
 
-def test_following_ends_when_the_job_is_gone(tmp_path: Path) -> None:
-    controller = PlayedController(tmp_path)
-    with served(played(controller), KeyBox([])) as url:
+def test_following_ends_when_the_job_is_deleted(tmp_path: Path) -> None:
+    controller = SimulatedController(tmp_path)
+    with served(simulated(controller), KeyBox([])) as url:
         create(url)
         with following("events", "rides", "--follow", "--server", url) as follow:
             follow.out()
@@ -113,9 +113,9 @@ def test_following_ends_when_the_job_is_gone(tmp_path: Path) -> None:
             assert follow.process.wait(LONGEST) == 0
 
 
-def test_logs_go_on_with_the_next_worker(tmp_path: Path) -> None:
-    controller = PlayedController(tmp_path)
-    with served(played(controller), KeyBox([])) as url:
+def test_following_logs_continues_with_the_next_worker(tmp_path: Path) -> None:
+    controller = SimulatedController(tmp_path)
+    with served(simulated(controller), KeyBox([])) as url:
         create(url)
         first, second = tmp_path / "w1.log", tmp_path / "w2.log"
         first.write_text("one\n")

@@ -10,7 +10,7 @@ from tests.unit.state.real_state import RealJob, counts_of
 from resurgence.ids import OperatorId
 
 
-def test_each_epoch_and_the_totals_are_shown_and_add_up(cli: Cli, real: RealJob) -> None:
+def test_each_epoch_and_the_totals_are_shown_and_balance(cli: Cli, real: RealJob) -> None:
     done = cli("ledger")
     assert done.status == 0
     header, *lines = done.out.splitlines()

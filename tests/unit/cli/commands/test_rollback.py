@@ -1,4 +1,4 @@
-"""A rollback on a state dir finds the sinks where the job wrote them, and makes nothing."""
+"""A rollback on a state directory finds the sinks where the job wrote them, and creates no files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_second_rollback_knows_the_folder_too(
     assert [file.exists() for file in files] == [True, False, False]
 
 
-def test_a_folder_that_is_not_here_is_left_to_the_next_run(
+def test_the_sink_of_a_missing_folder_is_retracted_by_the_next_run(
     cli: Cli, real: RealJob, tmp_path: Path, elsewhere: Path, pipeline: str
 ) -> None:
     real.backend.claim_generation(NOW, directory=str(tmp_path / "gone"))
@@ -79,7 +79,7 @@ def test_a_folder_that_is_not_here_is_left_to_the_next_run(
     assert not list(elsewhere.iterdir())
 
 
-def test_a_live_owner_is_named_and_only_a_dry_run_goes_on(
+def test_a_live_owner_is_named_and_only_a_dry_run_is_allowed(
     cli: Cli, real: RealJob, pipeline: str
 ) -> None:
     owner = owner_here(OwnerKind.RUN, "another", NOW)

@@ -1,4 +1,4 @@
-"""A rollback compiles the text on record, which holds no literal secrets."""
+"""A rollback compiles the recorded text, which contains no literal secrets."""
 
 from __future__ import annotations
 

@@ -19,17 +19,17 @@ from resurgence.control.store.metadata import KeyRole, MetadataStore
 SCRIPT = """
 import sys
 from pathlib import Path
-from tests.unit.api.played_service import PlayedController, played
+from tests.unit.api.simulated_service import SimulatedController, simulated
 from resurgence.cli.commands import serve
 from resurgence.cli.app import main
-serve.build_controller = lambda service: played(PlayedController(Path()))()
+serve.build_controller = lambda service: simulated(SimulatedController(Path()))()
 sys.argv[0] = "resurgence"
 main()
 """
 ROOT = Path(__file__).parents[4]
 
 
-def test_a_key_is_printed_once_and_kept_as_a_digest(cli: Cli, state_dir: Path) -> None:
+def test_a_key_is_printed_once_and_stored_as_a_digest(cli: Cli, state_dir: Path) -> None:
     made = cli("keys", "create", "ci", "--role", "write")
     text = made.out.strip()
     assert (made.status, text.startswith("rsg_ci_")) == (0, True)
@@ -54,7 +54,7 @@ def test_keys_are_removed_by_name(cli: Cli) -> None:
     assert cli("keys", "list").out == "there are no keys\n"
 
 
-def test_a_port_in_use_is_the_users_to_mend(cli: Cli) -> None:
+def test_a_port_in_use_is_a_user_error(cli: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = cli("serve", "--port", str(port))
@@ -62,7 +62,7 @@ def test_a_port_in_use_is_the_users_to_mend(cli: Cli) -> None:
     assert done.err.startswith(f"error: port {port} of 127.0.0.1 is in use")
 
 
-def test_an_address_that_is_not_here_is_refused(cli: Cli) -> None:
+def test_an_address_of_another_machine_is_refused(cli: Cli) -> None:
     done = cli("serve", "--port", "0", "--host", "192.0.2.1")
     assert done.status == 2
     assert "cannot listen" in done.err
@@ -70,7 +70,7 @@ def test_an_address_that_is_not_here_is_refused(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-def test_beyond_this_machine_it_does_not_start_without_a_key(cli: Cli, host: str) -> None:
+def test_listening_on_another_address_requires_a_key(cli: Cli, host: str) -> None:
     done = cli("serve", "--host", host, "--port", "0")
     if "cannot listen" in done.err:
         pytest.skip(f"this machine has no {host}")

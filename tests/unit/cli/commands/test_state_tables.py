@@ -96,12 +96,12 @@ def test_every_value_has_a_form_in_json(
         assert cli("state", "query", f"SELECT {expression} AS x", "--format", layout).status == 0
 
 
-def test_no_column_hides_another(cli: Cli, real: RealJob) -> None:
+def test_columns_of_the_same_name_are_all_shown(cli: Cli, real: RealJob) -> None:
     done = cli("state", "query", "SELECT 1 AS a, 2 AS a", "--format", "json")
     assert list(json.loads(done.out).values()) == [1, 2]
 
 
-def test_a_long_answer_is_cut_on_the_screen_only(cli: Cli, real: RealJob) -> None:
+def test_a_long_answer_is_truncated_on_the_screen_only(cli: Cli, real: RealJob) -> None:
     sql = f"SELECT * FROM range({MAX_TABLE_ROWS + 1})"
     shown = cli("state", "query", sql)
     assert len(shown.out.splitlines()) == MAX_TABLE_ROWS + 1
@@ -119,7 +119,7 @@ def test_a_long_answer_is_cut_on_the_screen_only(cli: Cli, real: RealJob) -> Non
         ("FROM read_text('{folder}/secret')", "error: Permission Error"),
     ],
 )
-def test_what_cannot_be_answered_is_bad_usage(
+def test_an_invalid_query_is_bad_usage(
     cli: Cli, real: RealJob, tmp_path: Path, sql: str, message: str
 ) -> None:
     (tmp_path / "secret").write_text("s3cret")
@@ -131,7 +131,7 @@ def test_what_cannot_be_answered_is_bad_usage(
     assert len(done.err.splitlines()) <= 2
 
 
-def test_a_state_file_that_is_gone_is_a_failure(cli: Cli, real: RealJob) -> None:
+def test_a_missing_state_file_is_a_failure(cli: Cli, real: RealJob) -> None:
     real.path(real.files[0].path).unlink()
     done = cli("state", "query", "FROM window_7f_partials", "--epoch", "3")
     assert done.status == 1

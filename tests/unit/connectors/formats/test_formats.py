@@ -1,4 +1,4 @@
-"""The table of formats: what each can do decides which connectors take it."""
+"""The table of formats: the capabilities of a format decide which connectors accept it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def names(connector: str, role: Role) -> list[str]:
     return [each.name for each in CONNECTORS[connector].roles[role].formats]
 
 
-def test_connectors_take_the_formats_that_can_do_what_they_need() -> None:
+def test_connectors_accept_the_formats_with_the_required_capabilities() -> None:
     assert names("single_file", Role.SOURCE) == ["json", "debezium_json"]
     assert names("single_file", Role.SINK) == ["json", "debezium_json"]
     assert names("filesystem", Role.SINK) == ["parquet", "json", "debezium_json"]
@@ -37,7 +37,7 @@ def test_connectors_take_the_formats_that_can_do_what_they_need() -> None:
     assert names("impulse", Role.SOURCE) == []
 
 
-def test_a_new_format_is_taken_by_what_it_can_do() -> None:
+def test_a_new_format_is_accepted_by_its_capabilities() -> None:
     lines = replace(JSON, spec=FormatSpec("csv"))
     blobs = replace(JSON, spec=FormatSpec("avro"), is_line_based=False, line_reader=None)
     spec = SINGLE_FILE.spec({**FORMATS, "csv": lines, "avro": blobs})
@@ -61,7 +61,7 @@ def with_format(name: str) -> Mapping[str, ConnectorSpec]:
 
 
 @pytest.mark.parametrize("name", ["debezium_json", "changes"])
-def test_the_planner_asks_what_a_format_is_and_not_its_name(name: str) -> None:
+def test_the_planner_uses_the_capabilities_of_a_format_and_not_its_name(name: str) -> None:
     graph = compile_pipeline(PIPELINE.format(format=name, value="a"), with_format(name))
     (source,), (sink,) = graph.sources(), graph.sinks()
     assert (source.is_changelog, source.keys, source.is_updating) == (True, ("id",), False)
@@ -69,14 +69,14 @@ def test_the_planner_asks_what_a_format_is_and_not_its_name(name: str) -> None:
     assert "one by the keys of changes" in explain_graph(graph, 1)
 
 
-def test_rows_of_an_append_only_format_stay() -> None:
+def test_rows_of_an_append_only_format_are_inserts() -> None:
     graph = compile_pipeline(PIPELINE.format(format="json", value="a"), CONNECTORS)
     (source,), (sink,) = graph.sources(), graph.sinks()
     assert (source.is_changelog, source.keys, sink.pairs_changes) == (False, (), False)
     assert "one by the keys of changes" not in explain_graph(graph, 1)
 
 
-def test_a_changelog_for_an_append_only_sink_names_the_formats_that_would_do() -> None:
+def test_the_hint_for_a_changelog_into_an_append_only_sink_names_suitable_formats() -> None:
     text = PIPELINE.format(format="json", value="count(*)") + " GROUP BY id"
     with pytest.raises(SqlError) as caught:
         compile_pipeline(text, with_format("changes"))
@@ -93,7 +93,7 @@ def test_a_changelog_that_was_compiled_as_rows_is_refused(tmp_path: Path) -> Non
         make_source(SourceSpec.model_validate(older))
 
 
-def test_a_format_that_a_connector_cannot_use_is_refused_where_it_is_made() -> None:
+def test_an_unsupported_format_is_refused_when_the_connector_is_created() -> None:
     spec = SinkSpec(
         id=OperatorId("sink-o"),
         input=OperatorId("query"),

@@ -1,4 +1,4 @@
-"""Lookup tables: what can be seen to be wrong before Spark starts."""
+"""Lookup tables: errors that are detected before Spark starts."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def graph(folder: Path, options: str) -> Graph:
         ),
     ],
 )
-def test_what_can_never_be_read_is_refused_before_spark_starts(
+def test_unreadable_lookup_tables_are_refused_before_spark_starts(
     tmp_path: Path, options: str, message: str
 ) -> None:
     with pytest.raises(UserError) as caught:
@@ -68,7 +68,7 @@ def test_what_can_never_be_read_is_refused_before_spark_starts(
 
 
 @pytest.mark.parametrize("kind", ["MAP<STRING, INT>", "ARRAY<DECIMAL(4,2)>", "VARIANT"])
-def test_types_that_postgres_has_not_are_refused(kind: str) -> None:
+def test_types_that_postgres_lacks_are_refused(kind: str) -> None:
     with pytest.raises(UserError, match=r"column 'id': no Postgres type can be read") as caught:
         make_lookup(spec("postgres", kind, url=URL, table="p")).check()
     assert "TEXT" in caught.value.hint
@@ -94,7 +94,7 @@ def test_a_package_that_is_not_installed_is_named(
     assert extra in caught.value.hint
 
 
-def test_a_secret_of_a_lookup_table_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_of_a_lookup_table_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_PLACE", "/hunter2")
     table = spec("filesystem", path="${env:SECRET_PLACE}")
     graph = Graph(operators=())

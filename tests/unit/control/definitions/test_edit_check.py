@@ -1,4 +1,4 @@
-"""An edit that would lose state is refused when it is requested, and the job goes on."""
+"""An edit that would lose state is refused when it is requested, and the job continues."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from tests.unit.control.service_harness import JOB, Service, played
+from tests.unit.control.service_harness import JOB, Service, simulated
 from tests.unit.state.sealed import seal
 
 from resurgence.connectors.registry import CONNECTORS
@@ -57,7 +57,7 @@ async def refused(service: Service, sql: str) -> IncompatibleState:
     return raised.value
 
 
-@played
+@simulated
 async def test_an_edit_that_loses_state_is_refused_and_the_job_runs_on(service: Service) -> None:
     await begin(service)
     seal(state(service), compiled(SQL), 1)
@@ -69,7 +69,7 @@ async def test_an_edit_that_loses_state_is_refused_and_the_job_runs_on(service: 
     await service.run()
 
 
-@played
+@simulated
 async def test_an_edit_that_loses_state_passes_if_the_loss_is_accepted(service: Service) -> None:
     await begin(service)
     seal(state(service), compiled(SQL), 1)
@@ -79,7 +79,7 @@ async def test_an_edit_that_loses_state_passes_if_the_loss_is_accepted(service: 
 
 
 @pytest.mark.parametrize("sealed", [False, True], ids=["no checkpoint yet", "an empty one"])
-@played
+@simulated
 async def test_a_running_job_counts_as_holding_state_whatever_its_newest_checkpoint_has(
     service: Service, sealed: bool
 ) -> None:
@@ -91,7 +91,7 @@ async def test_a_running_job_counts_as_holding_state_whatever_its_newest_checkpo
     assert "its state when the edit takes effect would be lost (LOST)" in error.message
 
 
-@played
+@simulated
 async def test_a_stopped_job_is_judged_by_its_newest_checkpoint(service: Service) -> None:
     await begin(service)
     seal(state(service), compiled(SQL), 1, rows=0)
@@ -102,7 +102,7 @@ async def test_a_stopped_job_is_judged_by_its_newest_checkpoint(service: Service
     await refused(service, WIDER.replace("FROM ticks", "FROM others").replace("ticks", "others"))
 
 
-@played
+@simulated
 async def test_a_sink_can_be_removed_while_an_epoch_is_being_committed(service: Service) -> None:
     """The worker commits it before it stops."""
     await begin(service, WITH_SINK)
@@ -112,7 +112,7 @@ async def test_a_sink_can_be_removed_while_an_epoch_is_being_committed(service: 
     assert (await service.record()).status.run == 2
 
 
-@played
+@simulated
 async def test_a_source_that_changes_its_connector_is_refused_before_its_first_checkpoint(
     service: Service,
 ) -> None:
@@ -125,7 +125,7 @@ async def test_a_source_that_changes_its_connector_is_refused_before_its_first_c
     assert "reads nexmark, but its offset is in impulse (LOST)" in error.message
 
 
-@played
+@simulated
 async def test_an_edit_is_refused_if_the_newest_checkpoint_cannot_be_read_in_time(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,5 +135,5 @@ async def test_an_edit_is_refused_if_the_newest_checkpoint_cannot_be_read_in_tim
     with pytest.raises(StorageError, match="could not be read within"):
         await service.controller.edit(JOB, SQL + " -- more", None, {})
     assert (await service.record()).pipeline.sql == SQL
-    service.storage.mend()
+    service.storage.repair()
     await service.run()

@@ -1,4 +1,4 @@
-"""A user's module is loaded in a process of its own: whatever it does, the controller goes on."""
+"""A user's module is loaded in a separate process: whatever it does, the controller continues."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_a_module_prints_is_not_taken_for_the_answer(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("import os\nos._exit(7)", "status 7"),
         ("import os\nos._exit(0)", "status 0"),
@@ -59,14 +59,16 @@ def test_what_a_module_prints_is_not_taken_for_the_answer(tmp_path: Path) -> Non
         ("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)", "signal 11"),
     ],
 )
-def test_a_module_that_ends_its_process_is_refused(tmp_path: Path, text: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as refused:
+def test_a_module_that_ends_its_process_is_refused(
+    tmp_path: Path, text: str, reported: str
+) -> None:
+    with pytest.raises(ConfigError, match=reported) as refused:
         kinds_of(tmp_path, text)
     assert refused.value.hint
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "reported"),
     [
         ("1 / 0", "ZeroDivisionError"),
         ("def f(:", "SyntaxError|invalid syntax"),
@@ -74,9 +76,9 @@ def test_a_module_that_ends_its_process_is_refused(tmp_path: Path, text: str, to
     ],
 )
 def test_a_module_that_raises_is_refused_with_its_error(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, reported: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=reported):
         kinds_of(tmp_path, text)
 
 
@@ -84,11 +86,11 @@ def test_a_module_that_hangs_is_ended_with_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subject, "_DEADLINE", timedelta(seconds=2))
-    told = tmp_path / "child"
+    reported = tmp_path / "child"
     hangs = f"""
 import subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-open({str(told)!r}, "w").write(str(child.pid))
+open({str(reported)!r}, "w").write(str(child.pid))
 time.sleep(60)
 """
     began = time.monotonic()
@@ -96,9 +98,9 @@ time.sleep(60)
         kinds_of(tmp_path, hangs)
     assert time.monotonic() - began < 10
     # The load of a busy machine may have left no time for the child.
-    if told.exists():
+    if reported.exists():
         give_up_at = time.monotonic() + 5
-        while _is_alive(int(told.read_text())):
+        while _is_alive(int(reported.read_text())):
             assert time.monotonic() < give_up_at
             time.sleep(0.01)
 

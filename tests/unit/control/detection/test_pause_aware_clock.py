@@ -1,4 +1,4 @@
-"""The clock of the failure detector stands still while the controller does."""
+"""The clock of the failure detector stops while the controller is paused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pause_aware_clock, "_SAMPLE_SECONDS", LOOK.total_seconds())
 
 
-def test_it_goes_on_while_others_run_and_stands_still_while_nobody_does() -> None:
+def test_it_advances_while_the_event_loop_runs_and_stops_while_it_is_blocked() -> None:
     async def scene() -> tuple[timedelta, timedelta, timedelta]:
         clock = PauseAwareClock(SystemClock())
         clock.start()

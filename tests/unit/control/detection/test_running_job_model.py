@@ -1,4 +1,4 @@
-"""The failure detector: which facts count, and from which moment on."""
+"""The failure detector: which facts count, and from which instant."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_running_worker_is_timed_out_exactly_at_the_timeout(running: RunningJo
     [heartbeat(), started(4, 10), sealed(4), committed(4), task_failed("x"), CONNECTED],
     ids=lambda message: message.type,
 )
-def test_every_message_is_a_sign_of_life(running: RunningJobModel, message: FromWorker) -> None:
+def test_every_message_counts_as_a_heartbeat(running: RunningJobModel, message: FromWorker) -> None:
     assert running.observe(message, after(5))
     assert running.worker_timedout(after(5) + TIMEOUT - INSTANT) is None
     assert running.worker_timedout(after(5) + TIMEOUT) is not None
@@ -165,7 +165,7 @@ def test_only_running_workers_time_out_or_stall(
     assert model.progress_stalled(START + timedelta(days=1)) is None
 
 
-def test_a_worker_that_was_never_heard_of_does_not_time_out(model: RunningJobModel) -> None:
+def test_a_worker_that_never_sent_a_message_does_not_time_out(model: RunningJobModel) -> None:
     assert model.worker_timedout(START + timedelta(days=1)) is None
 
 
@@ -196,14 +196,14 @@ def test_an_epoch_stalls_exactly_when_its_phase_is_as_old_as_the_timeout(
     assert (stalled.operator, stalled.stalled_for) == (OperatorId("window-1"), EPOCH_TIMEOUT)
 
 
-def test_heartbeats_of_the_same_phase_do_not_make_it_younger(running: RunningJobModel) -> None:
+def test_heartbeats_of_the_same_phase_do_not_reset_its_age(running: RunningJobModel) -> None:
     for second in range(0, 601, 100):
         running.observe(heartbeat("execute", age=float(second)), after(second))
     assert running.worker_timedout(after(600)) is None
     assert running.progress_stalled(after(600)) is not None
 
 
-def test_the_next_phase_begins_anew(running: RunningJobModel) -> None:
+def test_the_next_phase_starts_with_age_zero(running: RunningJobModel) -> None:
     running.observe(heartbeat("execute", age=599.0), after(599))
     running.observe(heartbeat("publish", age=0.0), after(600))
     assert running.progress_stalled(after(601)) is None
@@ -245,7 +245,7 @@ def test_messages_of_another_generation_or_an_unknown_worker_are_dropped(
     assert (model.restored, model.task_failed(), model.sealed_epoch) == (None, None, 0)
 
 
-def test_messages_of_a_worker_of_the_previous_run_are_not_taken_for_the_new_ones(
+def test_messages_of_a_worker_of_the_previous_run_are_dropped(
     running: RunningJobModel,
 ) -> None:
     running.expect(TWO, Generation(2), 18, after(20))
@@ -280,7 +280,7 @@ def test_a_reused_name_does_not_let_old_messages_in(running: RunningJobModel) ->
     assert running.observe(restored(5, generation=2), after(22))
 
 
-def test_what_was_known_of_older_generations_is_over_when_a_new_one_is_expected(
+def test_expecting_a_new_generation_discards_the_facts_of_older_ones(
     running: RunningJobModel,
 ) -> None:
     running.observe(started(4, 100), after(1))
@@ -296,7 +296,7 @@ def test_what_was_known_of_older_generations_is_over_when_a_new_one_is_expected(
 # ---------------------------------------------------------------- exits
 
 
-def test_an_exit_that_nobody_asked_for_is_a_failure(running: RunningJobModel) -> None:
+def test_an_unexpected_exit_is_a_failure(running: RunningJobModel) -> None:
     running.note_exit(ONE, -9, after(1))
     found = running.worker_exited()
     assert found is not None

@@ -1,5 +1,5 @@
-"""A keeper holds its job at what is wanted: resets happen once, crash loops end, jobs do not disturb
-each other, and the end of a controller is not the end of its jobs.
+"""A keeper reconciles its job with the desired state: resets happen once, crash loops end, jobs do
+not affect each other, and jobs outlive their controller.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from tests.unit.control.living_workers import (
+from tests.unit.control.faulty_stores import Hold, until
+from tests.unit.control.service_harness import JOB, Service, simulated
+from tests.unit.control.simulated_workers import (
     fails,
     fails_and_stays,
     fails_in_storage,
     finishes,
-    is_deaf,
+    ignores_orders,
     works,
 )
-from tests.unit.control.service_harness import JOB, Service, played
-from tests.unit.control.troubled_stores import Hold, until
 
 from resurgence.control import controller
 from resurgence.control.jobs import supervisor
@@ -46,7 +46,7 @@ def rollbacks(service: Service) -> int:
 # ---------------------------------------------------------------- restart without state
 
 
-@played
+@simulated
 async def test_a_restart_without_state_happens_once(service: Service) -> None:
     await service.create()
     await service.run()
@@ -65,7 +65,7 @@ async def test_a_restart_without_state_happens_once(service: Service) -> None:
     "state",
     [None, StateName.RESTARTING, StateName.COMPILING, StateName.SCHEDULING, StateName.RUNNING],
 )
-@played
+@simulated
 async def test_a_restart_without_state_happens_once_though_the_controller_is_killed(
     service: Service, state: StateName | None
 ) -> None:
@@ -84,8 +84,8 @@ async def test_a_restart_without_state_happens_once_though_the_controller_is_kil
     assert stored.status.reset_run == stored.desired.reset_run == 2
 
 
-@played
-async def test_a_reset_is_not_repeated_though_the_database_was_away(
+@simulated
+async def test_a_reset_is_not_repeated_after_an_outage_of_the_database(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "_CATCH_UP", LONG)
@@ -107,7 +107,7 @@ async def test_a_reset_is_not_repeated_though_the_database_was_away(
 # ---------------------------------------------------------------- crash loops and the budget
 
 
-@played
+@simulated
 async def test_a_crash_loop_escalates_from_the_same_worker_to_a_new_one_to_a_diagnosis(
     service: Service,
 ) -> None:
@@ -125,20 +125,20 @@ async def test_a_crash_loop_escalates_from_the_same_worker_to_a_new_one_to_a_dia
     assert failure is not None
     assert failure["times"] == 3
     assert failure["tried"] == ["restarted in the same worker", "restarted with a new worker"]
-    assert (failure["first_fault"], failure["what_to_do"]) == ("a task failed", "mend it")
+    assert (failure["first_fault"], failure["what_to_do"]) == ("a task failed", "fix it")
     assert "3 times without progress" in str(failure["reason"])
 
 
-@played
-async def test_a_worker_that_cannot_go_on_is_not_restarted_in_place(service: Service) -> None:
+@simulated
+async def test_a_worker_that_cannot_continue_is_not_restarted_in_place(service: Service) -> None:
     service.world.scripts = [fails]
     await service.create()
     await service.end(StateName.FAILED)
     assert [each["origin"] for each in service.of("worker_started")] == ["started"] * 3
 
 
-@played
-async def test_a_worker_that_failed_once_goes_on_in_place(service: Service) -> None:
+@simulated
+async def test_a_worker_that_failed_once_restarts_in_place(service: Service) -> None:
     tries = iter([fails_and_stays, works])
     service.world.scripts = [lambda worker: next(tries)(worker)]
     await service.create()
@@ -150,8 +150,8 @@ async def test_a_worker_that_failed_once_goes_on_in_place(service: Service) -> N
     assert incident["attempts"] == 1
 
 
-@played
-async def test_a_worker_that_dies_while_it_waits_to_go_on_in_place_is_replaced(
+@simulated
+async def test_a_worker_that_dies_while_it_waits_for_a_restart_in_place_is_replaced(
     service: Service,
 ) -> None:
     service.world.scripts = [fails_and_stays, works]
@@ -164,8 +164,8 @@ async def test_a_worker_that_dies_while_it_waits_to_go_on_in_place_is_replaced(
     assert [each["origin"] for each in service.of("worker_started")] == ["started", "started"]
 
 
-@played
-async def test_the_restart_budget_bounds_an_outage_and_a_start_gives_it_anew(
+@simulated
+async def test_the_restart_budget_bounds_an_outage_and_a_start_resets_it(
     service: Service,
 ) -> None:
     service.world.scripts = [fails_in_storage]
@@ -199,8 +199,8 @@ async def fail_for_the_third_time(service: Service, workers: int) -> None:
     assert len(service.world.workers) == workers
 
 
-@played
-async def test_a_crash_loop_is_counted_on_by_the_next_controller(service: Service) -> None:
+@simulated
+async def test_the_next_controller_continues_the_count_of_a_crash_loop(service: Service) -> None:
     hold = await fail_twice(service)
     at_scheduling = service.hold(StateName.SCHEDULING)
     hold.release()
@@ -209,8 +209,10 @@ async def test_a_crash_loop_is_counted_on_by_the_next_controller(service: Servic
     await fail_for_the_third_time(service, workers=3)
 
 
-@played
-async def test_a_crash_loop_is_counted_on_though_a_worker_is_on_record(service: Service) -> None:
+@simulated
+async def test_the_count_of_a_crash_loop_continues_though_a_worker_is_on_record(
+    service: Service,
+) -> None:
     hold = await fail_twice(service)
     service.world.may_restore.clear()
     hold.release()
@@ -224,8 +226,8 @@ async def test_a_crash_loop_is_counted_on_though_a_worker_is_on_record(service: 
 # ---------------------------------------------------------------- what is on record
 
 
-@played
-async def test_what_an_ended_run_still_had_to_write_does_not_hide_the_next_run(
+@simulated
+async def test_a_delayed_write_of_an_ended_run_does_not_hide_the_next_run(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(supervisor, "_CATCH_UP", timedelta(milliseconds=500))
@@ -246,7 +248,7 @@ async def test_what_an_ended_run_still_had_to_write_does_not_hide_the_next_run(
     assert stored.status.state is StateName.RUNNING
 
 
-@played
+@simulated
 async def test_the_end_of_a_job_is_written_when_the_database_answers_again(
     service: Service,
 ) -> None:
@@ -265,7 +267,7 @@ async def test_the_end_of_a_job_is_written_when_the_database_answers_again(
 # ---------------------------------------------------------------- one job and another
 
 
-@played
+@simulated
 async def test_a_hung_storage_of_one_job_delays_no_other(service: Service) -> None:
     service.storage.hangs_for = JOB
     await service.create()
@@ -286,7 +288,7 @@ async def test_a_hung_storage_of_one_job_delays_no_other(service: Service) -> No
 
 
 @pytest.mark.parametrize("state", [StateName.CREATED, StateName.RECOVERING, StateName.RESTARTING])
-@played
+@simulated
 async def test_a_hung_storage_call_ends_at_the_deadline_of_its_state(
     service: Service, state: StateName
 ) -> None:
@@ -307,11 +309,11 @@ async def test_a_hung_storage_call_ends_at_the_deadline_of_its_state(
             for each in service.of("state")
         )
     )
-    service.storage.mend()
+    service.storage.repair()
     await service.run()
 
 
-@played
+@simulated
 async def test_a_job_that_cannot_be_defined_any_more_fails_alone(service: Service) -> None:
     await service.create()
     await service.create(OTHER)
@@ -327,15 +329,15 @@ async def test_a_job_that_cannot_be_defined_any_more_fails_alone(service: Servic
     await service.end(StateName.FAILED)
     assert "no.such" in (await service.status()).cause
     await service.run(OTHER)
-    # Nobody expects the worker of the first any more.
+    # The worker of the first run is no longer expected.
     await until(lambda: len(service.world.alive) == 1)
 
 
 # ---------------------------------------------------------------- the end of a controller
 
 
-@played
-async def test_a_close_stops_at_a_checkpoint_and_the_next_controller_goes_on(
+@simulated
+async def test_a_close_stops_at_a_checkpoint_and_the_next_controller_continues(
     service: Service,
 ) -> None:
     await service.create()
@@ -356,7 +358,7 @@ async def test_a_close_stops_at_a_checkpoint_and_the_next_controller_goes_on(
     assert service.of("failure") == []
 
 
-@played
+@simulated
 async def test_the_last_events_are_written_before_a_controller_ends(service: Service) -> None:
     await service.create()
     await service.run()
@@ -367,9 +369,9 @@ async def test_the_last_events_are_written_before_a_controller_ends(service: Ser
     assert stored == [event for _, event in service.seen]
 
 
-@played
-async def test_who_hurries_does_not_wait_for_a_deaf_worker(service: Service) -> None:
-    service.world.scripts = [is_deaf]
+@simulated
+async def test_a_forced_close_does_not_wait_for_an_unresponsive_worker(service: Service) -> None:
+    service.world.scripts = [ignores_orders]
     await service.create(stop_timeout="1m")
     await service.run()
     closing = asyncio.create_task(service.close())
@@ -386,8 +388,8 @@ async def test_who_hurries_does_not_wait_for_a_deaf_worker(service: Service) -> 
     "wish",
     ["run", "delete"],
 )
-@played
-async def test_a_close_does_not_wait_for_a_storage_that_hangs(service: Service, wish: str) -> None:
+@simulated
+async def test_a_close_does_not_wait_for_hung_storage(service: Service, wish: str) -> None:
     await service.create()
     await service.run()
     service.storage.hangs_for = JOB
@@ -400,8 +402,8 @@ async def test_a_close_does_not_wait_for_a_storage_that_hangs(service: Service, 
         await service.close()
 
 
-@played
-async def test_jobs_are_taken_up_one_after_the_other(
+@simulated
+async def test_the_starts_of_jobs_are_spread(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spread = 0.2
@@ -424,7 +426,7 @@ async def test_jobs_are_taken_up_one_after_the_other(
     assert max(began_at.values()) - min(began_at.values()) >= 2.5 * spread
 
 
-@played
+@simulated
 async def test_a_request_does_not_wait_for_the_turn_of_its_job(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,34 +32,34 @@ HARDNESS = [StopMode.CHECKPOINT, StopMode.FORCE]
 
 
 @pytest.mark.parametrize("mode", HARDNESS)
-def test_a_stop_is_wanted_in_the_mode_that_was_asked_for(mode: StopMode) -> None:
+def test_a_stop_is_stored_with_the_requested_mode(mode: StopMode) -> None:
     assert RUNNING.stop is None
     assert stopped(RUNNING, mode).stop is mode
 
 
 @pytest.mark.parametrize(("first", "second"), [*product(HARDNESS, HARDNESS)])
-def test_of_two_stops_the_harder_one_holds(first: StopMode, second: StopMode) -> None:
+def test_of_two_stops_the_forced_one_applies(first: StopMode, second: StopMode) -> None:
     hardest = max(first, second, key=HARDNESS.index)
     assert stopped(stopped(RUNNING, first), second).stop is hardest
 
 
-def test_how_hard_an_earlier_run_was_stopped_does_not_count() -> None:
+def test_the_stop_mode_of_an_earlier_run_does_not_apply() -> None:
     again = started(stopped(RUNNING, StopMode.FORCE), StateName.STOPPED)
     assert stopped(again, StopMode.CHECKPOINT).stop is StopMode.CHECKPOINT
 
 
 @pytest.mark.parametrize("state", [each for each in StateName if each not in OVER])
-def test_a_start_changes_nothing_for_a_job_that_is_on_its_way(state: StateName) -> None:
+def test_a_start_of_an_active_job_changes_nothing(state: StateName) -> None:
     assert started(RUNNING, state) == RUNNING
 
 
 @pytest.mark.parametrize("state", OVER)
-def test_a_start_of_a_job_that_is_over_or_has_given_up_is_another_run(state: StateName) -> None:
+def test_a_start_of_a_finished_or_failed_job_is_another_run(state: StateName) -> None:
     assert started(RUNNING, state) == replace(RUNNING, run=2)
 
 
 @pytest.mark.parametrize("state", list(StateName))
-def test_a_start_takes_back_a_stop_in_any_state(state: StateName) -> None:
+def test_a_start_cancels_a_stop_in_any_state(state: StateName) -> None:
     again = started(stopped(RUNNING, StopMode.FORCE), state)
     assert (again.wanted, again.stop, again.run) == (Wanted.RUNNING, None, 2)
 
@@ -76,7 +76,7 @@ def test_a_restart_is_another_run(force: bool) -> None:
     assert (again.wanted, again.run, again.force, again.reset_run) == (Wanted.RUNNING, 2, force, 0)
 
 
-def test_a_reset_holds_for_the_run_that_it_was_asked_for() -> None:
+def test_a_reset_applies_only_to_the_run_that_requested_it() -> None:
     reset = restarted(RUNNING, force=False, without_state=True)
     assert reset.reset_run == reset.run == 2
     assert restarted(reset, force=False, without_state=False).reset_run == 2
@@ -88,7 +88,7 @@ def test_a_rescale_changes_the_parallelism_alone(before: DesiredConfig) -> None:
 
 
 @pytest.mark.parametrize(("first", "second"), [*product([False, True], repeat=2)])
-def test_a_delete_stops_by_force_and_never_takes_back_that_state_goes(
+def test_a_delete_stops_by_force_and_never_cancels_the_deletion_of_state(
     first: bool, second: bool
 ) -> None:
     gone = deleted(deleted(RUNNING, with_state=first), with_state=second)
@@ -106,7 +106,7 @@ def test_a_delete_stops_by_force_and_never_takes_back_that_state_goes(
     ],
     ids=["stop", "start", "restart", "rescale"],
 )
-def test_nothing_else_can_be_asked_of_a_job_that_is_being_deleted(
+def test_a_job_that_is_being_deleted_refuses_other_requests(
     ask: Callable[[DesiredConfig], DesiredConfig],
 ) -> None:
     with pytest.raises(JobBeingDeleted) as refused:
@@ -119,27 +119,25 @@ def test_nothing_else_can_be_asked_of_a_job_that_is_being_deleted(
 
 @pytest.mark.parametrize("wanted", list(Wanted))
 @pytest.mark.parametrize("state", [each for each in StateName if each not in TERMINAL])
-def test_a_job_in_the_middle_of_something_is_always_taken_up(
-    state: StateName, wanted: Wanted
-) -> None:
+def test_a_job_in_a_transient_state_is_always_resumed(state: StateName, wanted: Wanted) -> None:
     assert should_start(replace(RUNNING, wanted=wanted), JobStatus(state, run=1))
 
 
 @pytest.mark.parametrize("wanted", [Wanted.STOPPED, Wanted.DELETED])
 @pytest.mark.parametrize("state", [*TERMINAL])
-def test_a_job_at_its_end_that_is_not_to_run_is_left_alone(
+def test_a_terminal_job_that_is_not_desired_to_run_stays_terminal(
     state: StateName, wanted: Wanted
 ) -> None:
     assert not should_start(replace(RUNNING, wanted=wanted, run=9), JobStatus(state, run=1))
 
 
 @pytest.mark.parametrize("state", [StateName.FAILED, StateName.FINISHED])
-def test_a_job_that_failed_or_finished_stays_so_until_its_user_asks_again(
+def test_a_failed_or_finished_job_stays_so_until_the_next_request(
     state: StateName,
 ) -> None:
     assert not should_start(RUNNING, JobStatus(state, run=1))
     assert should_start(replace(RUNNING, run=2), JobStatus(state, run=1))
 
 
-def test_a_job_that_was_stopped_by_the_end_of_its_controller_goes_on() -> None:
+def test_a_job_that_was_stopped_by_a_shutdown_of_its_controller_resumes() -> None:
     assert should_start(RUNNING, JobStatus(StateName.STOPPED, run=1))

@@ -1,4 +1,4 @@
-"""When to try again, after how long, and when to give up."""
+"""When to retry, after which backoff, and when to give up."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def given_up(decision: RecoverAfter | GiveUp) -> GiveUp:
     return decision
 
 
-def test_a_first_failure_is_tried_again_after_the_initial_backoff() -> None:
+def test_a_first_failure_is_retried_after_the_initial_backoff() -> None:
     decision = recovered(ask())
     assert decision.at == NOW + INITIAL
     assert decision.history.restarts == 1
 
 
-def test_a_failure_that_trying_again_cannot_mend_is_given_up_at_once() -> None:
+def test_a_failure_that_no_retry_can_fix_is_not_retried() -> None:
     hopeless = replace(FAILURE, retry_hint=RetryHint.NO_RETRY, reason="bad SQL")
     decision = given_up(ask(hopeless))
     assert (decision.reason, decision.first_fault) == ("bad SQL", hopeless)
@@ -84,7 +84,7 @@ def test_a_failure_that_trying_again_cannot_mend_is_given_up_at_once() -> None:
     ("restarts", "seconds"),
     [(0, 0.5), (1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (8, 60), (16, 60), (17, 60)],
 )
-def test_waits_double_up_to_the_maximum(restarts: int, seconds: float) -> None:
+def test_the_backoff_doubles_up_to_the_maximum(restarts: int, seconds: float) -> None:
     decision = recovered(ask(history=RestartHistory(restarts=restarts)))
     assert decision.at - NOW == timedelta(seconds=seconds)
 
@@ -97,7 +97,7 @@ def test_a_huge_number_of_restarts_does_not_overflow(restarts: int) -> None:
 
 @pytest.mark.parametrize(("jitter", "share"), [(0.0, 0.75), (0.5, 1.0), (1.0, 1.25)])
 @pytest.mark.parametrize("restarts", [0, 3, 10])
-def test_jitter_moves_a_wait_by_a_quarter_at_most(
+def test_jitter_changes_the_backoff_by_a_quarter_at_most(
     jitter: float, share: float, restarts: int
 ) -> None:
     history = RestartHistory(restarts=restarts)
@@ -116,7 +116,7 @@ def test_with_no_restarts_allowed_the_first_failure_is_the_last() -> None:
     given_up(ask(allowed=0))
 
 
-def test_being_healthy_for_long_enough_gives_the_restarts_back() -> None:
+def test_being_healthy_for_long_enough_resets_the_restart_budget() -> None:
     spent = RestartHistory(restarts=ALLOWED)
     given_up(ask(history=spent, healthy_for=HEALTHY - timedelta(milliseconds=1)))
     decision = recovered(ask(history=spent, healthy_for=HEALTHY))
@@ -166,7 +166,7 @@ def test_another_failure_ends_a_run_of_identical_failures() -> None:
     assert recovered(ask(FAILURE, decision.history)).history.identical == 1
 
 
-def test_an_outage_of_the_world_around_is_bounded_by_the_restart_budget_only() -> None:
+def test_external_failures_are_bounded_by_the_restart_budget_only() -> None:
     outage = Failure(
         FailureKind.CONTROL_FAILED,
         "cannot list s3://bucket: connection refused",
@@ -188,8 +188,8 @@ def test_kills_from_outside_are_bounded_by_the_restart_budget_only() -> None:
     assert waits[-1] == MAXIMAL
 
 
-def test_an_epoch_that_stands_still_for_longer_than_healthy_is_still_a_crash_loop() -> None:
-    stalled = replace(FAILURE, kind=FailureKind.PROGRESS_STALLED, reason="epoch 5 stood still")
+def test_an_epoch_that_hangs_longer_than_the_healthy_duration_is_still_a_crash_loop() -> None:
+    stalled = replace(FAILURE, kind=FailureKind.PROGRESS_STALLED, reason="epoch 5 hung")
     assert len(run_of(10, stalled, healthy_for=timedelta(minutes=10))) == CRASH_LOOP
 
 
@@ -205,7 +205,7 @@ def test_a_worker_killed_now_and_then_while_it_waits_for_input_is_no_crash_loop(
     ("one", "other"),
     [
         ("the worker (pid 17) exited", "the worker (pid 4711) exited"),
-        ("epoch 5 stood still for 601 s", "epoch 5 stood still for 640 s"),
+        ("epoch 5 hung for 601 s", "epoch 5 hung for 640 s"),
         (
             "state file 12-3-0-0123456789ab.parquet is missing",
             "state file 12-4-1-fedcba987654.parquet is missing",
@@ -238,27 +238,27 @@ def test_failures_that_differ_in_more_than_numbers_are_not_the_same(other: Failu
 # ---------------------------------------------------------------- escalation
 
 
-def test_a_worker_that_can_go_on_does_so_once_then_a_new_one_then_none() -> None:
+def test_a_crash_loop_escalates_from_the_same_worker_to_a_new_one_to_a_failed_job() -> None:
     first, second, last = run_of(10, replace(FAILURE, worker_usable=True))
     assert (recovered(first).in_place, recovered(second).in_place) == (True, False)
     assert given_up(last).tried == ("restarted in the same worker", "restarted with a new worker")
     assert given_up(last).times == 3
 
 
-def test_a_worker_that_cannot_go_on_is_never_kept() -> None:
+def test_a_worker_that_cannot_continue_is_always_replaced() -> None:
     first, second, last = run_of(10)
     assert not recovered(first).in_place
     assert not recovered(second).in_place
     assert given_up(last).tried == ("restarted with a new worker",) * 2
 
 
-def test_after_progress_the_same_worker_may_go_on_again() -> None:
+def test_after_progress_the_same_worker_may_continue_again() -> None:
     usable = replace(FAILURE, worker_usable=True)
     second = recovered(run_of(2, usable)[-1])
     assert recovered(ask(usable, second.history, committed=5)).in_place
 
 
-def test_what_was_tried_is_bounded_in_a_long_outage() -> None:
+def test_the_list_of_attempts_is_bounded_in_a_long_outage() -> None:
     away = replace(FAILURE, domain=ErrorDomain.EXTERNAL)
     last = given_up(run_of(ALLOWED + 1, away)[-1])
     assert last.times == ALLOWED + 1
@@ -269,7 +269,7 @@ def test_what_was_tried_is_bounded_in_a_long_outage() -> None:
 def test_a_diagnosis_says_what_to_do(domain: ErrorDomain) -> None:
     fault = replace(FAILURE, domain=domain, retry_hint=RetryHint.NO_RETRY)
     assert given_up(ask(fault)).advice
-    assert given_up(ask(replace(fault, hint="mend line 3"))).advice == "mend line 3"
+    assert given_up(ask(replace(fault, hint="fix line 3"))).advice == "fix line 3"
 
 
 def test_a_diagnosis_is_written_with_its_first_fault() -> None:

@@ -1,10 +1,12 @@
-"""A rollback in a service: checked at the request, done once, by a job that runs or is stopped."""
+"""A rollback in a service: validated at the request, performed once, for a running or a stopped
+job.
+"""
 
 from __future__ import annotations
 
 import pytest
-from tests.unit.control.living_workers import fails_for_good, finishes, is_deaf, works
-from tests.unit.control.service_harness import JOB, SQL, Service, played
+from tests.unit.control.service_harness import JOB, SQL, Service, simulated
+from tests.unit.control.simulated_workers import fails_for_good, finishes, ignores_orders, works
 from tests.unit.state.sealed import seal
 
 from resurgence.connectors.contract import SinkMemory
@@ -39,8 +41,8 @@ def rollbacks(service: Service) -> list[tuple[int, int]]:
     return [(each.to_epoch, each.highest_epoch) for each in state(service).rollbacks()]
 
 
-@played
-async def test_a_running_job_is_rolled_back_and_goes_on_from_there(service: Service) -> None:
+@simulated
+async def test_a_running_job_is_rolled_back_and_resumes_from_there(service: Service) -> None:
     await service.create()
     await service.run()
     seal_epochs(service, 1, 2, 3, 4)
@@ -53,7 +55,7 @@ async def test_a_running_job_is_rolled_back_and_goes_on_from_there(service: Serv
     assert not service.world.workers[0].stop_asked.is_set(), "its epoch would be undone anyway"
 
 
-@played
+@simulated
 async def test_epochs_that_only_a_sink_has_a_record_of_are_undone_with_the_others(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,11 +75,11 @@ async def test_epochs_that_only_a_sink_has_a_record_of_are_undone_with_the_other
     assert service.world.workers[-1].started[-1].plan.next_epoch == 10
 
 
-@played
-async def test_a_worker_that_is_past_answering_does_not_hold_up_a_rollback(
+@simulated
+async def test_an_unresponsive_worker_does_not_delay_a_rollback(
     service: Service,
 ) -> None:
-    service.world.scripts = [is_deaf, works]
+    service.world.scripts = [ignores_orders, works]
     await service.create()
     await service.run()
     seal_epochs(service, 1, 2)
@@ -86,7 +88,7 @@ async def test_a_worker_that_is_past_answering_does_not_hold_up_a_rollback(
     assert rollbacks(service) == [(1, 2)]
 
 
-@played
+@simulated
 async def test_a_stopped_job_is_rolled_back_and_stays_stopped(service: Service) -> None:
     await service.create()
     await service.run()
@@ -105,8 +107,8 @@ async def test_a_stopped_job_is_rolled_back_and_stays_stopped(service: Service) 
 
 
 @pytest.mark.parametrize("end", [StateName.FAILED, StateName.FINISHED])
-@played
-async def test_a_job_at_its_end_goes_on_from_the_checkpoint(
+@simulated
+async def test_a_terminal_job_resumes_from_the_checkpoint_of_a_rollback(
     service: Service, end: StateName
 ) -> None:
     service.world.scripts = [
@@ -124,7 +126,7 @@ async def test_a_job_at_its_end_goes_on_from_the_checkpoint(
     assert service.world.workers[-1].started[-1].plan.epoch == 1
 
 
-@played
+@simulated
 async def test_a_rollback_to_nothing_is_a_reset(service: Service) -> None:
     await service.create()
     await service.run()
@@ -135,7 +137,7 @@ async def test_a_rollback_to_nothing_is_a_reset(service: Service) -> None:
     assert rollbacks(service) == [(0, 2)]
 
 
-@played
+@simulated
 async def test_a_rollback_happens_once_though_the_controller_is_killed(service: Service) -> None:
     await service.create()
     await service.run()
@@ -149,7 +151,7 @@ async def test_a_rollback_happens_once_though_the_controller_is_killed(service: 
     assert rollbacks(service) == [(1, 2)]
 
 
-@played
+@simulated
 async def test_an_epoch_without_a_checkpoint_is_refused_and_the_job_runs_on(
     service: Service,
 ) -> None:
@@ -164,8 +166,8 @@ async def test_an_epoch_without_a_checkpoint_is_refused_and_the_job_runs_on(
     assert rollbacks(service) == []
 
 
-@played
-async def test_a_checkpoint_that_is_gone_when_it_is_needed_costs_the_job_nothing(
+@simulated
+async def test_a_rollback_to_a_deleted_checkpoint_leaves_the_job_running(
     service: Service,
 ) -> None:
     """Retention may delete it between the request and the rollback."""
@@ -185,7 +187,7 @@ async def test_a_checkpoint_that_is_gone_when_it_is_needed_costs_the_job_nothing
     assert rollbacks(service) == []
 
 
-@played
+@simulated
 async def test_the_preview_counts_what_is_undone_and_changes_nothing(service: Service) -> None:
     await service.create()
     await service.run()
@@ -201,8 +203,8 @@ async def test_the_preview_counts_what_is_undone_and_changes_nothing(service: Se
     assert (await service.record()).desired.run == 1
 
 
-@played
-async def test_a_sink_that_cannot_retract_needs_the_duplicates_to_be_accepted(
+@simulated
+async def test_a_sink_that_cannot_retract_requires_accepted_duplicates(
     service: Service,
 ) -> None:
     sql = SQL.replace("'blackhole'", "'stdout'")

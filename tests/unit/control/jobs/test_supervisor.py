@@ -1,4 +1,4 @@
-"""The supervisor and the real states; workers are played over the real control channel."""
+"""The supervisor and the real states; workers are simulated over the real control channel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from resurgence.graph.model import Graph
 from resurgence.ids import JobName
 
 if TYPE_CHECKING:
-    from tests.unit.control.conftest import PlayedWorker, Script, Supervised
+    from tests.unit.control.conftest import Script, ScriptedWorker, Supervised
 
 START_UP = ["Compiling", "Scheduling", "Running"]
 RECOVERY = ["Recovering", *START_UP]
@@ -31,37 +31,37 @@ LONG_AGO = 10_000.0
 JOB = JobName("rides")
 
 
-async def finishes(worker: PlayedWorker) -> int:
+async def finishes(worker: ScriptedWorker) -> int:
     await worker.restore()
     return await worker.finish()
 
 
-async def stops_when_told(worker: PlayedWorker) -> int:
+async def stops_on_request(worker: ScriptedWorker) -> int:
     await worker.restore()
     return await worker.beat_until_stopped()
 
 
-async def is_deaf(worker: PlayedWorker) -> int:
+async def ignores_orders(worker: ScriptedWorker) -> int:
     await worker.restore()
     return await worker.beat_for_ever()
 
 
-async def dies_before_it_connects(_worker: PlayedWorker) -> int:
+async def dies_before_it_connects(_worker: ScriptedWorker) -> int:
     return -9
 
 
-async def dies_in_its_restore(worker: PlayedWorker) -> int:
+async def dies_in_its_restore(worker: ScriptedWorker) -> int:
     await worker.connect()
     return -9
 
 
-async def dies_while_running(worker: PlayedWorker) -> int:
+async def dies_while_running(worker: ScriptedWorker) -> int:
     await worker.restore()
     await worker.run_epoch(worker.first_epoch)
     return -9
 
 
-async def dies_when_told_to_stop(worker: PlayedWorker) -> int:
+async def dies_on_stop_request(worker: ScriptedWorker) -> int:
     await worker.restore()
     while not worker.stop_asked.is_set():
         await worker.beat()
@@ -69,37 +69,37 @@ async def dies_when_told_to_stop(worker: PlayedWorker) -> int:
     return -9
 
 
-async def never_connects(_worker: PlayedWorker) -> int:
+async def never_connects(_worker: ScriptedWorker) -> int:
     await asyncio.Event().wait()
     return 0
 
 
-async def falls_silent(worker: PlayedWorker) -> int:
+async def falls_silent(worker: ScriptedWorker) -> int:
     await worker.restore()
     await asyncio.Event().wait()
     return 0
 
 
-async def falls_silent_in_its_restore(worker: PlayedWorker) -> int:
+async def falls_silent_in_its_restore(worker: ScriptedWorker) -> int:
     await worker.connect()
     await worker.beat("restore")
     await asyncio.Event().wait()
     return 0
 
 
-async def stands_still(worker: PlayedWorker) -> int:
+async def hangs(worker: ScriptedWorker) -> int:
     await worker.restore()
     await worker.beat("execute", LONG_AGO)
     await asyncio.Event().wait()
     return 0
 
 
-async def fails_once(worker: PlayedWorker) -> int:
+async def fails_once(worker: ScriptedWorker) -> int:
     await worker.restore()
     return await worker.fail("out of memory", RetryHint.WITH_BACKOFF, ErrorDomain.INTERNAL)
 
 
-async def fails_for_good(worker: PlayedWorker) -> int:
+async def fails_for_good(worker: ScriptedWorker) -> int:
     await worker.restore()
     return await worker.fail("line 3 is not JSON", RetryHint.NO_RETRY, ErrorDomain.USER)
 
@@ -125,7 +125,7 @@ def test_the_worker_gets_graph_plan_and_settings(job: Supervised) -> None:
     assert worker.start.settings.pipeline.epoch_timeout == timedelta(minutes=20)
 
 
-def test_the_last_state_stands_in_the_database(job: Supervised) -> None:
+def test_the_final_state_is_stored_in_the_database(job: Supervised) -> None:
     job.run(finishes)
     record = job.metadata.job(JOB)
     assert record is not None
@@ -143,11 +143,11 @@ def test_the_last_state_stands_in_the_database(job: Supervised) -> None:
         (falls_silent_in_its_restore, "start_failed", False),
         (dies_while_running, "worker_exited", True),
         (falls_silent, "worker_timedout", True),
-        (stands_still, "progress_stalled", True),
+        (hangs, "progress_stalled", True),
         (fails_once, "task_failed", True),
     ],
 )
-def test_a_failed_worker_is_replaced_and_the_job_goes_on(
+def test_a_failed_worker_is_replaced_and_the_job_continues(
     job: Supervised, script: Script, kind: str, running_first: bool
 ) -> None:
     run = job.run(script, finishes)
@@ -179,14 +179,14 @@ def test_an_incident_has_its_phases_and_ends_with_the_first_commit(job: Supervis
     assert kinds.index("incident") == first_commit + 1
 
 
-def test_failures_on_the_way_back_belong_to_the_same_incident(job: Supervised) -> None:
+def test_failures_during_recovery_belong_to_the_same_incident(job: Supervised) -> None:
     run = job.run(dies_while_running, dies_before_it_connects, finishes)
     (incident,) = run.of("incident")
     assert incident["attempts"] == 2
     assert len(run.of("failure")) == 2
 
 
-def test_a_silent_worker_is_noticed_at_the_heartbeat_timeout(job: Supervised) -> None:
+def test_a_silent_worker_is_detected_at_the_heartbeat_timeout(job: Supervised) -> None:
     run = job.run(falls_silent, finishes)
     assert timedelta(milliseconds=300) <= run.took < timedelta(seconds=2)
 
@@ -206,12 +206,12 @@ def test_a_worker_that_does_not_start_in_time_is_replaced(job: Supervised) -> No
     assert failure["kind"] == "start_failed"
 
 
-def test_a_failure_that_trying_again_cannot_mend_fails_the_job(job: Supervised) -> None:
+def test_a_failure_that_no_retry_can_fix_fails_the_job(job: Supervised) -> None:
     run = job.run(fails_for_good)
     assert run.visited == [*START_UP, "Recovering", "Failing", "Failed"]
     assert isinstance(run.state, Failed)
     failure = run.state.failure
-    assert (failure.reason, failure.hint, failure.subtask) == ("line 3 is not JSON", "mend it", 1)
+    assert (failure.reason, failure.hint, failure.subtask) == ("line 3 is not JSON", "fix it", 1)
     (event,) = run.of("failure")
     assert (event["domain"], event["operator_id"]) == ("user", "source-1")
 
@@ -225,14 +225,14 @@ def test_identical_failures_without_progress_escalate_within_three_tries(job: Su
 
 
 @pytest.mark.parametrize("dies", [dies_before_it_connects, dies_in_its_restore])
-def test_many_kills_while_starting_are_no_crash_loop(job: Supervised, dies: Script) -> None:
+def test_repeated_kills_while_starting_are_no_crash_loop(job: Supervised, dies: Script) -> None:
     run = job.run(*[dies] * 8, finishes)
     assert run.visited[-1] == "Finished"
     assert [each["kind"] for each in run.of("failure")] == ["worker_exited"] * 8
 
 
 def test_a_worker_that_crashes_by_itself_while_starting_is_a_crash_loop(job: Supervised) -> None:
-    async def crashes(_worker: PlayedWorker) -> int:
+    async def crashes(_worker: ScriptedWorker) -> int:
         return -signal.SIGSEGV
 
     run = job.run(crashes)
@@ -240,7 +240,7 @@ def test_a_worker_that_crashes_by_itself_while_starting_is_a_crash_loop(job: Sup
     assert len(run.workers) == 3
 
 
-def test_a_rescale_gives_the_restarts_back(job: Supervised) -> None:
+def test_a_rescale_resets_the_restart_budget(job: Supervised) -> None:
     def rescale_once(ctx: JobContext) -> None:
         seen.append(ctx.history.restarts)
         if len(seen) == 1:
@@ -248,12 +248,12 @@ def test_a_rescale_gives_the_restarts_back(job: Supervised) -> None:
 
     seen: list[int] = []
     job.on_entering[StateName.RUNNING] = rescale_once
-    run = job.run(dies_before_it_connects, stops_when_told, finishes)
+    run = job.run(dies_before_it_connects, stops_on_request, finishes)
     assert run.visited[-1] == "Finished"
     assert seen == [1, 0]
 
 
-def test_the_restart_budget_is_kept(job: Supervised) -> None:
+def test_the_restart_budget_is_enforced(job: Supervised) -> None:
     job.settings["pipeline.allowed_restarts"] = "1"
     run = job.run(dies_while_running, dies_in_its_restore)
     assert isinstance(run.state, Failed)
@@ -291,7 +291,7 @@ def storage_is_away(job: Supervised, listings: int) -> Callable[[JobContext], No
     return begin
 
 
-def test_storage_that_is_away_during_a_recovery_is_waited_for(job: Supervised) -> None:
+def test_recovery_waits_for_unavailable_storage(job: Supervised) -> None:
     job.on_entering[StateName.RECOVERING] = storage_is_away(job, 5)
     run = job.run(dies_while_running, finishes)
     assert run.visited == [*START_UP, *["Recovering"] * 5, *RECOVERY, *END]
@@ -299,7 +299,7 @@ def test_storage_that_is_away_during_a_recovery_is_waited_for(job: Supervised) -
     assert incident["attempts"] == 6
 
 
-def test_storage_that_stays_away_uses_up_the_restarts(job: Supervised) -> None:
+def test_permanently_unavailable_storage_uses_up_the_restart_budget(job: Supervised) -> None:
     job.settings["pipeline.allowed_restarts"] = "4"
     job.on_entering[StateName.RECOVERING] = storage_is_away(job, 1_000)
     run = job.run(dies_while_running, finishes)
@@ -308,12 +308,12 @@ def test_storage_that_stays_away_uses_up_the_restarts(job: Supervised) -> None:
     assert run.state.failure.domain is ErrorDomain.EXTERNAL
 
 
-def test_a_short_outage_at_the_start_is_passed_over(job: Supervised) -> None:
+def test_a_short_outage_at_the_start_is_retried(job: Supervised) -> None:
     job.store.outage = 1
     assert job.run(finishes).visited == [*START_UP, *END]
 
 
-def test_a_broken_database_neither_stops_the_job_nor_holds_it_up(job: Supervised) -> None:
+def test_a_broken_database_neither_stops_nor_delays_the_job(job: Supervised) -> None:
     with closing(sqlite3.connect(job.folder / "metadata.db")) as connection:
         connection.execute("DROP TABLE statuses")
     run = job.run(dies_while_running, finishes)
@@ -340,15 +340,15 @@ def restart(ctx: JobContext) -> None:
 @pytest.mark.parametrize(
     ("state", "script", "wish"),
     [
-        (StateName.CREATED, stops_when_told, None),
-        (StateName.COMPILING, stops_when_told, None),
-        (StateName.SCHEDULING, stops_when_told, None),
-        (StateName.RUNNING, stops_when_told, None),
+        (StateName.CREATED, stops_on_request, None),
+        (StateName.COMPILING, stops_on_request, None),
+        (StateName.SCHEDULING, stops_on_request, None),
+        (StateName.RUNNING, stops_on_request, None),
         (StateName.RECOVERING, dies_while_running, None),
-        (StateName.RESCALING, stops_when_told, rescale),
-        (StateName.RESTARTING, stops_when_told, restart),
-        (StateName.CHECKPOINT_STOPPING, stops_when_told, stop(StopMode.CHECKPOINT)),
-        (StateName.STOPPING, stops_when_told, stop(StopMode.FORCE)),
+        (StateName.RESCALING, stops_on_request, rescale),
+        (StateName.RESTARTING, stops_on_request, restart),
+        (StateName.CHECKPOINT_STOPPING, stops_on_request, stop(StopMode.CHECKPOINT)),
+        (StateName.STOPPING, stops_on_request, stop(StopMode.FORCE)),
     ],
 )
 def test_a_stop_request_in_any_state_ends_in_stopped(
@@ -372,14 +372,14 @@ def test_a_stop_request_in_any_state_ends_in_stopped(
 
 def test_a_stop_with_a_checkpoint_lets_the_worker_finish_its_epoch(job: Supervised) -> None:
     job.on_entering[StateName.RUNNING] = stop(StopMode.CHECKPOINT)
-    run = job.run(stops_when_told)
+    run = job.run(stops_on_request)
     assert run.visited == [*START_UP, "CheckpointStopping", "Stopping", "Stopped"]
     assert run.workers[0].stop_asked.is_set()
 
 
 def test_a_forced_stop_does_not_wait_for_the_worker(job: Supervised) -> None:
     job.on_entering[StateName.RUNNING] = stop(StopMode.FORCE)
-    run = job.run(is_deaf)
+    run = job.run(ignores_orders)
     assert run.visited == [*START_UP, "Stopping", "Stopped"]
     assert run.took < timedelta(seconds=1)
 
@@ -387,7 +387,7 @@ def test_a_forced_stop_does_not_wait_for_the_worker(job: Supervised) -> None:
 def test_a_forced_stop_overrides_one_with_a_checkpoint(job: Supervised) -> None:
     job.on_entering[StateName.RUNNING] = stop(StopMode.CHECKPOINT)
     job.on_entering[StateName.CHECKPOINT_STOPPING] = stop(StopMode.FORCE)
-    run = job.run(is_deaf)
+    run = job.run(ignores_orders)
     assert run.visited == [*START_UP, "CheckpointStopping", "Stopping", "Stopped"]
     assert run.took < timedelta(seconds=1)
 
@@ -395,14 +395,14 @@ def test_a_forced_stop_overrides_one_with_a_checkpoint(job: Supervised) -> None:
 def test_a_stop_that_the_worker_does_not_obey_escalates_at_its_deadline(job: Supervised) -> None:
     job.settings["pipeline.stop_timeout"] = "300ms"
     job.on_entering[StateName.RUNNING] = stop(StopMode.CHECKPOINT)
-    run = job.run(is_deaf)
+    run = job.run(ignores_orders)
     assert run.visited == [*START_UP, "CheckpointStopping", "Stopping", "Stopped"]
     assert run.took < timedelta(seconds=2)
 
 
-def test_a_worker_that_dies_while_stopping_does_not_hold_up_the_stop(job: Supervised) -> None:
+def test_a_worker_that_dies_while_stopping_does_not_delay_the_stop(job: Supervised) -> None:
     job.on_entering[StateName.RUNNING] = stop(StopMode.CHECKPOINT)
-    run = job.run(dies_when_told_to_stop)
+    run = job.run(dies_on_stop_request)
     assert run.visited == [*START_UP, "CheckpointStopping", "Stopping", "Stopped"]
     assert [each["kind"] for each in run.of("failure")] == ["worker_exited"]
 
@@ -417,7 +417,7 @@ def test_a_stop_while_failing_still_fails(job: Supervised) -> None:
     assert job.run(fails_for_good).visited[-1] == "Failed"
 
 
-def test_a_stop_during_an_outage_ends_though_storage_stays_away(job: Supervised) -> None:
+def test_a_stop_completes_while_storage_is_unavailable(job: Supervised) -> None:
     job.store.outage = 1_000
     job.on_entering[StateName.RECOVERING] = stop(StopMode.CHECKPOINT)
     run = job.run(finishes)
@@ -425,16 +425,16 @@ def test_a_stop_during_an_outage_ends_though_storage_stays_away(job: Supervised)
 
 
 @pytest.mark.parametrize("failures", [1, 2])
-def test_a_worker_that_does_not_go_at_once_is_told_again(job: Supervised, failures: int) -> None:
+def test_a_failed_tear_down_is_retried(job: Supervised, failures: int) -> None:
     job.on_entering[StateName.RUNNING] = stop(StopMode.FORCE)
     job.refusals += [ResurgenceError("it will not go")] * failures
-    assert job.run(is_deaf).visited == [*START_UP, "Stopping", "Stopped"]
+    assert job.run(ignores_orders).visited == [*START_UP, "Stopping", "Stopped"]
 
 
-def test_a_stop_that_cannot_be_done_fails_the_job_and_says_why(job: Supervised) -> None:
+def test_a_failed_stop_fails_the_job_with_its_reason(job: Supervised) -> None:
     job.on_entering[StateName.RUNNING] = stop(StopMode.FORCE)
     job.refusals += [ResurgenceError("it will not go")] * 3
-    run = job.run(is_deaf)
+    run = job.run(ignores_orders)
     assert run.visited == [*START_UP, "Stopping", "Failing", "Failed"]
     assert isinstance(run.state, Failed)
     assert run.state.reason == "it will not go"
@@ -469,9 +469,9 @@ def test_the_longest_backoff_is_no_reason_for_recovery_to_miss_its_deadline(
 # ---------------------------------------------------------------- rescale and restart
 
 
-def test_rescaling_goes_through_a_checkpoint_to_another_parallelism(job: Supervised) -> None:
+def test_rescaling_takes_a_checkpoint_before_it_changes_the_parallelism(job: Supervised) -> None:
     job.on_entering[StateName.RUNNING] = rescale
-    run = job.run(stops_when_told, finishes)
+    run = job.run(stops_on_request, finishes)
     assert run.visited == [*START_UP, "Rescaling", *START_UP, *END]
     plans = [each.start.plan for each in run.workers if each.start is not None]
     assert [each.parallelism for each in plans] == [2, 3]
@@ -481,7 +481,7 @@ def test_restarting_happens_once(job: Supervised) -> None:
     job.on_entering[StateName.RUNNING] = lambda ctx: (
         restart(ctx) if ctx.model.generation == 1 else None
     )
-    run = job.run(stops_when_told, finishes)
+    run = job.run(stops_on_request, finishes)
     assert run.visited == [*START_UP, "Restarting", *START_UP, *END]
 
 
@@ -494,6 +494,6 @@ def test_a_final_checkpoint_that_fails_during_a_planned_restart_is_recovered_fro
         wish(ctx)
 
     job.on_entering[StateName.RUNNING] = once
-    run = job.run(dies_when_told_to_stop, finishes)
+    run = job.run(dies_on_stop_request, finishes)
     assert run.visited[3] in ("Rescaling", "Restarting")
     assert run.visited[4:] == [*RECOVERY, *END]

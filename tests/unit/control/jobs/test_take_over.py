@@ -1,4 +1,4 @@
-"""Two controllers and one job: a live owner is named and left alone, a dead one is not waited for."""
+"""Two controllers and one job: a live owner is named and not fenced, a dead one is not waited for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.unit.control.service_harness import JOB, Service, played
+from tests.unit.control.service_harness import JOB, Service, simulated
 
 from resurgence.clock import SystemClock
 from resurgence.control.jobs.context import JobContext
@@ -23,22 +23,22 @@ from resurgence.state.records import Owner, OwnerKind
 from resurgence.storage.object_store import ObjectStore
 
 if TYPE_CHECKING:
-    from tests.unit.control.conftest import PlayedWorker, Supervised
+    from tests.unit.control.conftest import ScriptedWorker, Supervised
 
 RIDES = JobName("rides")
 
 
-async def finishes(worker: PlayedWorker) -> int:
+async def finishes(worker: ScriptedWorker) -> int:
     await worker.restore()
     return await worker.finish()
 
 
-async def stops_when_told(worker: PlayedWorker) -> int:
+async def stops_on_request(worker: ScriptedWorker) -> int:
     await worker.restore()
     return await worker.beat_until_stopped()
 
 
-async def dies_at_once(_worker: PlayedWorker) -> int:
+async def dies_at_once(_worker: ScriptedWorker) -> int:
     return -9
 
 
@@ -80,7 +80,7 @@ def test_take_over_fences_the_live_process_out(job: Supervised) -> None:
     assert StateBackend(job.store, RIDES).newest_generation() == 2
 
 
-def test_a_recovery_does_not_take_back_a_job_that_was_taken_over(job: Supervised) -> None:
+def test_a_recovery_does_not_reclaim_a_job_that_was_taken_over(job: Supervised) -> None:
     """Otherwise two controllers would fence each other out for ever. Nor does it write the status,
     which belongs to the new owner.
     """
@@ -105,7 +105,7 @@ def test_a_recovery_does_not_take_back_a_job_that_was_taken_over(job: Supervised
     assert record.status == of_new_owner()
 
 
-def test_the_lease_is_given_back_when_the_job_ends(job: Supervised) -> None:
+def test_the_lease_is_released_when_the_job_ends(job: Supervised) -> None:
     held: list[list[str]] = []
 
     def look_and_stop(ctx: JobContext) -> None:
@@ -113,7 +113,7 @@ def test_the_lease_is_given_back_when_the_job_ends(job: Supervised) -> None:
         ctx.requests.request_stop(StopMode.CHECKPOINT)
 
     job.on_entering[StateName.RUNNING] = look_and_stop
-    run = job.run(stops_when_told)
+    run = job.run(stops_on_request)
     assert run.visited[-1] == "Stopped"
     assert held == [["rides/leases/0000000001.json"]]
     assert leases(job) == []
@@ -152,7 +152,7 @@ def test_a_lease_elsewhere_that_is_renewed_is_respected(job: Supervised) -> None
     assert run.took < timedelta(seconds=5)
 
 
-def test_a_lease_that_ran_out_is_not_waited_for(job: Supervised) -> None:
+def test_an_expired_lease_is_not_waited_for(job: Supervised) -> None:
     now = SystemClock().now()
     claim_for(job, elsewhere(now), renewed_at=now - ownership.LEASE)
     run = job.run(finishes)
@@ -160,7 +160,7 @@ def test_a_lease_that_ran_out_is_not_waited_for(job: Supervised) -> None:
     assert not run.of("owner_watched")
 
 
-@played
+@simulated
 async def test_a_service_renews_the_lease_of_a_job_that_it_runs(service: Service) -> None:
     backend = StateBackend(ObjectStore(str(service.folder / "state")), JOB)
     with pytest.MonkeyPatch.context() as patch:
@@ -173,8 +173,8 @@ async def test_a_service_renews_the_lease_of_a_job_that_it_runs(service: Service
             await asyncio.sleep(0.02)
 
 
-@played
-async def test_the_next_process_of_a_service_has_the_jobs_of_the_one_before(
+@simulated
+async def test_the_next_process_of_a_service_owns_the_jobs_of_the_previous_one(
     service: Service,
 ) -> None:
     """The lease says that its owner lives, as it would in a container with a new process space."""
@@ -188,7 +188,7 @@ async def test_the_next_process_of_a_service_has_the_jobs_of_the_one_before(
     assert [each["origin"] for each in service.of("worker_started")] == ["started", "adopted"]
 
 
-@played
+@simulated
 async def test_a_service_fails_a_job_that_another_process_runs(service: Service) -> None:
     now = SystemClock().now()
     backend = StateBackend(ObjectStore(str(service.folder / "state")), JOB)

@@ -1,4 +1,4 @@
-"""The metadata database, on SQLite and on Postgres: what is asked of it, kept by both."""
+"""The metadata database: one contract, on SQLite and on Postgres."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def times(events: list[Event]) -> list[object]:
 # Jobs
 
 
-def test_a_job_comes_back_as_it_was_stored(metadata: MetadataStore) -> None:
+def test_a_job_is_read_back_as_it_was_stored(metadata: MetadataStore) -> None:
     record = replace(job(sql=SECRET_SQL), status=FULL_STATUS)
     assert metadata.job(JOB) is None
     metadata.create_job(record)
@@ -143,7 +143,7 @@ def test_a_job_that_is_put_is_kept_without_its_literal_secrets(tmp_path: Path) -
     assert stored_sql(tmp_path / "nowhere.db", JOB) is None
 
 
-def test_a_database_file_is_for_its_owner_alone(tmp_path: Path) -> None:
+def test_a_database_file_is_private(tmp_path: Path) -> None:
     folder = tmp_path / "state" / ".service"
     with closing(MetadataStore(folder / "metadata.db")) as store:
         store.create_job(job(sql=SECRET_SQL))
@@ -153,7 +153,7 @@ def test_a_database_file_is_for_its_owner_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_database_file_that_was_moved_away_takes_no_writes_until_it_is_back(
+def test_a_moved_database_file_refuses_writes_until_it_is_restored(
     tmp_path: Path, replaced: bool
 ) -> None:
     path, elsewhere = tmp_path / "metadata.db", tmp_path / "elsewhere.db"
@@ -182,7 +182,7 @@ def test_a_database_file_that_was_moved_away_takes_no_writes_until_it_is_back(
         assert store.still_holds()
 
 
-def test_a_deleted_database_file_takes_no_writes(tmp_path: Path) -> None:
+def test_a_deleted_database_file_refuses_writes(tmp_path: Path) -> None:
     path = tmp_path / "metadata.db"
     with closing(MetadataStore(path)) as store:
         path.unlink()
@@ -207,7 +207,7 @@ def test_a_database_that_refuses_a_commit_is_not_writable(tmp_path: Path) -> Non
             store.require_writable()
 
 
-def test_what_is_wanted_changes_and_the_status_stays(metadata: MetadataStore) -> None:
+def test_a_change_of_the_desired_state_keeps_the_status(metadata: MetadataStore) -> None:
     metadata.create_job(job())
     metadata.record_status(JOB, FULL_STATUS)
     seen: list[JobRecord] = []
@@ -222,7 +222,7 @@ def test_what_is_wanted_changes_and_the_status_stays(metadata: MetadataStore) ->
     assert metadata.job(JOB) == changed
 
 
-def test_a_pipeline_can_change_with_what_is_wanted(metadata: MetadataStore) -> None:
+def test_a_pipeline_can_change_together_with_the_desired_state(metadata: MetadataStore) -> None:
     metadata.create_job(job())
     edited = PipelineRecord(SECRET_SQL, "s3://bucket/state")
     changed = metadata.change_desired(JOB, lambda record: record.desired, NOW, edited)
@@ -246,7 +246,7 @@ def test_a_job_that_is_unknown_cannot_be_changed(metadata: MetadataStore) -> Non
     assert caught.value.code == "job.unknown"
 
 
-def test_no_change_is_lost_when_many_come_at_once(metadata: MetadataStore) -> None:
+def test_concurrent_changes_are_all_stored(metadata: MetadataStore) -> None:
     metadata.create_job(job())
     threads, changes = 8, 20
     together = threading.Barrier(threads)
@@ -266,13 +266,13 @@ def test_no_change_is_lost_when_many_come_at_once(metadata: MetadataStore) -> No
     assert record.desired.run == 1 + threads * changes
 
 
-def test_the_status_does_not_touch_what_is_wanted(metadata: MetadataStore) -> None:
+def test_a_change_of_the_status_keeps_the_desired_state(metadata: MetadataStore) -> None:
     metadata.create_job(job())
     metadata.record_status(JOB, FULL_STATUS)
     assert metadata.job(JOB) == replace(job(), status=FULL_STATUS)
 
 
-def test_the_status_of_a_job_that_is_gone_is_not_kept(metadata: MetadataStore) -> None:
+def test_the_status_of_a_deleted_job_is_not_stored(metadata: MetadataStore) -> None:
     metadata.create_job(job())
     metadata.delete_job(JOB)
     metadata.record_status(JOB, FULL_STATUS)
@@ -297,7 +297,7 @@ def test_a_superseded_generation_does_not_write_the_status(metadata: MetadataSto
         assert metadata.job(JOB) == replace(job(), status=later)
 
 
-def test_a_cause_may_hold_what_no_database_takes(metadata: MetadataStore) -> None:
+def test_a_cause_may_contain_characters_that_databases_refuse(metadata: MetadataStore) -> None:
     metadata.create_job(job())
     metadata.record_status(JOB, JobStatus(cause="cannot read a\0b\ud800"))
     record = metadata.job(JOB)
@@ -334,7 +334,7 @@ def test_a_new_job_has_no_history_of_one_that_had_its_name(metadata: MetadataSto
 # History
 
 
-def test_events_come_in_order_and_page_by_page(metadata: MetadataStore) -> None:
+def test_events_are_returned_in_order_and_page_by_page(metadata: MetadataStore) -> None:
     assert metadata.last_event_id(JOB) == 0
     metadata.record_events([])
     metadata.record_events([(JOB, event("state", at)) for at in range(5)])
@@ -432,14 +432,14 @@ def test_the_newest_value_is_kept(metadata: MetadataStore) -> None:
 # Opening
 
 
-def test_all_is_still_there_when_it_is_opened_again(database_url: str) -> None:
+def test_everything_is_read_back_after_reopening(database_url: str) -> None:
     with closing(MetadataStore(database_url)) as store:
         store.create_job(job())
     with closing(MetadataStore(database_url)) as store:
         assert store.jobs() == [job()]
 
 
-def test_many_can_open_a_new_database_at_once(database_url: str) -> None:
+def test_a_new_database_can_be_opened_concurrently(database_url: str) -> None:
     together = threading.Barrier(6)
 
     def open_it() -> None:
@@ -473,14 +473,14 @@ def test_a_database_of_another_release_is_refused(
     assert caught.value.hint == "Use the release that created it, or another database."
 
 
-def test_a_database_of_something_else_is_left_alone(tmp_path: Path) -> None:
+def test_a_database_of_another_application_is_not_changed(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "theirs.db")) as theirs:
         theirs.execute("CREATE TABLE jobs (id INTEGER, salary INTEGER)")
     with pytest.raises(ConfigError, match="of another application"):
         MetadataStore(tmp_path / "theirs.db")
 
 
-def test_a_database_that_cannot_be_opened_says_that_it_may_be_moved_away(tmp_path: Path) -> None:
+def test_the_hint_for_an_unreadable_database_is_to_move_it_away(tmp_path: Path) -> None:
     (tmp_path / "metadata.db").write_bytes(b"this is not a database, but it is long enough" * 9)
     with pytest.raises(StorageError, match="cannot open the metadata database") as caught:
         MetadataStore(tmp_path / "metadata.db")
@@ -499,7 +499,7 @@ def test_a_database_that_cannot_be_opened_says_that_it_may_be_moved_away(tmp_pat
         "sqlite:///file.db?mode=ro",
     ],
 )
-def test_a_url_that_will_not_do_is_refused_without_showing_it(url: str) -> None:
+def test_an_invalid_url_is_refused_without_being_shown(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
         MetadataStore(url)
     assert "ter2" not in caught.value.message
@@ -515,7 +515,7 @@ def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
-def test_every_way_to_write_a_postgres_url_will_do(postgres_url: str, scheme: str) -> None:
+def test_every_spelling_of_a_postgres_url_is_accepted(postgres_url: str, scheme: str) -> None:
     with closing(MetadataStore(postgres_url.replace("postgresql", scheme, 1))) as store:
         assert store.jobs() == []
 
@@ -554,7 +554,7 @@ def test_a_record_that_cannot_be_read_is_a_failure_of_the_database(
         metadata.jobs()
 
 
-def test_a_write_waits_for_another_process_but_not_for_ever(
+def test_a_write_waits_for_another_process_until_its_deadline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "STATEMENT_TIMEOUT", timedelta(seconds=0.2))
@@ -569,7 +569,7 @@ def test_a_write_waits_for_another_process_but_not_for_ever(
         store.delete_job(JOB)
 
 
-def test_a_lock_that_is_never_given_back_ends_the_wait(
+def test_waiting_for_a_lock_has_a_deadline(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "STATEMENT_TIMEOUT", timedelta(seconds=0.2))
@@ -583,7 +583,7 @@ def test_a_lock_that_is_never_given_back_ends_the_wait(
         store.change_desired(JOB, lambda record: record.desired, NOW)
 
 
-def test_a_process_that_stands_still_amid_a_change_loses_its_lock(
+def test_a_process_that_is_paused_in_a_transaction_loses_its_lock(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "STATEMENT_TIMEOUT", timedelta(seconds=0.2))
@@ -604,7 +604,7 @@ def test_a_process_that_stands_still_amid_a_change_loses_its_lock(
         assert store.jobs() == [job()]
 
 
-def test_a_server_that_dies_is_noticed_and_one_that_is_back_is_used(
+def test_a_lost_server_is_detected_and_used_again_when_it_is_available(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     with closing(MetadataStore(postgres_url)) as store:
@@ -625,7 +625,7 @@ def test_a_server_that_dies_is_noticed_and_one_that_is_back_is_used(
         assert store.jobs() == [replace(job(), status=FULL_STATUS)]
 
 
-def test_a_connection_that_is_frozen_is_given_up_for_a_new_one(
+def test_a_frozen_connection_is_replaced_by_a_new_one(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "ANSWER_TIMEOUT", timedelta(seconds=2))

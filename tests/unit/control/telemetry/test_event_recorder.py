@@ -1,4 +1,4 @@
-"""Events reach the database in order, once, and survive its outage; what waits is bounded."""
+"""Events reach the database in order, once, and survive its outage; the queue is bounded."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_events_survive_an_outage_in_order_and_once(store: Store) -> None:
     record(store, scene)
 
 
-def test_what_waits_is_bounded_and_the_oldest_go_first(
+def test_the_queue_is_bounded_and_drops_the_oldest_events(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_recorder, "_WAITING", 10)
@@ -145,7 +145,7 @@ def test_events_dropped_while_a_batch_is_written_lose_no_other(
     record(store, scene)
 
 
-def test_a_slow_database_delays_no_one_who_notes(store: Store) -> None:
+def test_a_slow_database_does_not_block_listeners(store: Store) -> None:
     async def scene(recorder: EventRecorder) -> None:
         store.may_write.clear()
         recorder.note(RIDES, event(0))
@@ -158,7 +158,7 @@ def test_a_slow_database_delays_no_one_who_notes(store: Store) -> None:
     record(store, scene)
 
 
-def test_a_flush_writes_what_waits(store: Store) -> None:
+def test_a_flush_writes_the_queued_events(store: Store) -> None:
     async def scene() -> None:
         recorder = EventRecorder(store)
         for n in range(1200):
@@ -170,11 +170,11 @@ def test_a_flush_writes_what_waits(store: Store) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("trouble", ["fails", "hangs"])
-def test_a_flush_gives_up_at_its_deadline(store: Store, trouble: str) -> None:
+@pytest.mark.parametrize("fault", ["fails", "hangs"])
+def test_a_flush_gives_up_at_its_deadline(store: Store, fault: str) -> None:
     async def scene() -> None:
         recorder = EventRecorder(store)
-        if trouble == "fails":
+        if fault == "fails":
             store.failing_writes = 1_000_000
         else:
             store.may_write.clear()

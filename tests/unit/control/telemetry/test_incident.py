@@ -1,4 +1,4 @@
-"""Failures and incidents as they are told to people."""
+"""Failures and incidents as they are reported."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def after(seconds: float) -> datetime:
     return START + timedelta(seconds=seconds)
 
 
-def test_the_phases_of_an_incident_add_up_to_its_length() -> None:
+def test_the_phases_of_an_incident_sum_to_its_duration() -> None:
     incident = Incident(START, FAILURE)
     incident.phase_done("detect", after(0.5))
     incident.phase_done("plan", after(2))
@@ -50,7 +50,7 @@ def test_the_phases_of_an_incident_add_up_to_its_length() -> None:
     assert incident.phases == {"detect": 0.5, "plan": 1.5, "resume": 3.25}
 
 
-def test_a_phase_that_comes_again_is_added_to() -> None:
+def test_the_durations_of_a_repeated_phase_are_summed() -> None:
     incident = Incident(START, FAILURE)
     for second in (1, 2, 3, 4):
         incident.phase_done(["plan", "schedule"][second % 2], after(second))
@@ -84,7 +84,7 @@ def test_the_facts_of_an_incident_are_plain_json() -> None:
     ("status", "said"),
     [(-9, "was killed by signal 9"), (1, "exited with status 1"), (0, "exited with status 0")],
 )
-def test_an_exit_says_how_the_worker_went(status: int, said: str) -> None:
+def test_an_exit_describes_the_exit_status(status: int, said: str) -> None:
     worker = WorkerStatus(
         WorkerId("w"), Generation(1), WorkerState.EXITED, START, 17, "execute", exit_status=status
     )
@@ -110,7 +110,7 @@ def test_a_stall_says_where_and_for_how_long() -> None:
         (SqlError("bad", line=3, column=7), {"line": 3, "column": 7}),
     ],
 )
-def test_an_error_becomes_a_failure_with_all_that_it_knows(
+def test_an_error_becomes_a_failure_with_all_its_fields(
     error: ResurgenceError, expected: dict[str, object]
 ) -> None:
     failure = failure_from(error)
@@ -122,7 +122,7 @@ def test_an_error_becomes_a_failure_with_all_that_it_knows(
     assert {name: getattr(failure, name) for name in expected} == expected
 
 
-def test_replayed_are_the_rows_of_every_epoch_after_the_restored_one_that_was_begun() -> None:
+def test_replayed_rows_are_those_of_all_epochs_begun_after_the_restored_one() -> None:
     incident = Incident(START, FAILURE, started_rows={Epoch(3): 30, Epoch(4): 40, Epoch(5): 50})
     sealed = RecordedEpoch(
         inputs={

@@ -1,4 +1,4 @@
-"""What is counted of a job, and what its death would cost."""
+"""The counters of a job, and the forecast of its recovery."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.graph.watermarks import END_OF_TIME
 
 if TYPE_CHECKING:
-    from tests.unit.control.conftest import PlayedWorker, Supervised
+    from tests.unit.control.conftest import ScriptedWorker, Supervised
 
 START = datetime(2030, 1, 1, tzinfo=UTC)
 START_MICROS = int(START.timestamp()) * 1_000_000
@@ -69,14 +69,7 @@ def noted(*events: Event) -> JobMetrics:
     return metrics
 
 
-def test_a_count_that_a_stored_event_lacks_is_zero() -> None:
-    old = checkpoint(1)
-    del old["partly_late"]
-    metrics = noted(old, checkpoint(2))
-    assert (metrics.rows_in, metrics.partly_late_rows) == (200, 4)
-
-
-def test_rows_and_epochs_add_up_and_the_last_checkpoint_is_kept() -> None:
+def test_rows_and_epochs_are_summed_and_the_last_checkpoint_is_remembered() -> None:
     metrics = noted(
         checkpoint(1, at=1),
         event("committed", epoch=1),
@@ -127,7 +120,7 @@ def test_failures_are_counted_by_domain_and_by_kind() -> None:
     assert (metrics.fallbacks, metrics.damaged_checkpoints) == (1, 2)
 
 
-def test_an_incident_is_a_recovery_only_if_the_job_came_back() -> None:
+def test_an_incident_is_a_recovery_only_if_the_job_recovered() -> None:
     metrics = noted(incident(0, 4, replayed_rows=70), incident(10, None, replayed_rows=5))
     assert (metrics.recoveries, metrics.replayed_rows) == (1, 70)
     assert metrics.recovery_time == timedelta(seconds=4)
@@ -156,7 +149,7 @@ def test_a_start_lasts_from_the_worker_process_until_the_job_runs() -> None:
 @pytest.mark.parametrize(
     ("origin", "last_start"), [("started", 2), ("standby", 2), ("in_place", 9), ("adopted", 9)]
 )
-def test_a_worker_that_was_at_hand_does_not_tell_how_long_a_start_takes(
+def test_a_standby_does_not_count_for_the_duration_of_a_start(
     origin: str, last_start: float
 ) -> None:
     metrics = noted(
@@ -206,7 +199,7 @@ def test_a_job_without_unsealed_rows_has_nothing_to_replay() -> None:
     assert JobMetrics().if_it_dies_now([]) == IfItDiesNow(0, None)
 
 
-def test_the_cost_of_a_death_is_taken_from_the_events() -> None:
+def test_the_cost_of_a_recovery_is_derived_from_the_events() -> None:
     metrics = noted(
         event("worker_started", at=0),
         event("state", at=3, to=StateName.RUNNING),
@@ -263,15 +256,15 @@ def test_progress_is_plain_json_from_the_first_moment_on() -> None:
     }
 
 
-def test_the_events_of_a_supervised_job_that_fails_and_comes_back_are_understood(
+def test_the_events_of_a_job_that_fails_and_recovers_are_counted(
     job: Supervised,
 ) -> None:
-    async def dies(worker: PlayedWorker) -> int:
+    async def dies(worker: ScriptedWorker) -> int:
         await worker.restore()
         await worker.run_epoch(worker.first_epoch, rows=10)
         return await worker.fail("away", RetryHint.WITH_BACKOFF, ErrorDomain.EXTERNAL)
 
-    async def finishes(worker: PlayedWorker) -> int:
+    async def finishes(worker: ScriptedWorker) -> int:
         await worker.restore()
         return await worker.finish()
 

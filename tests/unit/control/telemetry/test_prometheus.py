@@ -1,4 +1,4 @@
-"""The metrics as a scraper reads them, and as the docs promise them."""
+"""The metrics as a scraper reads them, and as the docs list them."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_every_state_and_every_domain_is_there_from_the_beginning() -> None:
     assert of(values(), "resurgence_jobs", state="Running") == 0
 
 
-def test_what_is_not_known_is_absent_and_what_is_counted_is_zero() -> None:
+def test_unknown_values_are_absent_and_counters_start_at_zero() -> None:
     named = {name for name, labels in values(sample()) if ("job", "rides") in labels}
     assert named == {
         "resurgence_epochs_sealed_total",
@@ -154,7 +154,7 @@ def test_what_is_not_known_is_absent_and_what_is_counted_is_zero() -> None:
     }
 
 
-def test_an_unknown_recovery_time_is_absent_while_the_rows_are_told() -> None:
+def test_an_unknown_recovery_time_is_absent_while_the_rows_are_exposed() -> None:
     found = values(sample(if_it_dies_now=IfItDiesNow(0, None)))
     assert of(found, "resurgence_if_it_dies_now_rows", job="rides") == 0
     assert of(found, "resurgence_if_it_dies_now_seconds", job="rides") is None
@@ -171,7 +171,7 @@ def test_an_unknown_recovery_time_is_absent_while_the_rows_are_told() -> None:
         (END_OF_TIME, StateName.RUNNING, False, True),
     ],
 )
-def test_only_a_job_that_someone_waits_for_lags_behind(
+def test_only_a_job_that_is_desired_to_run_has_a_lag(
     watermark: int | None, state: StateName, has_lag: bool, has_age: bool
 ) -> None:
     found = values(sample(checkpoint(watermark), state=state))
@@ -180,7 +180,7 @@ def test_only_a_job_that_someone_waits_for_lags_behind(
 
 
 @pytest.mark.parametrize("state", StateName)
-def test_a_job_that_has_ended_has_no_restarts_to_run_out_of(state: StateName) -> None:
+def test_a_terminal_job_has_no_restart_budget(state: StateName) -> None:
     found = values(sample(state=state, restarts_left=0))
     has_restarts = of(found, "resurgence_restarts_left", job="rides") is not None
     assert has_restarts == (state not in TERMINAL)
@@ -215,7 +215,7 @@ def test_a_label_with_quotes_and_line_breaks_is_read_back_as_it_was() -> None:
     assert of(values(sample(name=name)), "resurgence_restarts_left", job=name) == 17
 
 
-def test_nothing_is_left_behind_in_the_library_s_global_registry() -> None:
+def test_nothing_is_registered_in_the_global_registry_of_the_library() -> None:
     before = {metric.name for metric in REGISTRY.collect()}
     exposition([sample(*EVENTS)], NOW)
     assert {metric.name for metric in REGISTRY.collect()} == before

@@ -1,4 +1,6 @@
-"""Notices: what is sent, and how it arrives at a real HTTP server that may be slow, rude or away."""
+"""Notices: what is sent, and how it reaches a real HTTP server that may be slow, broken or
+unreachable.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,7 @@ STOPPED = event("state", **{"from": "Stopping", "to": "Stopped", "reason": "as a
         ([event("checkpoint", epoch=3), event("committed", epoch=3), STOPPED], []),
     ],
 )
-def test_a_job_that_goes_down_comes_back_or_is_given_up_is_news_and_nothing_else(
+def test_only_failures_recoveries_and_given_up_jobs_are_posted(
     events: list[Event], sent: list[str]
 ) -> None:
     kinds, is_down = [], False
@@ -102,20 +104,20 @@ def test_a_job_that_goes_down_comes_back_or_is_given_up_is_news_and_nothing_else
         ((300, 301, 302, 307, 308, 400, 401, 403, 404, 410, 422), Reception.REFUSED),
     ],
 )
-def test_only_what_may_pass_is_tried_again(
+def test_only_transient_failures_are_retried(
     statuses: tuple[int | None, ...], verdict: Reception
 ) -> None:
     assert {judge_answer(status) for status in statuses} == {verdict}
 
 
-def test_waits_double_up_to_the_maximum_until_all_tries_are_made() -> None:
+def test_the_backoff_doubles_up_to_the_maximum_until_all_attempts_are_made() -> None:
     policy = DeliveryPolicy()
     waits = [wait_after(tries, policy, 0.5) for tries in range(1, 9)]
     seconds = [each.total_seconds() if each else None for each in waits]
     assert seconds == [1, 2, 4, 8, 16, 32, 60, None]
 
 
-def test_jitter_moves_a_wait_by_up_to_a_quarter() -> None:
+def test_jitter_changes_the_backoff_by_up_to_a_quarter() -> None:
     policy = DeliveryPolicy()
     assert wait_after(3, policy, 0.0) == timedelta(seconds=3)
     assert wait_after(3, policy, 1.0) == timedelta(seconds=5)
@@ -148,7 +150,7 @@ def test_a_url_that_cannot_be_used_is_refused_without_being_shown(url: str) -> N
 @pytest.mark.parametrize(
     ("variable", "value"), [("ALL_PROXY", "gopher://proxy"), ("SSL_CERT_FILE", "/is/not/there")]
 )
-def test_an_environment_that_httpx_cannot_work_with_is_an_error_for_people(
+def test_an_invalid_proxy_environment_is_a_config_error(
     variable: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(variable, value)
@@ -310,7 +312,7 @@ def test_without_a_secret_there_is_no_signature(receiver: Receiver) -> None:
 
 
 @pytest.mark.parametrize("status", [500, 503, 408, 429, HANG_UP])
-def test_what_may_pass_is_tried_again_with_the_same_id_and_body(
+def test_a_transient_failure_is_retried_with_the_same_id_and_body(
     receiver: Receiver, status: int
 ) -> None:
     receiver.statuses = [status, status]
@@ -324,7 +326,7 @@ def test_what_may_pass_is_tried_again_with_the_same_id_and_body(
     assert all("Cookie" not in got.headers for got in receiver.received)
 
 
-def test_a_try_without_an_answer_ends_at_its_timeout_and_is_made_again(receiver: Receiver) -> None:
+def test_an_attempt_without_a_response_times_out_and_is_retried(receiver: Receiver) -> None:
     receiver.statuses = [HANG]
     webhooks = deliver(receiver.url, failure(), policy=replace(QUICK, timeout=timedelta(seconds=1)))
     assert (webhooks.delivered, webhooks.dropped) == (1, 0)
@@ -333,7 +335,7 @@ def test_a_try_without_an_answer_ends_at_its_timeout_and_is_made_again(receiver:
 
 
 @pytest.mark.parametrize("status", [301, 307, 400, 404, 410])
-def test_a_refusal_is_not_tried_again_and_logged_once(
+def test_a_rejected_notice_is_not_retried_and_logged_once(
     receiver: Receiver, status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.statuses = [status]
@@ -345,7 +347,7 @@ def test_a_refusal_is_not_tried_again_and_logged_once(
     assert f"refused it: status {status}" in line
 
 
-def test_a_receiver_that_stays_broken_is_given_up_after_all_tries(
+def test_a_receiver_that_stays_broken_is_given_up_after_all_attempts(
     receiver: Receiver, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.statuses = [500] * 4
@@ -356,28 +358,28 @@ def test_a_receiver_that_stays_broken_is_given_up_after_all_tries(
     assert "did not accept it in 4 attempts: status 500" in line
 
 
-def test_a_receiver_that_is_not_there_is_given_up_after_all_tries(
+def test_an_unreachable_receiver_is_given_up_after_all_attempts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with socket.socket() as taken:
-        # Bound and not listening: no one else gets the port, and connections are refused.
+        # Bound and not listening, so that no other process gets the port and connections are refused.
         taken.bind(("127.0.0.1", 0))
         webhooks = deliver(f"http://127.0.0.1:{taken.getsockname()[1]}/hook", failure())
     assert (webhooks.delivered, webhooks.dropped) == (0, 1)
     assert "did not accept it in 4 attempts" in caplog.text
 
 
-def test_the_order_of_a_job_is_kept_while_tries_fail(receiver: Receiver) -> None:
+def test_the_order_of_the_notices_of_a_job_is_kept_while_attempts_fail(receiver: Receiver) -> None:
     receiver.statuses = [500, 200, 503, 429, 200, 500]
     deliver(
         receiver.url, failure("first"), ("other", failure("theirs")), RECOVERED, failure("next")
     )
-    told: list[str] = []
+    reported: list[str] = []
     for got in receiver.received:
-        if got.json["id"] not in told:
-            told.append(got.json["id"])
+        if got.json["id"] not in reported:
+            reported.append(got.json["id"])
     kinds = {got.json["id"]: (got.json["job"], got.json["kind"]) for got in receiver.received}
-    assert [kinds[each] for each in told] == [
+    assert [kinds[each] for each in reported] == [
         ("rides", "failure"),
         ("other", "failure"),
         ("rides", "recovered"),
@@ -386,7 +388,7 @@ def test_the_order_of_a_job_is_kept_while_tries_fail(receiver: Receiver) -> None
     assert len(receiver.received) == 4 + 4
 
 
-def test_jobs_go_down_each_for_itself(receiver: Receiver) -> None:
+def test_failures_are_tracked_per_job(receiver: Receiver) -> None:
     deliver(receiver.url, ("a", failure()), ("b", failure()), ("a", failure()), ("b", RECOVERED))
     assert [(got.json["job"], got.json["kind"]) for got in receiver.received] == [
         ("a", "failure"),
@@ -395,7 +397,7 @@ def test_jobs_go_down_each_for_itself(receiver: Receiver) -> None:
     ]
 
 
-def test_each_notice_has_an_id_of_its_own(receiver: Receiver) -> None:
+def test_each_notice_has_a_unique_id(receiver: Receiver) -> None:
     deliver(receiver.url, failure(), FAILED, failure(), FAILED)
     assert len({got.json["id"] for got in receiver.received}) == 4
 
@@ -412,7 +414,7 @@ def test_a_full_queue_drops_the_oldest_and_says_so(
     assert [re.findall(r"job-\d", line) for line in caplog.messages] == [["job-0"], ["job-1"]]
 
 
-def test_a_receiver_that_hangs_holds_up_no_one_who_notes_events(receiver: Receiver) -> None:
+def test_a_hung_receiver_does_not_block_event_listeners(receiver: Receiver) -> None:
     receiver.statuses = [HANG]
     policy = replace(QUICK, capacity=10)
 
@@ -510,7 +512,7 @@ def test_the_body_of_an_answer_is_not_read() -> None:
     ("first", "again"),
     [(b"HTTP/1.1 200 OK\r\n", b"X-More: to come\r\n"), (b"SSH-2.0-hello\r\n", b"\r\n")],
 )
-def test_an_answer_that_never_becomes_one_is_none(first: bytes, again: bytes) -> None:
+def test_a_response_that_never_completes_is_a_timeout(first: bytes, again: bytes) -> None:
     policy = replace(QUICK, timeout=timedelta(milliseconds=300), tries=1)
     began = time.monotonic()
     with raw_receiver(first, again, pause=0.02) as url:

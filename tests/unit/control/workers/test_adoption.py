@@ -1,4 +1,4 @@
-"""A controller was killed, and its workers go on: the next one takes over those that it can trust,
+"""A controller was killed and its workers continue: the next one adopts those that it can trust,
 and replaces the others.
 """
 
@@ -9,15 +9,15 @@ import time
 from dataclasses import replace
 
 import pytest
-from tests.unit.control.living_workers import (
-    LivingWorker,
+from tests.unit.control.faulty_stores import until
+from tests.unit.control.service_harness import JOB, Service, simulated
+from tests.unit.control.simulated_workers import (
+    SimulatedWorker,
     fails_and_stays,
     fails_for_good,
     finishes,
     works,
 )
-from tests.unit.control.service_harness import JOB, Service, played
-from tests.unit.control.troubled_stores import until
 
 from resurgence.clock import SystemClock
 from resurgence.control.jobs.job_record import StopMode, WorkerRecord
@@ -34,7 +34,7 @@ def origins(service: Service) -> list[object]:
     return [each["origin"] for each in service.of("worker_started")]
 
 
-async def run_then_kill(service: Service) -> LivingWorker:
+async def run_then_kill(service: Service) -> SimulatedWorker:
     """A job that runs, without a controller."""
     await service.create()
     await service.run()
@@ -58,8 +58,8 @@ def change_worker_on_record(service: Service, **changes: object) -> None:
 # ---------------------------------------------------------------- taken over
 
 
-@played
-async def test_a_worker_that_runs_is_taken_over_without_a_restart(service: Service) -> None:
+@simulated
+async def test_a_running_worker_is_adopted_without_a_restart(service: Service) -> None:
     await run_then_kill(service)
     await service.open()
     await service.run()
@@ -69,8 +69,8 @@ async def test_a_worker_that_runs_is_taken_over_without_a_restart(service: Servi
     assert service.of("failure") == service.of("incident") == []
 
 
-@played
-async def test_it_is_taken_over_again_and_again(service: Service) -> None:
+@simulated
+async def test_a_worker_is_adopted_repeatedly(service: Service) -> None:
     await run_then_kill(service)
     for _ in range(3):
         await service.open()
@@ -81,8 +81,8 @@ async def test_it_is_taken_over_again_and_again(service: Service) -> None:
     assert len(service.world.workers) == 1
 
 
-@played
-async def test_what_a_worker_did_meanwhile_is_told_in_order(service: Service) -> None:
+@simulated
+async def test_buffered_messages_of_an_adopted_worker_arrive_in_order(service: Service) -> None:
     worker = await run_then_kill(service)
     await worker.run_epoch()
     await worker.run_epoch()
@@ -91,7 +91,7 @@ async def test_what_a_worker_did_meanwhile_is_told_in_order(service: Service) ->
     assert [each["epoch"] for each in service.of("committed")] == [1, 2, 3]
 
 
-@played
+@simulated
 async def test_an_adopted_worker_is_watched_and_replaced_when_it_dies(service: Service) -> None:
     await run_then_kill(service)
     await service.open()
@@ -103,8 +103,8 @@ async def test_an_adopted_worker_is_watched_and_replaced_when_it_dies(service: S
     assert "exited with an unknown status" in str(failure["error"])
 
 
-@played
-async def test_an_adopted_worker_obeys(service: Service) -> None:
+@simulated
+async def test_an_adopted_worker_follows_orders(service: Service) -> None:
     await run_then_kill(service)
     await service.open()
     await service.run()
@@ -113,8 +113,8 @@ async def test_an_adopted_worker_obeys(service: Service) -> None:
     assert service.visited()[-3:] == ["CheckpointStopping", "Stopping", "Stopped"]
 
 
-@played
-async def test_a_worker_that_was_still_restoring_is_taken_over(service: Service) -> None:
+@simulated
+async def test_a_worker_that_is_still_restoring_is_adopted(service: Service) -> None:
     service.world.may_restore.clear()
     await service.create()
     await until(lambda: bool(service.world.workers and service.world.workers[0].started))
@@ -125,11 +125,11 @@ async def test_a_worker_that_was_still_restoring_is_taken_over(service: Service)
     assert len(service.world.workers) == 1
 
 
-@played
+@simulated
 async def test_a_worker_that_finished_meanwhile_finishes_the_job(service: Service) -> None:
     may_finish = asyncio.Event()
 
-    async def finishes_later(worker: LivingWorker) -> int:
+    async def finishes_later(worker: SimulatedWorker) -> int:
         await may_finish.wait()
         return await finishes(worker)
 
@@ -141,11 +141,11 @@ async def test_a_worker_that_finished_meanwhile_finishes_the_job(service: Servic
     assert len(service.world.workers) == 1
 
 
-@played
+@simulated
 async def test_a_worker_that_failed_meanwhile_is_recovered_in_place(service: Service) -> None:
     may_fail = asyncio.Event()
 
-    async def fails_later(worker: LivingWorker) -> int | None:
+    async def fails_later(worker: SimulatedWorker) -> int | None:
         if len(worker.started) > 1:
             return await works(worker)
         await may_fail.wait()
@@ -161,8 +161,8 @@ async def test_a_worker_that_failed_meanwhile_is_recovered_in_place(service: Ser
 
 
 @pytest.mark.parametrize("calls", [1, 2])
-@played
-async def test_a_short_outage_of_storage_does_not_cost_the_worker(
+@simulated
+async def test_a_short_outage_of_storage_does_not_end_the_worker(
     service: Service, calls: int
 ) -> None:
     await run_then_kill(service)
@@ -175,7 +175,7 @@ async def test_a_short_outage_of_storage_does_not_cost_the_worker(
 # ---------------------------------------------------------------- refused
 
 
-@played
+@simulated
 async def test_a_worker_with_a_wrong_token_is_dismissed(service: Service) -> None:
     worker = await run_then_kill(service)
     change_worker_on_record(service, token_digest="0" * 64)
@@ -185,7 +185,7 @@ async def test_a_worker_with_a_wrong_token_is_dismissed(service: Service) -> Non
     assert origins(service) == ["started", "started"]
 
 
-@played
+@simulated
 async def test_a_worker_of_another_generation_than_on_record_is_dismissed(
     service: Service,
 ) -> None:
@@ -197,8 +197,8 @@ async def test_a_worker_of_another_generation_than_on_record_is_dismissed(
     assert (await service.status()).generation == 2
 
 
-@played
-async def test_a_worker_that_storage_has_fenced_out_is_ended(service: Service) -> None:
+@simulated
+async def test_a_fenced_worker_is_killed(service: Service) -> None:
     worker = await run_then_kill(service)
     backend = StateBackend(ObjectStore(str(service.folder / "state")), JOB)
     backend.claim_generation(SystemClock().now())
@@ -209,7 +209,7 @@ async def test_a_worker_that_storage_has_fenced_out_is_ended(service: Service) -
     assert origins(service) == ["started", "started"]
 
 
-@played
+@simulated
 async def test_a_worker_that_died_meanwhile_is_replaced_at_once(service: Service) -> None:
     service.settings["controller.adopt_timeout"] = "1m"
     worker = await run_then_kill(service)
@@ -223,8 +223,8 @@ async def test_a_worker_that_died_meanwhile_is_replaced_at_once(service: Service
     assert failure["kind"] == "controller_lost"
 
 
-@played
-async def test_a_worker_that_does_not_come_back_is_ended_at_the_deadline(service: Service) -> None:
+@simulated
+async def test_a_worker_that_does_not_reconnect_is_killed_at_the_deadline(service: Service) -> None:
     worker = await run_then_kill(service)
     worker.freeze()
     await service.open()
@@ -233,7 +233,7 @@ async def test_a_worker_that_does_not_come_back_is_ended_at_the_deadline(service
     assert origins(service) == ["started", "started"]
 
 
-@played
+@simulated
 async def test_a_worker_that_dies_while_it_is_waited_for_is_replaced(service: Service) -> None:
     service.settings["controller.adopt_timeout"] = "1m"
     worker = await run_then_kill(service)
@@ -245,8 +245,8 @@ async def test_a_worker_that_dies_while_it_is_waited_for_is_replaced(service: Se
     assert len(service.world.workers) == 2
 
 
-@played
-async def test_a_worker_whose_job_was_deleted_is_ended(service: Service) -> None:
+@simulated
+async def test_a_worker_whose_job_was_deleted_is_killed(service: Service) -> None:
     worker = await run_then_kill(service)
     await service.open()
     await service.controller.delete(JOB, with_state=True)
@@ -257,8 +257,8 @@ async def test_a_worker_whose_job_was_deleted_is_ended(service: Service) -> None
 # ---------------------------------------------------------------- what was decided before
 
 
-@played
-async def test_a_forced_stop_does_not_wait_for_a_worker_of_before(service: Service) -> None:
+@simulated
+async def test_a_forced_stop_does_not_wait_for_an_adopted_worker(service: Service) -> None:
     service.settings["controller.adopt_timeout"] = "3s"
     worker = await run_then_kill(service)
     worker.freeze()
@@ -269,8 +269,8 @@ async def test_a_forced_stop_does_not_wait_for_a_worker_of_before(service: Servi
     assert time.monotonic() - began < 2
 
 
-@played
-async def test_a_job_that_was_given_up_is_not_brought_back_by_the_next_controller(
+@simulated
+async def test_a_failed_job_is_not_restarted_by_the_next_controller(
     service: Service,
 ) -> None:
     service.world.scripts = [fails_for_good, works]

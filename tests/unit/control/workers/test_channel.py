@@ -1,4 +1,4 @@
-"""The control channel lets in the worker that is expected, and no one else."""
+"""The control channel accepts the expected worker, and no other connection."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def connected(token: str, *, worker: WorkerId = ONE, generation: int = 1) -> byt
     )
 
 
-class Door:
+class Endpoint:
     """An open channel, what it received, and connections to it."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Door:
     def expect(self, worker: WorkerId, generation: int) -> str:
         return self.channel.expect(worker, Generation(generation), self.received.append)
 
-    async def knock(self, *lines: bytes) -> Streams:
+    async def connect(self, *lines: bytes) -> Streams:
         reader, writer = await asyncio.open_connection(*self.address)
         self._writers.append(writer)
         writer.write(b"".join(lines))
@@ -58,15 +58,15 @@ class Door:
             await writer.wait_closed()
 
 
-def with_door(scene: Callable[[Door], Awaitable[None]]) -> None:
+def with_endpoint(scene: Callable[[Endpoint], Awaitable[None]]) -> None:
     async def play() -> None:
-        door = Door()
-        door.address = await door.channel.open()
+        endpoint = Endpoint()
+        endpoint.address = await endpoint.channel.open()
         try:
             async with asyncio.timeout(5):
-                await scene(door)
+                await scene(endpoint)
         finally:
-            await door.close()
+            await endpoint.close()
 
     asyncio.run(play())
 
@@ -76,18 +76,18 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.001)
 
 
-def test_an_expected_worker_is_heard_and_gets_orders() -> None:
-    async def scene(door: Door) -> None:
-        token = door.expect(ONE, 1)
-        assert not door.channel.is_connected(ONE)
-        reader, _ = await door.knock(connected(token), encode(HEARTBEAT))
-        await until(lambda: len(door.received) == 2)
-        assert door.channel.is_connected(ONE)
-        assert door.received[1] == HEARTBEAT
-        await door.channel.send(ONE, StopAfterEpoch())
+def test_an_expected_worker_sends_messages_and_receives_orders() -> None:
+    async def scene(endpoint: Endpoint) -> None:
+        token = endpoint.expect(ONE, 1)
+        assert not endpoint.channel.is_connected(ONE)
+        reader, _ = await endpoint.connect(connected(token), encode(HEARTBEAT))
+        await until(lambda: len(endpoint.received) == 2)
+        assert endpoint.channel.is_connected(ONE)
+        assert endpoint.received[1] == HEARTBEAT
+        await endpoint.channel.send(ONE, StopAfterEpoch())
         assert TO_WORKER.validate_json(await reader.readline()) == StopAfterEpoch()
 
-    with_door(scene)
+    with_endpoint(scene)
 
 
 @pytest.mark.parametrize(
@@ -111,113 +111,115 @@ def test_an_expected_worker_is_heard_and_gets_orders() -> None:
         "half a message",
     ],
 )
-def test_a_stranger_is_hung_up_on_and_not_heard(first_words: Callable[[str], bytes]) -> None:
-    async def scene(door: Door) -> None:
-        token = door.expect(ONE, 1)
-        reader, _ = await door.knock(first_words(token), encode(HEARTBEAT))
+def test_an_unauthenticated_connection_is_closed_and_its_messages_are_dropped(
+    first_words: Callable[[str], bytes],
+) -> None:
+    async def scene(endpoint: Endpoint) -> None:
+        token = endpoint.expect(ONE, 1)
+        reader, _ = await endpoint.connect(first_words(token), encode(HEARTBEAT))
         assert await reader.read() in (b"", encode(Dismissed()))
-        assert door.received == []
-        assert not door.channel.is_connected(ONE)
+        assert endpoint.received == []
+        assert not endpoint.channel.is_connected(ONE)
 
-    with_door(scene)
+    with_endpoint(scene)
 
 
-def test_a_worker_that_lost_its_connection_comes_back_with_its_token() -> None:
-    async def scene(door: Door) -> None:
-        token = door.expect(ONE, 1)
-        first, _ = await door.knock(connected(token))
-        await until(lambda: door.channel.is_connected(ONE))
-        second, _ = await door.knock(connected(token), encode(HEARTBEAT))
+def test_a_worker_that_lost_its_connection_reconnects_with_its_token() -> None:
+    async def scene(endpoint: Endpoint) -> None:
+        token = endpoint.expect(ONE, 1)
+        first, _ = await endpoint.connect(connected(token))
+        await until(lambda: endpoint.channel.is_connected(ONE))
+        second, _ = await endpoint.connect(connected(token), encode(HEARTBEAT))
         assert await first.read() == b""
-        await until(lambda: len(door.received) == 3)
-        await door.channel.send(ONE, StopAfterEpoch())
+        await until(lambda: len(endpoint.received) == 3)
+        await endpoint.channel.send(ONE, StopAfterEpoch())
         assert TO_WORKER.validate_json(await second.readline()) == StopAfterEpoch()
 
-    with_door(scene)
+    with_endpoint(scene)
 
 
-def test_a_worker_that_nobody_expects_any_more_is_dismissed() -> None:
-    async def scene(door: Door) -> None:
-        token = door.expect(ONE, 1)
-        door.channel.disconnect(ONE)
-        reader, _ = await door.knock(connected(token))
+def test_a_worker_that_is_no_longer_expected_is_dismissed() -> None:
+    async def scene(endpoint: Endpoint) -> None:
+        token = endpoint.expect(ONE, 1)
+        endpoint.channel.disconnect(ONE)
+        reader, _ = await endpoint.connect(connected(token))
         assert TO_WORKER.validate_json(await reader.readline()) == Dismissed()
-        assert door.received == []
+        assert endpoint.received == []
 
-    with_door(scene)
+    with_endpoint(scene)
 
 
 def test_a_worker_of_another_generation_needs_the_token_of_that() -> None:
-    async def scene(door: Door) -> None:
-        old = door.expect(ONE, 1)
-        await door.knock(connected(old))
-        await until(lambda: door.channel.is_connected(ONE))
-        new = door.expect(ONE, 2)
-        assert door.channel.is_connected(ONE)
+    async def scene(endpoint: Endpoint) -> None:
+        old = endpoint.expect(ONE, 1)
+        await endpoint.connect(connected(old))
+        await until(lambda: endpoint.channel.is_connected(ONE))
+        new = endpoint.expect(ONE, 2)
+        assert endpoint.channel.is_connected(ONE)
         for words in (connected(old), connected(old, generation=2), connected(new)):
-            reader, _ = await door.knock(words)
+            reader, _ = await endpoint.connect(words)
             assert TO_WORKER.validate_json(await reader.readline()) == Dismissed()
-        await door.knock(connected(new, generation=2))
-        await until(lambda: len(door.received) == 2)
+        await endpoint.connect(connected(new, generation=2))
+        await until(lambda: len(endpoint.received) == 2)
 
-    with_door(scene)
+    with_endpoint(scene)
 
 
-def test_another_controller_lets_a_worker_in_by_the_digest_of_its_token() -> None:
-    async def scene(door: Door) -> None:
+def test_another_controller_accepts_a_worker_by_the_digest_of_its_token() -> None:
+    async def scene(endpoint: Endpoint) -> None:
         token = "of another controller"
         digest = token_digest(token)
-        door.channel.expect_again(ONE, Generation(1), digest, door.received.append)
-        reader, _ = await door.knock(connected(digest))
+        endpoint.channel.expect_again(ONE, Generation(1), digest, endpoint.received.append)
+        reader, _ = await endpoint.connect(connected(digest))
         assert TO_WORKER.validate_json(await reader.readline()) == Dismissed()
-        await door.knock(connected(token))
-        await until(lambda: door.channel.is_connected(ONE))
+        await endpoint.connect(connected(token))
+        await until(lambda: endpoint.channel.is_connected(ONE))
 
-    with_door(scene)
+    with_endpoint(scene)
 
 
-def test_a_port_that_is_taken_is_not_insisted_on() -> None:
-    async def scene(door: Door) -> None:
+def test_a_port_in_use_is_replaced_by_another_one() -> None:
+    async def scene(endpoint: Endpoint) -> None:
         other = ControlChannel()
-        address = await other.open(door.address[1])
-        assert address[1] != door.address[1]
+        address = await other.open(endpoint.address[1])
+        assert address[1] != endpoint.address[1]
         await other.close()
 
-    with_door(scene)
+    with_endpoint(scene)
 
 
-def test_drained_waits_for_the_last_words_of_a_worker() -> None:
-    async def scene(door: Door) -> None:
-        token = door.expect(ONE, 1)
-        _, writer = await door.knock(connected(token))
-        await until(lambda: door.channel.is_connected(ONE))
-        waiting = asyncio.create_task(door.channel.drained(ONE))
+def test_drained_waits_for_the_last_messages_of_a_worker() -> None:
+    async def scene(endpoint: Endpoint) -> None:
+        token = endpoint.expect(ONE, 1)
+        _, writer = await endpoint.connect(connected(token))
+        await until(lambda: endpoint.channel.is_connected(ONE))
+        waiting = asyncio.create_task(endpoint.channel.drained(ONE))
         writer.write(encode(HEARTBEAT))
         await asyncio.sleep(0.02)
         assert not waiting.done()
         writer.write_eof()
         await waiting
-        assert door.received[-1] == HEARTBEAT
+        assert endpoint.received[-1] == HEARTBEAT
 
-    with_door(scene)
-
-
-def test_drained_does_not_wait_for_one_who_never_came() -> None:
-    async def scene(door: Door) -> None:
-        door.expect(ONE, 1)
-        await door.channel.drained(ONE)
-        await door.channel.drained(WorkerId("nobody"))
-
-    with_door(scene)
+    with_endpoint(scene)
 
 
-def test_an_order_to_a_worker_that_is_gone_is_not_an_error() -> None:
-    async def scene(door: Door) -> None:
-        token = door.expect(ONE, 1)
-        _, writer = await door.knock(connected(token))
-        await until(lambda: door.channel.is_connected(ONE))
+def test_drained_does_not_wait_for_a_worker_that_never_connected() -> None:
+    async def scene(endpoint: Endpoint) -> None:
+        endpoint.expect(ONE, 1)
+        await endpoint.channel.drained(ONE)
+        await endpoint.channel.drained(WorkerId("nobody"))
+
+    with_endpoint(scene)
+
+
+def test_an_order_to_a_disconnected_worker_is_not_an_error() -> None:
+    async def scene(endpoint: Endpoint) -> None:
+        token = endpoint.expect(ONE, 1)
+        _, writer = await endpoint.connect(connected(token))
+        await until(lambda: endpoint.channel.is_connected(ONE))
         writer.close()
-        await door.channel.drained(ONE)
-        await door.channel.send(ONE, StopAfterEpoch())
+        await endpoint.channel.drained(ONE)
+        await endpoint.channel.send(ONE, StopAfterEpoch())
 
-    with_door(scene)
+    with_endpoint(scene)

@@ -1,5 +1,5 @@
-"""Worker processes: torn down with all their children, not waited for when dead, and watched over
-though another controller started them.
+"""Worker processes: torn down with all their children, not waited for when dead, and watched even
+if another controller started them.
 """
 
 from __future__ import annotations
@@ -108,13 +108,13 @@ class Adoption:
     """Takes over a worker, and hears of its end."""
 
     def __init__(self, worker: WorkerId, pid: int) -> None:
-        self.told: list[tuple[WorkerId, int | None]] = []
+        self.reported: list[tuple[WorkerId, int | None]] = []
         self._ended = asyncio.Event()
         self._scheduler = ProcessScheduler()
         self.process = self._scheduler.adopt(worker, pid, self._exited)
 
     async def _exited(self, worker: WorkerId, status: int | None) -> None:
-        self.told.append((worker, status))
+        self.reported.append((worker, status))
         self._ended.set()
 
     async def ended(self) -> None:
@@ -122,21 +122,23 @@ class Adoption:
             await self._ended.wait()
 
 
-def test_the_end_of_an_adopted_worker_is_told_at_once(left: subprocess.Popen[bytes]) -> None:
+def test_the_exit_of_an_adopted_worker_is_reported_at_once(left: subprocess.Popen[bytes]) -> None:
     async def scene() -> None:
         adoption = Adoption(LEFT, left.pid)
         await asyncio.sleep(0.1)
-        assert adoption.told == []
+        assert adoption.reported == []
         began = time.monotonic()
         left.kill()
         await adoption.ended()
         assert time.monotonic() - began < 1
-        assert adoption.told == [(LEFT, None)]
+        assert adoption.reported == [(LEFT, None)]
 
     asyncio.run(scene())
 
 
-def test_a_worker_that_is_gone_already_is_told(left: subprocess.Popen[bytes]) -> None:
+def test_an_adopted_worker_that_has_already_exited_is_reported(
+    left: subprocess.Popen[bytes],
+) -> None:
     left.kill()
     left.wait()
 
@@ -158,7 +160,7 @@ def test_an_adopted_worker_is_torn_down(left: subprocess.Popen[bytes]) -> None:
     assert left.wait(5) == -9
 
 
-def test_a_process_that_got_the_number_of_a_worker_is_not_torn_down(
+def test_a_process_that_reuses_the_pid_of_a_worker_is_not_torn_down(
     left: subprocess.Popen[bytes],
 ) -> None:
     async def scene() -> None:

@@ -1,4 +1,4 @@
-"""Workers kept warm: promoted when a job needs one, replaced when they are not well."""
+"""Standby workers: promoted when a job needs one, replaced when they are unhealthy."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
-from tests.unit.control.living_workers import LivingWorker
-from tests.unit.control.service_harness import JOB, SQL, Service, played
-from tests.unit.control.troubled_stores import until
+from tests.unit.control.faulty_stores import until
+from tests.unit.control.service_harness import JOB, SQL, Service, simulated
+from tests.unit.control.simulated_workers import SimulatedWorker
 
 from resurgence.control.controller import NewJob
 from resurgence.control.jobs.transitions import StateName
@@ -28,7 +28,7 @@ def origins(service: Service, name: JobName = JOB) -> list[object]:
     return [each["origin"] for each in service.of("worker_started", name)]
 
 
-async def standby(service: Service) -> LivingWorker:
+async def standby(service: Service) -> SimulatedWorker:
     """The standby, once it is ready."""
     while True:
         alive = {each.name: each for each in service.world.alive}
@@ -38,12 +38,12 @@ async def standby(service: Service) -> LivingWorker:
         await asyncio.sleep(0.005)
 
 
-async def end(worker: LivingWorker) -> None:
+async def end(worker: SimulatedWorker) -> None:
     worker.kill()
     await until(lambda: not worker.is_alive)
 
 
-@played
+@simulated
 async def test_a_standby_is_promoted_and_another_one_kept(service: Service) -> None:
     first = await standby(service)
     await service.create()
@@ -55,8 +55,8 @@ async def test_a_standby_is_promoted_and_another_one_kept(service: Service) -> N
     assert second is not first
 
 
-@played
-async def test_a_job_whose_worker_dies_goes_on_in_the_standby(service: Service) -> None:
+@simulated
+async def test_a_job_whose_worker_dies_continues_in_the_standby(service: Service) -> None:
     await service.create()
     await service.run()
     ready = await standby(service)
@@ -67,10 +67,10 @@ async def test_a_job_whose_worker_dies_goes_on_in_the_standby(service: Service) 
     assert origins(service)[-1] == "standby"
 
 
-@pytest.mark.parametrize("what", [LivingWorker.kill, LivingWorker.freeze])
-@played
-async def test_a_standby_that_is_not_well_is_replaced(
-    service: Service, what: Callable[[LivingWorker], None]
+@pytest.mark.parametrize("what", [SimulatedWorker.kill, SimulatedWorker.freeze])
+@simulated
+async def test_an_unhealthy_standby_is_replaced(
+    service: Service, what: Callable[[SimulatedWorker], None]
 ) -> None:
     first = await standby(service)
     what(first)
@@ -82,7 +82,7 @@ async def test_a_standby_that_is_not_well_is_replaced(
     assert second.started
 
 
-@played
+@simulated
 async def test_a_standby_that_fell_silent_is_not_used(service: Service) -> None:
     first = await standby(service)
     first.silent = True
@@ -92,33 +92,33 @@ async def test_a_standby_that_fell_silent_is_not_used(service: Service) -> None:
     assert not first.started
 
 
-@played
-async def test_a_standby_that_was_not_heard_while_the_controller_stood_still_is_used(
+@simulated
+async def test_a_standby_that_was_silent_while_the_controller_was_paused_is_used(
     service: Service,
 ) -> None:
     first = await standby(service)
     for _ in range(5):
         await asyncio.sleep(0.01)
-        time.sleep(0.5)  # Nobody is heard for longer than the heartbeat timeout.
+        time.sleep(0.5)  # No message is read for longer than the heartbeat timeout.
     await service.create()
     await service.run()
     assert origins(service) == ["standby"]
     assert first.started
 
 
-@played
-async def test_a_standby_that_does_not_get_ready_is_replaced(
+@simulated
+async def test_a_standby_that_does_not_become_ready_is_replaced(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subject, "_STANDBY_DEADLINE", timedelta(milliseconds=300))
     await end(await standby(service))
-    service.world.befalls_next = LivingWorker.freeze
+    service.world.befalls_next = SimulatedWorker.freeze
     await until(lambda: len(service.world.workers) >= 3)
     assert not service.world.workers[1].is_alive
     await standby(service)
 
 
-@played
+@simulated
 async def test_a_standby_with_other_spark_settings_is_not_used(service: Service) -> None:
     first = await standby(service)
     settings = {"spark.driver.memory": "3g"}
@@ -128,15 +128,15 @@ async def test_a_standby_with_other_spark_settings_is_not_used(service: Service)
     assert not first.started
 
 
-@played
-async def test_a_standby_that_cannot_be_started_is_tried_again(service: Service) -> None:
+@simulated
+async def test_the_start_of_a_standby_is_retried(service: Service) -> None:
     service.world.refusals += [WorkerStartFailed("no more processes")] * 3
     await end(await standby(service))
     await standby(service)
     assert not service.world.refusals
 
 
-@played
+@simulated
 async def test_a_promoted_standby_is_adopted_by_the_next_controller(service: Service) -> None:
     first = await standby(service)
     await service.create()
@@ -148,7 +148,7 @@ async def test_a_promoted_standby_is_adopted_by_the_next_controller(service: Ser
     assert first.is_well
 
 
-@played
+@simulated
 async def test_a_standby_does_not_outlive_its_controller(service: Service) -> None:
     first = await standby(service)
     await service.kill()
@@ -159,7 +159,7 @@ async def test_a_standby_does_not_outlive_its_controller(service: Service) -> No
     assert not second.is_alive
 
 
-@played
+@simulated
 async def test_the_log_of_a_promoted_standby_is_found_with_its_job(service: Service) -> None:
     first = await standby(service)
     log = service.folder / "logs" / f"{first.name}.log"
@@ -171,8 +171,8 @@ async def test_the_log_of_a_promoted_standby_is_found_with_its_job(service: Serv
     assert file.read_text() == "warm\n"
 
 
-@played
-async def test_the_workers_are_seen_with_their_jobs(service: Service) -> None:
+@simulated
+async def test_workers_are_listed_with_their_jobs(service: Service) -> None:
     await service.create()
     await service.run()
     await standby(service)
@@ -180,8 +180,8 @@ async def test_the_workers_are_seen_with_their_jobs(service: Service) -> None:
     assert seen == {JOB: "running", None: "standby"}
 
 
-@played
-async def test_a_job_whose_worker_cannot_be_started_tries_again(service: Service) -> None:
+@simulated
+async def test_the_start_of_a_worker_is_retried(service: Service) -> None:
     settings = {"spark.driver.memory": "3g"}
     await standby(service)
     service.world.refusals += [WorkerStartFailed("no more processes")] * 2

@@ -1,4 +1,4 @@
-"""What a sink recalls against what the state has on record."""
+"""The records of a sink compared with those of the state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands around a user's function."""
+"""The wrapper around a user's function."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from resurgence.engine.functions.async_call import answers
-from resurgence.engine.functions.user_call import guarded
+from resurgence.engine.functions.user_call import for_spark
 from resurgence.errors import ErrorDomain, FunctionFailed, RetryHint
 from resurgence.udf import load_functions
 
@@ -32,7 +32,7 @@ def test_a_function_that_ends_its_process_fails_like_one_that_raises(tmp_path: P
     path.write_text(FUNCTIONS)
     functions = load_functions(path)
     with pytest.raises(FunctionFailed, match=r"ends\(3\) failed: SystemExit: os._exit\(3\)") as one:
-        guarded(functions["ends"])(3)
+        for_spark(functions["ends"])(3)
     assert one.value.domain is ErrorDomain.USER
     assert one.value.retry_hint is RetryHint.NO_RETRY
     with pytest.raises(FunctionFailed, match=r"ends_later\(3\) failed: SystemExit: os._exit\(3\)"):

@@ -215,7 +215,7 @@ def test_the_option_may_repeat_what_the_clause_says(source: Source) -> None:
     assert table.watermark == WatermarkSpec(event_time="at", sql="`at`", delay_micros=0)
 
 
-def test_a_timestamp_that_nobody_names_is_no_event_time(source: Source) -> None:
+def test_an_undeclared_timestamp_is_no_event_time(source: Source) -> None:
     assert source(file_table("at TIMESTAMP NOT NULL")).watermark is None
 
 
@@ -253,7 +253,7 @@ def test_wrong_options_are_refused_at_their_place(
     assert (caught.value.line, caught.value.column) == (1, text.index(options) + 1)
 
 
-def test_options_that_say_what_is_so_anyway_are_taken(source: Source) -> None:
+def test_options_with_the_only_supported_value_are_accepted(source: Source) -> None:
     table = source(
         timed_table(
             "a INT",
@@ -541,9 +541,7 @@ def test_names_that_give_the_same_operator_id_are_refused(compiled_text: Text) -
         ("a TIMESTAMP, WATERMARK FOR a", "max_future = 'soon'", "interval"),
     ],
 )
-def test_units_and_bounds_that_cannot_be_are_refused(
-    columns: str, options: str, message: str
-) -> None:
+def test_invalid_units_and_bounds_are_refused(columns: str, options: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):
         compile_pipeline(f"{timed_table(columns, options)}; SELECT * FROM t", REAL_CONNECTORS)
 
@@ -593,7 +591,7 @@ def test_a_value_that_cannot_be_parsed_is_refused_at_its_place() -> None:
     assert (caught.value.line, caught.value.column) == (2, 3)
 
 
-def test_what_a_reference_stands_for_is_judged_where_the_connector_is_made(
+def test_the_value_of_a_reference_is_validated_when_the_connector_is_created(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("RESURGENCE_RATE", "fast")

@@ -1,4 +1,4 @@
-"""Aggregate calls as Spark SQL, and as the text that the ids of operators are made from."""
+"""Aggregate calls as Spark SQL, and as the text from which operator ids are derived."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ IGNORE = NullTreatment.IGNORE
         ),
     ],
 )
-def test_a_call_is_written_with_all_that_stands_around_its_arguments(
+def test_a_call_is_written_with_its_modifiers(
     call: AggregateCall, identity: tuple[str, ...], sql: str
 ) -> None:
     assert call.identity == identity
@@ -74,7 +74,7 @@ def test_the_conditions_of_a_function_of_lists_all_hold() -> None:
     assert spark_sql(call) == f"{function}({lists})"
 
 
-def test_values_taken_by_their_place_are_taken_in_the_order_of_event_time() -> None:
+def test_order_dependent_aggregates_use_the_order_of_event_time() -> None:
     last = AggregateCall(name="c", function="last", arguments=("`a`",))
     ordered = spark_sql(in_event_time_order(last))
     assert "named_struct('v0', `a`, 'o0', `__event_time`)" in ordered
@@ -87,7 +87,7 @@ def test_other_functions_take_no_order(function: str) -> None:
     assert in_event_time_order(call) == call
 
 
-def test_a_call_over_other_expressions_keeps_all_else() -> None:
+def test_replacing_the_arguments_of_a_call_keeps_its_modifiers() -> None:
     call = AggregateCall(
         name="c",
         function="percentile_cont",

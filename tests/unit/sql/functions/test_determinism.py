@@ -1,4 +1,6 @@
-"""What depends on the clock, on chance or on the environment: the planning time, or refused."""
+"""Expressions that depend on the clock, on randomness or on the environment: the planning time, or
+refused.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def test_the_clock_is_the_planning_time(compiled: Compile, call: str, name: str,
         " ON x.driver = y.driver AND y.at > x.n",
     ],
 )
-def test_the_planning_time_stands_over_append_only_streams(compiled: Compile, query: str) -> None:
+def test_the_planning_time_is_accepted_over_append_only_streams(
+    compiled: Compile, query: str
+) -> None:
     assert "`__planned_at`" in compiled(query).model_dump_json()
 
 
@@ -125,7 +129,7 @@ def test_the_planning_time_is_refused_where_results_change(
         ("SELECT current_time() FROM plain", 8, "returns a TIME, a type that is not supported"),
     ],
 )
-def test_what_a_replay_would_compute_otherwise_is_refused(
+def test_expressions_that_a_replay_cannot_repeat_are_refused(
     refusal: Refusal, query: str, column: int, message: str
 ) -> None:
     error = refusal(query)
@@ -145,7 +149,7 @@ def test_what_a_replay_would_compute_otherwise_is_refused(
         "SELECT current_timezone() FROM plain",
     ],
 )
-def test_what_stays_the_same_is_not_refused(compiled: Compile, query: str) -> None:
+def test_deterministic_expressions_are_accepted(compiled: Compile, query: str) -> None:
     assert compiled(query).sinks()
 
 
@@ -161,7 +165,7 @@ def test_a_changelog_has_no_column_of_the_clock() -> None:
         compile_pipeline(text, CONNECTORS)
 
 
-def test_a_watermark_is_not_made_of_the_clock() -> None:
+def test_a_watermark_cannot_depend_on_the_clock() -> None:
     text = (
         "CREATE TABLE t (at TIMESTAMP, WATERMARK FOR at AS now()) WITH"
         " (connector = 'single_file', path = 'c', type = 'source'); SELECT at FROM t"

@@ -1,5 +1,5 @@
-"""Functions of other databases: where their names count, and what is refused of them. What they mean
-is tested with Spark.
+"""Functions of other databases: where their names are accepted, and which calls are refused. Their
+results are tested with Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def test_the_result_keeps_the_name_that_the_user_called(compiled: Compile) -> No
     ]
 
 
-def test_a_function_of_the_users_comes_first(compiled: Compile) -> None:
+def test_a_function_of_the_user_takes_precedence(compiled: Compile) -> None:
     graph = compiled("SELECT strpos(b, 'x') AS it FROM plain", {"strpos": FunctionKind.SCALAR})
     assert "instr" not in selected(graph)[0][1]
 
@@ -76,7 +76,7 @@ def test_a_lambda_stays_one_where_one_is_taken(compiled: Compile) -> None:
         ("SELECT to_char(b, '%Q') FROM plain", 19, "'%Q' is not supported", "%Y"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_at_its_place(
+def test_ambiguous_calls_are_refused_at_their_place(
     refusal: Refusal, query: str, column: int, message: str, hint: str
 ) -> None:
     error = refusal(query)

@@ -1,4 +1,4 @@
-"""GROUP BY a window: the aggregate, and the query that makes the select list of it."""
+"""GROUP BY a window: the aggregate, and the query that computes the select list from it."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def test_event_time_reaches_the_aggregate_through_views_and_subqueries(compiled:
             assert each.select[-1].name == "__event_time"
 
 
-def test_generated_names_never_meet_those_of_keys(compiled: Compile) -> None:
+def test_generated_names_never_collide_with_those_of_keys(compiled: Compile) -> None:
     graph = compiled(
         "SELECT tumble(INTERVAL 1 DAY) AS w, count(*) "
         "FROM (SELECT kind AS count_1, place AS window FROM rides) GROUP BY w, count_1, window"
@@ -239,7 +239,7 @@ def test_generated_names_never_meet_those_of_keys(compiled: Compile) -> None:
     assert len({each.lower() for each in names}) == len(names)
 
 
-def test_the_alias_of_the_window_comes_before_a_column(compiled: Compile) -> None:
+def test_the_alias_of_the_window_takes_precedence_over_a_column(compiled: Compile) -> None:
     graph = compiled(
         "SELECT tumble(INTERVAL '1 hour') AS kind, count(*) AS n FROM rides GROUP BY kind"
     )
@@ -247,7 +247,7 @@ def test_the_alias_of_the_window_comes_before_a_column(compiled: Compile) -> Non
     assert selected(graph) == [("kind", "`window`"), ("n", "`count_1`")]
 
 
-def test_any_other_alias_comes_after_a_column(compiled: Compile) -> None:
+def test_a_column_takes_precedence_over_any_other_alias(compiled: Compile) -> None:
     graph = compiled(
         "SELECT count(*) AS place, upper(kind) AS kind FROM rides GROUP BY tumble(INTERVAL 1 DAY), kind"
     )
@@ -255,7 +255,7 @@ def test_any_other_alias_comes_after_a_column(compiled: Compile) -> None:
     assert selected(graph) == [("place", "`count_1`"), ("kind", "upper(`kind`)")]
 
 
-def test_a_window_without_aggregates_gives_the_distinct_keys(compiled: Compile) -> None:
+def test_a_window_without_aggregates_returns_the_distinct_keys(compiled: Compile) -> None:
     """It keeps a count of them all the same."""
     graph = compiled("SELECT kind FROM rides GROUP BY tumble(INTERVAL '1 hour'), kind")
     assert [each.function for each in window(graph).aggregates] == ["count"]

@@ -1,4 +1,4 @@
-"""The plain-text picture of a graph."""
+"""EXPLAIN output as plain text."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_jobs_are_counted_from_windows_and_sinks(compiled: Compile, query: str, 
     assert f"in total     {total}" in explain_graph(compiled(query), parallelism=2)
 
 
-def test_only_the_appending_of_a_window_has_a_shuffle(compiled: Compile) -> None:
+def test_only_the_ingest_of_a_window_has_a_shuffle(compiled: Compile) -> None:
     lines = explain_graph(compiled(WINDOWED + PLAIN), parallelism=2).splitlines()
     jobs = [each for each in lines if each.startswith(("  always", "  on closing"))]
     assert ["one shuffle" in each for each in jobs] == [True, False, False]
@@ -90,11 +90,11 @@ INSERT INTO totals SELECT kind, count(*) FROM rides GROUP BY kind;
         (KEYED, "one by the keys of changes, stages"),
     ],
 )
-def test_a_sink_tells_the_shuffles_of_its_job(compiled: Compile, query: str, shuffles: str) -> None:
+def test_a_sink_shows_the_shuffles_of_its_job(compiled: Compile, query: str, shuffles: str) -> None:
     assert f", {shuffles}" in explain_graph(compiled(query), parallelism=2)
 
 
-def test_a_join_shows_what_it_keeps_and_for_how_long(compiled: Compile) -> None:
+def test_a_join_shows_its_state_and_how_long_rows_are_stored(compiled: Compile) -> None:
     query = "SELECT a.kind FROM rides a JOIN rides b ON a.driver = b.driver"
     text = explain_graph(compiled(query), parallelism=2)
     assert "  stores       l_0 = `driver`, l_1 = `kind`, l_time = `__event_time`, l_key_0 =" in text
@@ -111,7 +111,7 @@ SELECT name, count(*) FROM customers GROUP BY name;
 """
 
 
-def test_changes_by_key_show_what_is_kept(compiled: Compile) -> None:
+def test_a_changelog_by_key_shows_its_state(compiled: Compile) -> None:
     text = explain_graph(compiled(CUSTOMERS.format(more="")), parallelism=2)
     assert ": changelog by key\n  input        source-customers\n  keys         id\n" in text
     assert "  state        KeyTable 'rows': the last row of each key\n" in text
@@ -135,7 +135,7 @@ def test_what_reads_changes_by_key_is_edited_with_their_table(compiled: Compile)
     assert {each for each in computed if each.startswith("normalise")} <= ids("")
 
 
-def test_columns_that_are_computed_or_told_show_how(compiled: Compile) -> None:
+def test_computed_and_metadata_columns_show_their_definition(compiled: Compile) -> None:
     text = explain_graph(
         compiled(
             "CREATE TABLE t (a INT, b INT GENERATED ALWAYS AS (a + 1) STORED, p TEXT METADATA FROM 'path')"
@@ -150,5 +150,5 @@ def test_columns_that_are_computed_or_told_show_how(compiled: Compile) -> None:
     ("micros", "text"),
     [(1, "1 microsecond"), (3_600_000_000, "1 hour"), (90_000_000, "1 minute 30 seconds")],
 )
-def test_durations_are_told_in_the_largest_units(micros: int, text: str) -> None:
+def test_durations_are_shown_in_the_largest_units(micros: int, text: str) -> None:
     assert duration_text(micros) == text

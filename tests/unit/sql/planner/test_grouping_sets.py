@@ -1,4 +1,6 @@
-"""GROUPING SETS, ROLLUP and CUBE: which sets a GROUP BY stands for, and how rows get into them."""
+"""GROUPING SETS, ROLLUP and CUBE: which sets a GROUP BY expands to, and how rows are copied into
+them.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def copies(graph: Graph) -> str:
         (f"ROLLUP (kind, place), {HOUR}", "0, 2, 6"),
     ],
 )
-def test_a_row_is_taken_once_for_each_set(compiled: Compile, items: str, sets: str) -> None:
+def test_a_row_is_copied_once_per_grouping_set(compiled: Compile, items: str, sets: str) -> None:
     """A bit for each column that a set leaves out, the first column being the highest."""
     assert copies(compiled(f"SELECT count(*) FROM rides GROUP BY {items}")) == sets
 

@@ -1,4 +1,4 @@
-"""Joins of streams: how long rows must be kept, and whether what is joined stays joined."""
+"""Joins of streams: how long rows must be stored, and whether the result is append-only."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def join(graph: Graph) -> UpdatingQuerySpec:
         ("(p.at >= o.at OR p.at < o.at + INTERVAL '1 minute')", None),
     ],
 )
-def test_a_condition_on_event_times_bounds_how_long_rows_are_kept(
+def test_a_condition_on_event_times_bounds_how_long_rows_are_stored(
     compiled: Compile, condition: str, seconds: int | None
 ) -> None:
     graph = compiled(
@@ -59,20 +59,20 @@ def test_a_condition_on_event_times_bounds_how_long_rows_are_kept(
     assert join(graph).keep_micros == expected
 
 
-def test_an_interval_takes_the_place_of_the_time_to_live(compiled: Compile) -> None:
+def test_an_interval_condition_replaces_the_state_ttl(compiled: Compile) -> None:
     sql = f"{TABLES} SET updating_ttl = INTERVAL '1 hour'; SELECT o.id FROM orders o JOIN payments p ON o.id = p.id"
     assert join(compiled(sql)).ttl_micros == 3600 * SECOND
     assert join(compiled(f"{sql} AND o.at = p.at")).ttl_micros is None
 
 
-def test_an_interval_needs_no_columns_that_are_equal(compiled: Compile) -> None:
+def test_an_interval_join_requires_no_equality(compiled: Compile) -> None:
     graph = compiled(
         f"{TABLES} SELECT o.id FROM orders o JOIN payments p ON p.at BETWEEN o.at AND o.at + INTERVAL '1 second'"
     )
     assert [each.keys for each in join(graph).inputs] == [(), ()]
 
 
-def test_what_is_joined_stays_and_what_is_missing_does_not(
+def test_inner_and_semi_joins_are_append_only_and_other_joins_are_not(
     compiled: Compile, refusal: Refusal
 ) -> None:
     for kind in ("JOIN", "LEFT SEMI JOIN"):
@@ -100,7 +100,7 @@ def test_joined_rows_have_the_later_event_time(compiled: Compile) -> None:
     ]
 
 
-def test_windows_of_different_width_do_not_meet_by_their_start(compiled: Compile) -> None:
+def test_windows_of_different_width_are_not_joined_by_their_start(compiled: Compile) -> None:
     sides = " JOIN ".join(
         f"(SELECT tumble(INTERVAL '{width}') AS w, count(*) AS n FROM rides GROUP BY w) {name}"
         for width, name in (("1 minute", "a"), ("{} minute", "b"))
@@ -147,7 +147,7 @@ def test_windows_of_different_width_do_not_meet_by_their_start(compiled: Compile
         ),
     ],
 )
-def test_columns_that_nobody_reads_are_not_kept(
+def test_unread_columns_are_not_stored(
     compiled: Compile, query: str, kept: list[list[str]]
 ) -> None:
     graph = compiled(f"{TABLES} {query}")
@@ -162,7 +162,7 @@ def test_columns_that_nobody_reads_are_not_kept(
     assert found == kept
 
 
-def test_a_column_that_nobody_reads_is_still_suggested(refusal: Refusal) -> None:
+def test_an_unread_column_is_still_suggested(refusal: Refusal) -> None:
     query = f"{TABLES} SELECT {{}} FROM orders o JOIN payments p ON o.id = p.id"
     assert "Perhaps you meant 'delivered'" in refusal(query.format("o.deliverd")).hint
     assert "delivered" not in refusal(query.format("p.deliverd")).hint
@@ -203,7 +203,7 @@ def test_a_subquery_is_not_lost_where_its_query_is_compiled_twice(
     assert {"source-orders", "source-payments"} <= {each.id for each in graph.operators}
 
 
-def test_a_condition_on_a_later_table_is_not_taken_for_a_field_of_an_earlier_one(
+def test_a_condition_on_a_later_table_is_not_read_as_a_field_of_an_earlier_one(
     compiled: Compile,
 ) -> None:
     graph = compiled(
@@ -216,7 +216,7 @@ def test_a_condition_on_a_later_table_is_not_taken_for_a_field_of_an_earlier_one
 
 
 @pytest.mark.parametrize(("kind", "stays"), [("JOIN", True), ("RIGHT JOIN", False)])
-def test_a_column_of_using_tells_the_window_if_its_value_does(
+def test_a_using_column_identifies_the_window_if_its_value_does(
     compiled: Compile, kind: str, stays: bool
 ) -> None:
     """To the right of a RIGHT join it is the right side's, which may be of any window."""

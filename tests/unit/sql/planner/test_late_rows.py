@@ -1,4 +1,4 @@
-"""What is said of time beside the query: late rows, lateness, idle sources."""
+"""Settings of event time: late rows, allowed lateness, idle sources."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def late(graph: Graph) -> list[LateRowsSpec]:
     return [each for each in graph.operators if isinstance(each, LateRowsSpec)]
 
 
-def test_late_rows_go_to_a_sink_for_what_follows(compiled: Compile) -> None:
+def test_late_rows_of_the_following_statements_are_written_to_a_sink(compiled: Compile) -> None:
     assert not late(compiled(f"{COUNT} SET late_rows = 'anything'; SELECT kind FROM rides"))
     graph = compiled(f"SET late_rows = 'anything'; {COUNT}")
     (found,) = late(graph)
@@ -48,7 +48,7 @@ def test_rows_of_closed_windows_are_never_late(compiled: Compile) -> None:
     assert len(late(graph)) == 1
 
 
-def test_the_sink_of_late_rows_must_fit(refusal: Refusal) -> None:
+def test_the_sink_of_late_rows_must_match_their_columns(refusal: Refusal) -> None:
     assert "there is no table 'nowhere'" in refusal("SET late_rows = 'nowhere'").message
     assert "cannot be written" in refusal("SET late_rows = 'rides'").message
     narrow = refusal(f"SET late_rows = 'out'; {COUNT}")
@@ -67,7 +67,9 @@ def test_late_rows_of_a_join_have_all_columns_under_their_names(compiled: Compil
     assert [each.name for each in query.select] == [*own, *(f"{each}_2" for each in own)]
 
 
-def test_lateness_holds_for_what_follows_and_for_what_waits_on_it(compiled: Compile) -> None:
+def test_allowed_lateness_applies_to_the_following_statements_and_their_downstream_windows(
+    compiled: Compile,
+) -> None:
     graph = compiled(f"{COUNT} SET allowed_lateness = INTERVAL '10 seconds'; {COUNT}")
     assert [each.lateness_micros for each in graph.window_aggregates()] == [0, 10 * SECOND]
     lags = [graph.lag_micros(each.id) for each in graph.window_aggregates()]

@@ -28,7 +28,7 @@ def only_join(graph: Graph) -> LookupJoinSpec:
     return operator
 
 
-def test_a_join_with_a_lookup_table_keeps_nothing(compiled: Compile) -> None:
+def test_a_lookup_join_has_no_state(compiled: Compile) -> None:
     graph = compiled(DRIVERS + f"SELECT r.kind, d.name {JOIN}")
     operator = only_join(graph)
     assert (operator.input, operator.join) == ("source-rides", "inner")
@@ -38,7 +38,7 @@ def test_a_join_with_a_lookup_table_keeps_nothing(compiled: Compile) -> None:
 
 
 @pytest.mark.parametrize("words", ["LEFT JOIN", "LEFT OUTER JOIN"])
-def test_rows_that_meet_none_stay_in_a_left_join(compiled: Compile, words: str) -> None:
+def test_unmatched_rows_are_kept_by_a_left_join(compiled: Compile, words: str) -> None:
     query = f"SELECT d.name FROM rides r {words} drivers d ON r.driver = d.id AND d.name > 'b'"
     assert only_join(compiled(DRIVERS + query)).join == "left"
 
@@ -69,7 +69,7 @@ def test_using_shows_the_column_once(compiled: Compile) -> None:
     assert shown == ["driver", "at", "kind", "place", "tags", "car", "name"]
 
 
-def test_event_time_goes_through_to_windows(compiled: Compile) -> None:
+def test_event_time_is_passed_on_to_windows(compiled: Compile) -> None:
     query = f"SELECT d.name, count(*) AS n {JOIN} GROUP BY tumble(INTERVAL '1 hour'), d.name"
     graph = compiled(DRIVERS + query)
     (window,) = graph.window_aggregates()
@@ -101,9 +101,7 @@ def test_rows_of_closed_windows_stay_closed(compiled: Compile) -> None:
         (", type = 'lookup', lookup.cache.ttl = 0", 0),
     ],
 )
-def test_a_table_is_read_again_when_it_is_too_old(
-    compiled: Compile, option: str, micros: int
-) -> None:
+def test_a_table_is_read_again_after_its_ttl(compiled: Compile, option: str, micros: int) -> None:
     table = DRIVERS.replace("path = 'drivers'", f"path = 'drivers'{option}")
     operator = only_join(compiled(table + f"SELECT d.name {JOIN}"))
     assert operator.table.ttl_micros == micros
@@ -328,7 +326,7 @@ def test_an_edit_that_changes_what_is_found_changes_the_id(
     assert window_id(compiled(table + query)) != window_id(compiled(DRIVERS + COUNTED))
 
 
-def test_columns_of_the_stream_that_nobody_reads_change_no_id(compiled_text: Compile) -> None:
+def test_unread_columns_of_the_stream_change_no_id(compiled_text: Compile) -> None:
     stream = (
         "CREATE TABLE rides (at TIMESTAMP, driver BIGINT, {}WATERMARK FOR at AS at)"
         " WITH (connector = 'single_file', path = 'rides.json', type = 'source');\n"

@@ -1,4 +1,4 @@
-"""Ids: the same for the same definition, whatever stands around it."""
+"""Operator ids: the same for the same definition, whatever surrounds it."""
 
 from __future__ import annotations
 

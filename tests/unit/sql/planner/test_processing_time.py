@@ -55,7 +55,9 @@ def test_a_window_of_windows_follows_the_one_below(compiled: Compile) -> None:
     assert graph.event_time_sources_of(above.id) == ()
 
 
-def test_windows_of_both_times_that_meet_follow_the_slower_watermark(compiled: Compile) -> None:
+def test_joined_windows_of_event_and_processing_time_follow_the_slower_watermark(
+    compiled: Compile,
+) -> None:
     graph = compiled(
         f"SELECT x.n, y.n FROM (SELECT window, count(*) AS n FROM plain {HOURLY}) x JOIN"
         f" (SELECT window, count(*) AS n FROM rides {HOURLY}) y ON x.window = y.window"

@@ -74,7 +74,7 @@ def test_variables_of_a_lambda_are_no_columns(compiled: Compile) -> None:
     assert query.select[0].sql.replace("`", "") == "transform(tags, x -> concat(x, kind))"
 
 
-def test_star_gives_all_columns_and_never_event_time(compiled: Compile) -> None:
+def test_star_selects_all_columns_and_never_event_time(compiled: Compile) -> None:
     (query,) = queries(compiled("SELECT * FROM rides"))
     assert [each.name for each in query.select] == ["at", "driver", "kind", "place", "tags", "car"]
 
@@ -106,7 +106,7 @@ def test_the_final_projection_drops_event_time(compiled: Compile) -> None:
     assert selected(last) == [("driver", "`driver`")]
 
 
-def test_a_bare_select_goes_to_the_terminal(compiled: Compile) -> None:
+def test_a_bare_select_is_written_to_the_terminal(compiled: Compile) -> None:
     graph = compiled("SELECT a FROM plain; SELECT b FROM plain")
     assert [
         (each.id, each.table, each.connector, each.options, each.columns) for each in graph.sinks()
@@ -211,7 +211,7 @@ def test_only_what_feeds_a_sink_is_in_the_graph(compiled: Compile) -> None:
     assert graph.operators[0].id == "source-plain"
 
 
-def test_operators_stand_behind_their_inputs(compiled: Compile) -> None:
+def test_operators_follow_their_inputs(compiled: Compile) -> None:
     graph = compiled(
         "CREATE VIEW v AS SELECT a, b FROM plain WHERE a > 1;"
         "INSERT INTO out SELECT driver, kind FROM rides; INSERT INTO out SELECT a, b FROM v"

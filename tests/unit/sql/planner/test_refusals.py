@@ -1,4 +1,4 @@
-"""What is wrong or not supported: the reason, the place and a way out."""
+"""Errors and unsupported SQL: the reason, the position and a workaround."""
 
 from __future__ import annotations
 
@@ -474,7 +474,7 @@ def test_the_line_is_counted_through_the_whole_text(refusal: Refusal) -> None:
         ),
     ],
 )
-def test_nothing_that_is_written_is_passed_over(
+def test_no_clause_is_silently_ignored(
     refusal: Refusal, query: str, column: int, message: str
 ) -> None:
     error = refusal(query)

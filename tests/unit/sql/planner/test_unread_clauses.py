@@ -1,4 +1,4 @@
-"""What the parser reads in CREATE TABLE and nothing uses is refused, not passed over."""
+"""Clauses of CREATE TABLE that the parser reads and nothing uses are refused, not ignored."""
 
 from __future__ import annotations
 

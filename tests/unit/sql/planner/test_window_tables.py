@@ -1,4 +1,4 @@
-"""Windows as Flink and Spark write them: what they become, and what of them is refused."""
+"""Windows as Flink and Spark write them: what they compile to, and which are refused."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def test_what_is_refused(refusal: Refusal, query: str, message: str, hint: str) 
     assert hint in error.hint
 
 
-def test_a_complaint_points_to_the_place_in_the_function(refusal: Refusal) -> None:
+def test_an_error_points_to_its_place_in_the_function(refusal: Refusal) -> None:
     error = refusal(
         "SELECT window_end, count(*)\n"
         "FROM TABLE(TUMBLE(TABLE rides, DESCRIPTOR(driver), INTERVAL '1' HOUR))\n"
@@ -190,7 +190,7 @@ def test_a_window_without_a_name_makes_no_other_column_ambiguous(compiled: Compi
     assert len(windows(graph)) == 1
 
 
-def test_a_column_called_window_comes_before_a_window_without_a_name(compiled: Compile) -> None:
+def test_a_column_called_window_takes_precedence_over_an_unnamed_window(compiled: Compile) -> None:
     graph = compiled(
         "SELECT window.end AS hour, count(*) FROM"
         " (SELECT tumble('1 hour') AS window, kind FROM rides GROUP BY 1, 2)"

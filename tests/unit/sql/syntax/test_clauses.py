@@ -1,4 +1,4 @@
-"""What the grammar reads and a pipeline does not have is refused by its name in SQL."""
+"""Clauses that the grammar reads and a pipeline does not support are refused by their SQL name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long an interval is, however it is written."""
+"""The length of an interval, in all spellings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Secrets in a pipeline's text: compiled as they are written, masked where they are shown or kept."""
+"""Secrets in a pipeline's text: compiled as written, masked where they are shown or stored."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_explain_masks_literal_secrets() -> None:
         "password = 'x' || 'hunter2'",
     ],
 )
-def test_complaints_do_not_quote_secrets(options: str) -> None:
+def test_errors_do_not_quote_secrets(options: str) -> None:
     with pytest.raises(SqlError) as caught:
         compiled(options)
     assert "hunter2" not in f"{caught.value.message} {caught.value.hint}"

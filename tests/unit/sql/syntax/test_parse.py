@@ -1,4 +1,4 @@
-"""Text to statements: what the grammar accepts, and where it says that it does not."""
+"""Text to statements: what the grammar accepts, and the position of its errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Syntax of Flink, Spark and Arroyo: what it becomes, and what of it is refused."""
+"""Syntax of Flink, Spark and Arroyo: what it compiles to, and what is refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an edit of a pipeline keeps, drops and rebuilds; and that loss is refused unless accepted."""
+"""What an edit of a pipeline keeps, drops and rebuilds; loss is refused unless accepted."""
 
 from __future__ import annotations
 
@@ -112,19 +112,19 @@ ALL_KEPT = {("source", Fate.KEEP, False), ("window", Fate.KEEP, False), ("sink",
     ],
     ids=["same", "a view more", "a filter and fewer columns downstream", "an option", "columns"],
 )
-def test_what_an_edit_does_not_touch_is_kept(edited: str) -> None:
+def test_operators_that_an_edit_does_not_touch_are_kept(edited: str) -> None:
     found = judged(edited)
     assert outcome(found) == ALL_KEPT
     require_kept(found.values(), Epoch(3), accept_loss=False)
 
 
-def test_a_sink_more_begins_and_everything_else_is_kept() -> None:
+def test_an_added_sink_starts_and_everything_else_is_kept() -> None:
     found = judged(f"{BASE}{SECOND_SINK}INSERT INTO second {WINDOW};")
     assert outcome(found) == ALL_KEPT | {("sink", Fate.REBUILD, False)}
     assert found["sink-second"].reason.startswith("new")
 
 
-def test_a_source_and_window_more_begin_and_everything_else_is_kept() -> None:
+def test_an_added_source_and_window_start_and_everything_else_is_kept() -> None:
     more = WINDOW.replace("ticks", "other")
     found = judged(f"{BASE}{OTHER_SOURCE}{SECOND_SINK}INSERT INTO second {more};")
     begun = {(kind, Fate.REBUILD, False) for kind in ("source", "window", "sink")}
@@ -143,19 +143,19 @@ def test_an_edited_window_would_lose_its_rows() -> None:
     require_kept(found.values(), Epoch(3), accept_loss=True)
 
 
-def test_an_edited_window_that_held_nothing_loses_nothing() -> None:
+def test_an_edited_window_without_rows_loses_nothing() -> None:
     found = judged(BASE.replace(WINDOW, WIDER), rows=0)
     require_kept(found.values(), Epoch(3), accept_loss=False)
 
 
-def test_a_source_that_is_gone_would_lose_its_position() -> None:
+def test_a_removed_source_would_lose_its_offset() -> None:
     old = f"{BASE}{OTHER_SOURCE}{SECOND_SINK}INSERT INTO second SELECT counter FROM other;"
     found = judged(BASE, old)
     assert found["source-other"].loses
     assert not found["sink-second"].loses
 
 
-def test_a_sink_that_is_gone_loses_only_what_is_not_committed() -> None:
+def test_a_removed_sink_loses_only_uncommitted_output() -> None:
     old = f"{BASE}{SECOND_SINK}INSERT INTO second SELECT counter FROM ticks;"
     assert not judged(BASE, old)["sink-second"].loses
     assert judged(BASE, old, commit_pending=True)["sink-second"].loses
@@ -167,7 +167,7 @@ LINES = (
 )
 
 
-def test_a_source_of_another_connector_would_lose_its_position() -> None:
+def test_a_source_of_another_connector_would_lose_its_offset() -> None:
     found = judged(
         BASE, f"{LINES}{SINK}INSERT INTO out SELECT at FROM lines;".replace("lines", "ticks")
     )
@@ -184,14 +184,14 @@ def test_a_source_may_have_been_moved() -> None:
     assert "must have the content of single_file a.json" in found.reason
 
 
-def test_a_sink_may_have_been_moved_and_what_it_staged_with_it() -> None:
+def test_a_sink_may_have_been_moved_with_its_staged_output() -> None:
     moved = BASE.replace("path = 'out'", "path = 'elsewhere'")
     for commit_pending in (False, True):
         found = judged(moved, commit_pending=commit_pending)["sink-out"]
         assert (found.fate, found.loses) == (Fate.KEEP, False)
 
 
-def test_a_sink_of_another_connector_loses_only_what_is_not_committed() -> None:
+def test_a_sink_of_another_connector_loses_only_uncommitted_output() -> None:
     other = BASE.replace("'filesystem', path = 'out', format = 'json'", "'blackhole'")
     assert not judged(other)["sink-out"].loses
     waiting = judged(other, commit_pending=True)["sink-out"]

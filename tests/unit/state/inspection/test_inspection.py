@@ -1,4 +1,4 @@
-"""What people are shown of checkpoints: all that are kept, and what is wrong with each."""
+"""Checkpoints as reports: all that are retained, and the faults of each."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_an_epoch_that_was_never_sealed_is_not_a_checkpoint(real: RealJob) -> No
     assert statuses(real) == [(1, 0, CheckpointStatus.VALID), (2, 0, CheckpointStatus.VALID)]
 
 
-def test_one_that_is_not_committed_says_so(real: RealJob) -> None:
+def test_an_uncommitted_checkpoint_is_shown_as_such(real: RealJob) -> None:
     real.seal(3)
     *_, last = kept_checkpoints(real.backend)
     assert (last.status, last.is_committed, last.committed) == (CheckpointStatus.VALID, False, None)
@@ -111,7 +111,7 @@ def manifest(real: RealJob) -> Path:
     ],
     ids=["file gone", "file cut", "metadata gone", "metadata changed", "manifest changed"],
 )
-def test_what_is_wrong_is_said(
+def test_faults_of_a_checkpoint_are_reported(
     real: RealJob, which: Callable[[RealJob], Path], content: bytes | None, reasons: list[str]
 ) -> None:
     path = which(real)
@@ -125,14 +125,14 @@ def test_what_is_wrong_is_said(
     assert all(reason in last.reasons[0] for reason in reasons)
 
 
-def test_all_that_is_wrong_is_said_and_not_only_the_first(real: RealJob) -> None:
+def test_all_faults_are_reported_and_not_only_the_first(real: RealJob) -> None:
     state_file(real).unlink()
     real.path(real.backend.paths.operator(Epoch(2), SOURCE, real.claim.generation)).unlink()
     *_, last = kept_checkpoints(real.backend)
     assert len(last.reasons) == 2
 
 
-def test_a_manifest_that_went_after_its_sinks_were_committed_is_missed(real: RealJob) -> None:
+def test_a_manifest_lost_after_the_commit_is_reported_as_missing(real: RealJob) -> None:
     manifest(real).unlink()
     assert statuses(real) == [(1, 0, CheckpointStatus.VALID), (2, None, CheckpointStatus.DAMAGED)]
 
@@ -180,7 +180,9 @@ def test_epochs_that_were_rolled_back_are_dead(real: RealJob) -> None:
     assert [view.stands for view in views] == [True, False, False]
 
 
-def test_what_retention_deletes_meanwhile_is_not_shown_as_damaged(real: RealJob) -> None:
+def test_a_checkpoint_that_retention_deletes_meanwhile_is_not_shown_as_damaged(
+    real: RealJob,
+) -> None:
     class LateStore(ObjectStore):
         """The job's retention runs between two listings."""
 
@@ -195,7 +197,7 @@ def test_what_retention_deletes_meanwhile_is_not_shown_as_damaged(real: RealJob)
     assert [view.epoch for view in views] == [2]
 
 
-def test_looking_changes_nothing(real: RealJob) -> None:
+def test_inspection_changes_nothing(real: RealJob) -> None:
     state_file(real).unlink()
     folder = Path(real.backend.store.url)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -203,13 +205,13 @@ def test_looking_changes_nothing(real: RealJob) -> None:
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
 
 
-def test_a_job_that_no_record_says_whose_it_is_is_refused(real: RealJob) -> None:
+def test_a_job_without_a_readable_identity_is_refused(real: RealJob) -> None:
     shutil.rmtree(real.path(real.backend.paths.generations))
     with pytest.raises(IdentityMissing):
         kept_checkpoints(real.backend)
 
 
-def test_the_newest_valid_checkpoint_is_taken_by_default(real: RealJob) -> None:
+def test_the_newest_valid_checkpoint_is_the_default(real: RealJob) -> None:
     state_file(real).unlink()
     views = kept_checkpoints(real.backend)
     assert checkpoint_of(views, None).epoch == 1
@@ -218,7 +220,7 @@ def test_the_newest_valid_checkpoint_is_taken_by_default(real: RealJob) -> None:
         checkpoint_of(views, 7)
 
 
-def test_without_a_valid_checkpoint_none_is_taken() -> None:
+def test_without_a_valid_checkpoint_there_is_no_default() -> None:
     with pytest.raises(ConfigError, match="no checkpoints yet"):
         checkpoint_of([], None)
     damaged = CheckpointView(epoch=Epoch(1), attempt=0, status=CheckpointStatus.DAMAGED)

@@ -1,4 +1,4 @@
-"""The ledger adds up, and says so when it does not."""
+"""The ledger balances, and reports a mismatch when it does not."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def mismatches(found: Ledger) -> list[tuple[CheckKind, int, str]]:
     ]
 
 
-def test_every_epoch_has_a_line_and_everything_adds_up(real: RealJob) -> None:
+def test_every_epoch_has_a_line_and_all_counts_balance(real: RealJob) -> None:
     found = ledger(real)
     assert [line.epoch for line in found.lines] == [1, 2]
     last = found.lines[-1]
@@ -104,7 +104,7 @@ def test_a_gap_in_the_input_is_a_mismatch(real: RealJob) -> None:
         ({"late": ROWS_IN - BAD - KEPT}, set()),
     ],
 )
-def test_a_window_with_more_rows_than_were_read_is_not_judged(
+def test_a_window_with_more_rows_than_were_read_is_not_checked(
     real: RealJob, changes: dict[str, int], kinds: set[CheckKind]
 ) -> None:
     real.commit(real.seal(3, counts=counts_of(**changes)))
@@ -131,7 +131,7 @@ def test_more_bad_rows_than_were_read_are_a_mismatch(real: RealJob) -> None:
     assert {kind for kind, epoch, _ in mismatches(ledger(real))} == {CheckKind.BAD}
 
 
-def test_an_epoch_whose_parent_is_no_longer_kept_is_not_judged(real: RealJob) -> None:
+def test_an_epoch_whose_parent_is_no_longer_retained_is_not_checked(real: RealJob) -> None:
     shutil.rmtree(real.path(real.backend.paths.epoch(Epoch(1))))
     found = ledger(real)
     assert found.balances
@@ -139,7 +139,7 @@ def test_an_epoch_whose_parent_is_no_longer_kept_is_not_judged(real: RealJob) ->
     assert unknown == {CheckKind.TOTALS, CheckKind.INPUT}
 
 
-def test_a_manifest_that_cannot_be_read_is_not_judged(real: RealJob) -> None:
+def test_an_unreadable_manifest_is_not_checked(real: RealJob) -> None:
     real.path(real.manifest_path(2)).write_text("damaged")
     found = ledger(real)
     assert [line.epoch for line in found.lines] == [1]
@@ -156,7 +156,7 @@ def test_only_the_last_epochs_are_shown_and_the_others_still_count_as_parents(
     assert {each.verdict for each in found.checks} == {Verdict.OK}
 
 
-def test_after_a_rollback_totals_go_on_from_where_it_went_back_to(real: RealJob) -> None:
+def test_after_a_rollback_totals_continue_from_its_target(real: RealJob) -> None:
     real.backend.record_rollback(real.backend.claim_generation(NOW), Epoch(1), NOW)
     views = kept_checkpoints(real.backend)
     assert real.plan().next_epoch == 3

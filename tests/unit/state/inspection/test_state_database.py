@@ -1,4 +1,4 @@
-"""State as SQL tables: the answers are those of the files, and nothing else can be reached."""
+"""State as SQL tables: answers match the files, and nothing else can be accessed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_the_rows_are_those_of_the_files(tmp_path: Path, place: str) -> None:
             )
 
 
-def test_a_state_dir_whose_name_is_a_pattern_is_not_taken_for_one(tmp_path: Path) -> None:
+def test_a_state_dir_whose_name_looks_like_a_glob_pattern_is_read_literally(tmp_path: Path) -> None:
     real = made_at(str(tmp_path / "job?"))
     made_at(str(tmp_path / "job1")).run(3)
     with opened(real) as database:
@@ -192,7 +192,7 @@ def everything(folder: Path) -> dict[Path, bytes]:
         "",
     ],
 )
-def test_nothing_but_a_query_is_let_in(real: RealJob, database: StateDatabase, sql: str) -> None:
+def test_only_queries_are_accepted(real: RealJob, database: StateDatabase, sql: str) -> None:
     folder = Path(real.backend.store.url)
     file = real.path(real.files[0].path)
     before = everything(folder)
@@ -230,10 +230,10 @@ def test_a_query_cannot_reach_other_files_or_variables(
     assert secret.num_rows == 1
 
 
-def test_the_lock_holds_even_for_what_is_not_a_query(
+def test_the_configuration_lock_also_applies_to_other_statements(
     database: StateDatabase, tmp_path: Path
 ) -> None:
-    """Behind the check of the statement stands DuckDB's own."""
+    """DuckDB itself refuses what the check of the statement might miss."""
     import duckdb
 
     for sql in (

@@ -1,4 +1,4 @@
-"""The deep check finds what a restore does not see, and condemns only what is proven."""
+"""The deep check detects what a restore does not, and condemns only confirmed damage."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ DAMAGE: list[tuple[Callable[[RealJob, StateFile], None], str]] = [
 ]
 
 
-def test_a_whole_checkpoint_has_nothing_against_it(real: RealJob) -> None:
+def test_a_valid_checkpoint_has_no_faults(real: RealJob) -> None:
     assert reasons(real, 2) == ()
     found = Verifier(real.backend).verify(real.manifest_path(2))
     assert (found.epoch, found.attempt, found.files) == (2, 0, 2)
@@ -114,7 +114,7 @@ def test_a_whole_checkpoint_has_nothing_against_it(real: RealJob) -> None:
 
 
 @pytest.mark.parametrize(("damage", "reason"), DAMAGE, ids=[each[0].__name__ for each in DAMAGE])
-def test_damage_is_found_and_the_condemned_checkpoint_is_not_chosen_again(
+def test_damage_is_detected_and_the_condemned_checkpoint_is_not_restored(
     real: RealJob, damage: Callable[[RealJob, StateFile], None], reason: str
 ) -> None:
     real.run(3)
@@ -154,7 +154,7 @@ def test_damage_is_found_and_the_condemned_checkpoint_is_not_chosen_again(
     ],
     ids=["rows", "first bin", "last bin", "type", "columns", "foreign job"],
 )
-def test_what_the_records_say_is_held_against_the_files(
+def test_the_records_are_compared_with_the_files(
     real: RealJob, changes: dict[str, Any], reason: str
 ) -> None:
     real.files.clear()
@@ -165,7 +165,7 @@ def test_what_the_records_say_is_held_against_the_files(
     assert real.chosen() == 2
 
 
-def test_a_row_that_the_footer_does_not_count_is_found(real: RealJob) -> None:
+def test_a_row_that_the_footer_does_not_count_is_detected(real: RealJob) -> None:
     """The file is another one of the same size, as a wrong copy would be."""
     rows = state_rows(3)
     real.seal(3, rows=rows, file_changes={"rows": rows.num_rows})
@@ -178,7 +178,7 @@ def test_a_row_that_the_footer_does_not_count_is_found(real: RealJob) -> None:
 
 
 @pytest.mark.parametrize("bit", [0, 7])
-def test_any_flipped_bit_of_a_state_file_is_found(tmp_path: Path, bit: int) -> None:
+def test_any_flipped_bit_of_a_state_file_is_detected(tmp_path: Path, bit: int) -> None:
     real = RealJob.at(str(tmp_path))
     real.run(1)
     (file,) = real.files
@@ -190,7 +190,7 @@ def test_any_flipped_bit_of_a_state_file_is_found(tmp_path: Path, bit: int) -> N
         path.write_bytes(data)
 
 
-class TouchyStore(ObjectStore):
+class FlakyStore(ObjectStore):
     """A store that does something before each read."""
 
     def __init__(self, url: str, before_read: Callable[[str], None]) -> None:
@@ -202,8 +202,8 @@ class TouchyStore(ObjectStore):
         return super().read(path)
 
 
-def touchy(real: RealJob, before_read: Callable[[str], None]) -> StateBackend:
-    return StateBackend(TouchyStore(real.backend.store.url, before_read), real.backend.paths.job)
+def flaky(real: RealJob, before_read: Callable[[str], None]) -> StateBackend:
+    return StateBackend(FlakyStore(real.backend.store.url, before_read), real.backend.paths.job)
 
 
 def test_a_store_that_fails_condemns_nothing(real: RealJob) -> None:
@@ -211,7 +211,7 @@ def test_a_store_that_fails_condemns_nothing(real: RealJob) -> None:
         if path.endswith(".parquet"):
             raise StorageError("the wire is cut")
 
-    found = Verifier(touchy(real, fail)).verify(real.manifest_path(2))
+    found = Verifier(flaky(real, fail)).verify(real.manifest_path(2))
     assert found.faults == ()
     assert len(found.unchecked) == 2
     assert "the wire is cut" in found.unchecked[0]
@@ -224,10 +224,10 @@ def test_a_store_that_fails_on_a_record_is_an_error(real: RealJob) -> None:
             raise StorageError("the wire is cut")
 
     with pytest.raises(StorageError, match="the wire is cut"):
-        Verifier(touchy(real, fail)).verify(real.manifest_path(2))
+        Verifier(flaky(real, fail)).verify(real.manifest_path(2))
 
 
-def test_what_is_wrong_only_once_is_not_proven(real: RealJob) -> None:
+def test_damage_that_a_second_read_does_not_confirm_is_ignored(real: RealJob) -> None:
     """The first answer of the store is damaged, the second is not."""
     path = real.path(real.files[-1].path)
     whole = path.read_bytes()
@@ -240,12 +240,12 @@ def test_what_is_wrong_only_once_is_not_proven(real: RealJob) -> None:
             if len(asked) == 2:
                 path.write_bytes(whole)
 
-    found = Verifier(touchy(real, mend_after_the_first)).verify(real.manifest_path(2))
+    found = Verifier(flaky(real, mend_after_the_first)).verify(real.manifest_path(2))
     assert len(asked) == 2
     assert found.reasons == ()
 
 
-def test_metadata_that_is_missing_only_once_is_not_proven(real: RealJob) -> None:
+def test_missing_metadata_that_a_second_read_finds_is_ignored(real: RealJob) -> None:
     path = metadata_path(real, 2)
     whole = path.read_bytes()
     path.unlink()
@@ -256,7 +256,7 @@ def test_metadata_that_is_missing_only_once_is_not_proven(real: RealJob) -> None
         if asked.count(real.manifest_path(2)) == 1:
             path.write_bytes(whole)
 
-    assert Verifier(touchy(real, bring_back)).verify(real.manifest_path(2)).reasons == ()
+    assert Verifier(flaky(real, bring_back)).verify(real.manifest_path(2)).reasons == ()
 
 
 def test_a_checkpoint_that_retention_deletes_meanwhile_is_not_damaged(real: RealJob) -> None:
@@ -265,14 +265,14 @@ def test_a_checkpoint_that_retention_deletes_meanwhile_is_not_damaged(real: Real
             real.path(real.manifest_path(1)).unlink(missing_ok=True)
             real.path(real.files[0].path).unlink(missing_ok=True)
 
-    found = Verifier(touchy(real, retire)).verify(real.manifest_path(1))
+    found = Verifier(flaky(real, retire)).verify(real.manifest_path(1))
     assert found.went
     assert found.reasons == ()
 
 
 def test_a_file_that_several_checkpoints_name_is_read_once(real: RealJob) -> None:
     read: list[str] = []
-    verifier = Verifier(touchy(real, read.append))
+    verifier = Verifier(flaky(real, read.append))
     verifier.verify(real.manifest_path(1))
     verifier.verify(real.manifest_path(2))
     files = [path for path in read if path.endswith(".parquet")]
@@ -362,7 +362,7 @@ SPARK_TYPES = [
 
 
 @pytest.mark.parametrize("kind", SPARK_TYPES, ids=lambda kind: kind.simpleString())
-def test_every_type_that_spark_writes_is_taken_for_what_it_is(kind: spark.DataType) -> None:
+def test_every_type_that_spark_writes_is_recognised(kind: spark.DataType) -> None:
     text = spark.StructType([spark.StructField("x", kind)]).json()
     stored = pa.schema([("x", to_arrow_type(kind, timezone="UTC"))])
     sink = pa.BufferOutputStream()
@@ -375,7 +375,7 @@ def test_every_type_that_spark_writes_is_taken_for_what_it_is(kind: spark.DataTy
     assert len(schema_faults(columns, other)) == 1
 
 
-def test_a_type_that_is_not_known_is_not_judged() -> None:
+def test_an_unknown_type_is_not_verified() -> None:
     columns = table_columns(schema_text({"x": "interval year to month"}))
     assert schema_faults(columns, pa.schema([("x", pa.int64())])) == []
     assert schema_faults(columns, pa.schema([("y", pa.int64())])) != []

@@ -82,7 +82,7 @@ def test_an_identity_of_a_newer_format_is_refused(job: Job) -> None:
         job.backend.claim_generation(NOW)
 
 
-def test_a_damaged_generation_that_only_looks_newer_is_passed_over(job: Job) -> None:
+def test_a_damaged_generation_that_only_looks_newer_is_ignored(job: Job) -> None:
     identity = job.claim.job
     job.claim_again()
     path = job.path("rides/generations/0000000002.json")
@@ -98,7 +98,7 @@ def test_a_job_whose_only_generation_looks_newer_is_refused(job: Job) -> None:
         job.backend.claim_generation(NOW)
 
 
-def test_only_the_newest_generation_passes(job: Job) -> None:
+def test_only_the_newest_generation_passes_the_fence(job: Job) -> None:
     job.backend.require_newest(job.claim.generation)
     newer = job.backend.claim_generation(NOW)
     job.backend.require_newest(newer.generation)

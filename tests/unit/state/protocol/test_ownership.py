@@ -1,4 +1,4 @@
-"""Leases: who runs a job, when that holds off others, and when it does not."""
+"""Leases: which process runs a job, when that blocks others, and when it does not."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_job_without_a_lease_is_free() -> None:
     assert judge(None, "me", NOW, process_runs=None) == Free()
 
 
-def test_an_owner_may_claim_what_it_holds_itself() -> None:
+def test_an_owner_may_claim_its_own_job_again() -> None:
     assert judge(lease(), "other", NOW, process_runs=True) == Free()
 
 
@@ -73,11 +73,11 @@ def test_a_live_process_on_this_host_holds_the_job_however_old_its_lease_is() ->
     assert judge(held, "me", NOW, process_runs=True) == HeldBy(held, proven=True)
 
 
-def test_a_dead_process_on_this_host_does_not_hold_the_job_for_a_moment() -> None:
+def test_a_dead_process_on_this_host_does_not_hold_the_job() -> None:
     assert judge(lease(NOW), "me", NOW, process_runs=False) == Free()
 
 
-def test_a_lease_elsewhere_that_has_run_out_is_free() -> None:
+def test_an_expired_lease_of_another_host_is_free() -> None:
     assert judge(lease(NOW - LEASE), "me", NOW, process_runs=None) == Free()
 
 
@@ -92,7 +92,7 @@ def test_a_fresh_lease_elsewhere_proves_nothing_until_it_is_renewed() -> None:
     assert seen_renewed == HeldBy(renewed, proven=True)
 
 
-def test_a_lease_from_a_host_whose_clock_is_ahead_runs_out_all_the_same() -> None:
+def test_a_lease_of_a_host_whose_clock_is_ahead_expires_too() -> None:
     ahead = lease(NOW + timedelta(hours=1))
     before = Sighting(ahead.renewed_at, NOW)
     watching = judge(ahead, "me", NOW + LEASE - MOMENT, process_runs=None, before=before)
@@ -149,14 +149,14 @@ def test_a_claim_names_the_live_owner_and_writes_nothing(tmp_path: Path) -> None
     assert job.store.list("") == before
 
 
-def test_a_released_lease_frees_the_job_although_its_owner_lives(tmp_path: Path) -> None:
+def test_a_released_lease_frees_the_job_although_its_owner_is_running(tmp_path: Path) -> None:
     job = backend(tmp_path)
     claim = job.claim_generation(NOW, owner=run_here("first"))
     job.leases.release(claim.generation)
     job.leases.require_free(claim.generation, run_here("second"), NOW)
 
 
-def test_a_lease_that_cannot_be_read_holds_nobody_off(tmp_path: Path) -> None:
+def test_an_unreadable_lease_does_not_block_a_claim(tmp_path: Path) -> None:
     job = backend(tmp_path)
     claim = job.claim_generation(NOW, owner=run_here("first"))
     (tmp_path / job.paths.lease(claim.generation)).write_bytes(b"{")
@@ -175,7 +175,7 @@ def test_a_claim_leaves_one_lease_behind(tmp_path: Path) -> None:
     ]
 
 
-def test_the_loser_is_told_who_took_the_job_over(tmp_path: Path) -> None:
+def test_the_fenced_owner_is_told_who_took_the_job_over(tmp_path: Path) -> None:
     job = backend(tmp_path)
     mine = job.claim_generation(NOW, owner=run_here())
     job.claim_generation(NOW, owner=ELSEWHERE)

@@ -1,4 +1,4 @@
-"""The checkpoint protocol's decisions, over listings written by hand."""
+"""The decisions of the checkpoint protocol, over listings written by the test."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_foreign_path_is_no_state_file(path: str) -> None:
         (None, 7, Claim(Generation(8))),
     ],
 )
-def test_only_the_highest_generation_may_go_on(
+def test_only_the_highest_generation_may_continue(
     mine: int | None, newest: int, outcome: Outcome
 ) -> None:
     seen = Observed(None if mine is None else Generation(mine), Generation(newest))
@@ -185,7 +185,7 @@ def test_a_listing_is_sorted_into_epochs_oldest_first() -> None:
         ([], [0, 1], None, 2),
     ],
 )
-def test_the_newest_manifest_that_is_not_condemned_stands(
+def test_the_newest_manifest_that_is_not_condemned_counts(
     manifests: list[int], condemned: list[int], standing: int | None, next_attempt: int
 ) -> None:
     objects = EpochObjects(
@@ -196,7 +196,7 @@ def test_the_newest_manifest_that_is_not_condemned_stands(
     assert (objects.standing, objects.next_attempt) == (standing, next_attempt)
 
 
-def test_the_manifest_comes_first_of_all_that_lies_in_an_epochs_folder() -> None:
+def test_the_manifest_is_listed_first_in_the_folder_of_an_epoch() -> None:
     objects = EpochObjects(Epoch(1), ["o"], {0: "m"}, {0: "x"}, "c")
     assert objects.paths() == ("m", "x", "o", "c")
 
@@ -248,7 +248,7 @@ def rollbacks(*ranges: tuple[int, int]) -> list[RollbackRecord]:
         ([(5, 8), (9, 12), (0, 13)], ((1, 13),)),
     ],
 )
-def test_the_dead_of_several_rollbacks_unite(
+def test_the_dead_epochs_of_several_rollbacks_are_combined(
     made: list[tuple[int, int]], dead: tuple[tuple[int, int], ...]
 ) -> None:
     assert dead_ranges(rollbacks(*made)) == dead
@@ -259,7 +259,7 @@ def test_numbers_that_were_rolled_back_are_not_used_again() -> None:
     assert [epoch_after(Epoch(each), dead) for each in (0, 4, 5, 9, 13)] == [1, 5, 9, 13, 14]
 
 
-def test_the_living_are_those_that_were_not_rolled_back() -> None:
+def test_live_epochs_are_those_that_were_not_rolled_back() -> None:
     epochs = {Epoch(each): EpochObjects(Epoch(each)) for each in range(1, 8)}
     assert list(living(epochs, dead_ranges(rollbacks((2, 4), (5, 6))))) == [1, 2, 5, 7]
 
@@ -309,11 +309,11 @@ def test_the_newest_checkpoint_is_examined_first_and_older_ones_only_if_it_must_
     assert decided(there, {3: ("torn",)}) == Examine(Epoch(2))
 
 
-def test_a_checkpoint_whose_sinks_are_done_is_ready() -> None:
+def test_a_checkpoint_whose_sinks_are_committed_is_ready() -> None:
     assert decided({1: "omc", 2: "omc"}, {2: WHOLE}) == Ready(Epoch(2))
 
 
-def test_nothing_is_condemned_before_an_older_checkpoint_is_known_to_be_whole() -> None:
+def test_nothing_is_condemned_before_an_older_checkpoint_is_known_to_be_valid() -> None:
     there = {1: "omc", 2: "omc", 3: "omc"}
     torn = {3: ("torn",), 2: ("torn",)}
     assert decided(there, torn) == Examine(Epoch(1))
@@ -328,7 +328,7 @@ def test_what_is_condemned_is_not_condemned_again() -> None:
     assert decided(there, torn) == Ready(Epoch(1), passed(3, 2))
 
 
-def test_a_lost_manifest_is_passed_over_without_reading_anything() -> None:
+def test_a_lost_manifest_is_skipped_without_reading_anything() -> None:
     there = {1: "omc", 2: "oc"}
     assert decided(there) == Examine(Epoch(1))
     assert decided(there, {1: WHOLE}) == Ready(Epoch(1), passed(2, reason=LOST))
@@ -340,37 +340,37 @@ def test_epochs_that_were_begun_and_never_sealed_are_orphaned() -> None:
     assert decided({1: "om", 2: "o"}, {1: WHOLE}) == ReplayCommit(Epoch(1))
 
 
-def test_an_epoch_that_follows_on_nothing_has_lost_what_was_before_it() -> None:
+def test_an_epoch_without_a_predecessor_reveals_a_lost_one() -> None:
     reason = "epoch 3 was started, but the manifests before it are missing"
     assert decided({1: "o", 3: "o"}) == Impossible(passed(2, reason=reason))
 
 
-def test_dead_epochs_are_neither_chosen_nor_missed() -> None:
+def test_dead_epochs_are_neither_restored_nor_reported_missing() -> None:
     there = {1: "omc", 2: "omc", 3: "oc", 4: "omx"}
     assert decided(there, None, (3, 4)) == Examine(Epoch(2))
     assert decided(there, {2: WHOLE}, (3, 4)) == Ready(Epoch(2))
     assert decided(there, None, (1, 4)) == Ready(Epoch(0))
 
 
-def test_after_a_rollback_to_nothing_the_first_epoch_has_a_higher_number() -> None:
+def test_after_a_rollback_to_scratch_the_first_epoch_has_a_higher_number() -> None:
     assert decided({1: "omc", 2: "omc", 3: "o"}, None, (1, 2)) == Orphaned((Epoch(3),))
     reason = "epoch 4 was started, but the manifests before it are missing"
     assert decided({4: "o"}, None, (1, 2)) == Impossible(passed(3, reason=reason))
 
 
-def test_the_epoch_before_a_gap_is_the_one_that_is_missed() -> None:
+def test_the_epoch_before_a_gap_is_reported_missing() -> None:
     reason = "epoch 5 was started, but the manifests before it are missing"
     assert decided({5: "o"}, None, (3, 4)) == Impossible(passed(2, reason=reason))
 
 
-def test_an_overtaken_generation_retires_whatever_it_has_seen() -> None:
+def test_a_fenced_generation_retires_whatever_it_has_read() -> None:
     epochs = {Epoch(1): objects(1, "omc"), Epoch(2): objects(2, "omc")}
     faults = {Epoch(1): WHOLE, Epoch(2): ("torn",)}
     seen = Observed(Generation(2), Generation(3), epochs, faults=faults)
     assert next_step(seen) == Retire(Generation(3))
 
 
-def test_deciding_changes_nothing_that_was_seen() -> None:
+def test_decisions_do_not_change_their_input() -> None:
     epochs = {Epoch(1): objects(1, "omc"), Epoch(2): objects(2, "omc")}
     seen = Observed(
         Generation(2), Generation(2), epochs, faults={Epoch(1): (), Epoch(2): ("torn",)}
@@ -378,14 +378,14 @@ def test_deciding_changes_nothing_that_was_seen() -> None:
     assert next_step(seen) == next_step(seen) == FallBack(Epoch(2), 0, ("torn",))
 
 
-def test_the_identity_is_what_most_records_say() -> None:
+def test_the_identity_is_decided_by_the_majority_of_records() -> None:
     ours, other = JobIdentity("ours"), JobIdentity("other")
     assert prevailing_identity([other, ours, ours]) == ours
     assert prevailing_identity([ours, other, ours, other, other]) == other
     assert prevailing_identity([ours, other]) == ours, "the first, if they are even"
 
 
-def test_a_generation_that_left_metadata_has_its_number_taken() -> None:
+def test_the_number_of_a_generation_that_left_metadata_is_not_reused() -> None:
     epochs = epochs_seen(
         [
             "rides/epochs/0000000004/operator-window-1-7.json",

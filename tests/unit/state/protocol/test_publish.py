@@ -65,7 +65,7 @@ def test_an_older_generation_that_sealed_at_the_last_moment_is_recovered_from(jo
     assert (plan.epoch, plan.commit_pending) == (2, True)
 
 
-def test_of_many_who_publish_an_epoch_at_once_one_wins(job: Job) -> None:
+def test_of_concurrent_publishes_of_an_epoch_one_wins(job: Job) -> None:
     sealed = job.seal(1)
     rivals = [
         sealed.model_copy(update={"epoch": Epoch(2), "sealed_at": NOW + timedelta(seconds=number)})
@@ -86,7 +86,7 @@ def test_of_many_who_publish_an_epoch_at_once_one_wins(job: Job) -> None:
     assert stored == rivals[won.index(True)].encode()
 
 
-def test_a_create_whose_answer_was_lost_may_be_sent_again(job: Job) -> None:
+def test_a_create_whose_response_was_lost_may_be_retried(job: Job) -> None:
     manifest = job.seal(1)
     job.backend.publish(manifest)
 
@@ -108,7 +108,7 @@ def test_a_checkpoint_reads_back_as_it_was_written(job: Job) -> None:
     assert records.unusable == ()
 
 
-def test_reading_a_damaged_checkpoint_says_what_is_damaged(job: Job) -> None:
+def test_reading_a_damaged_checkpoint_reports_the_damage(job: Job) -> None:
     job.seal(1)
     path = job.path("rides/epochs/0000000001/operator-window-1-1.json")
     path.write_bytes(path.read_bytes().replace(b'"parallelism":1', b'"parallelism":2'))

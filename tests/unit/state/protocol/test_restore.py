@@ -1,4 +1,4 @@
-"""Restore: the newest checkpoint that is whole, whatever happened to the newer ones."""
+"""Restore: the newest valid checkpoint, whatever happened to the newer ones."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def manifest_path(job: Job, epoch: int) -> Path:
 # ---------------------------------------------------------------- nothing is wrong
 
 
-def test_a_job_without_any_state_begins_from_nothing(job: Job) -> None:
+def test_a_job_without_state_starts_from_scratch(job: Job) -> None:
     plan = job.plan()
     assert (plan.epoch, plan.manifest, plan.operators) == (0, None, {})
     assert (plan.commit_pending, plan.recorded, plan.fallbacks) == (False, {}, ())
 
 
-def test_the_newest_whole_checkpoint_is_chosen(job: Job) -> None:
+def test_the_newest_valid_checkpoint_is_restored(job: Job) -> None:
     job.run(1, 2, 3)
     plan = job.plan()
     assert (plan.epoch, plan.generation, plan.job) == (3, 2, job.claim.job)
@@ -61,7 +61,7 @@ def test_the_newest_whole_checkpoint_is_chosen(job: Job) -> None:
     assert [each.file.epoch for each in slices] == [1, 2, 3]
 
 
-def test_a_commit_that_is_not_recorded_is_pending(job: Job) -> None:
+def test_an_unrecorded_commit_is_pending(job: Job) -> None:
     job.run(1)
     job.seal(2)
     assert job.plan().commit_pending
@@ -90,7 +90,7 @@ def test_an_epoch_that_was_never_sealed_reads_what_it_recorded(job: Job) -> None
     )
 
 
-def test_foreign_objects_are_passed_over(job: Job) -> None:
+def test_foreign_objects_are_ignored(job: Job) -> None:
     job.run(1)
     for name in ("rides/epochs/README.md", "rides/epochs/0000000001/manifest-².json"):
         job.path(name).write_bytes(b"")
@@ -195,7 +195,7 @@ def damaged(request: pytest.FixtureRequest, job: Job) -> tuple[Job, str]:
     return job, said
 
 
-def test_a_damaged_checkpoint_is_passed_over_for_the_next_older_one(
+def test_a_damaged_checkpoint_is_skipped_for_the_next_older_one(
     damaged: tuple[Job, str],
 ) -> None:
     job, said = damaged
@@ -225,7 +225,7 @@ def test_the_replay_of_a_condemned_epoch_is_sealed_as_the_next_attempt(
 
 
 @pytest.mark.parametrize("position", range(0, 700, 13))
-def test_any_flipped_bit_of_a_manifest_is_found(job: Job, position: int) -> None:
+def test_any_flipped_bit_of_a_manifest_is_detected(job: Job, position: int) -> None:
     job.run(1, 2)
     flip(manifest_path(job, 2), position % manifest_path(job, 2).stat().st_size)
     assert job.plan().epoch == 1
@@ -243,7 +243,7 @@ def test_a_file_that_a_worker_found_unreadable_makes_its_checkpoints_unusable(jo
     )
 
 
-def test_a_condemned_manifest_is_not_chosen_again_though_it_looks_whole(job: Job) -> None:
+def test_a_condemned_manifest_is_not_restored_though_it_looks_valid(job: Job) -> None:
     job.run(1, 2, 3)
     path = newest_state_file(job)
     path.unlink()
@@ -256,7 +256,7 @@ def test_a_condemned_manifest_is_not_chosen_again_though_it_looks_whole(job: Job
     assert plan.recorded[Epoch(3)].attempt == 1
 
 
-def test_a_condemnation_says_who_condemned_and_why(job: Job) -> None:
+def test_a_condemnation_records_who_condemned_and_why(job: Job) -> None:
     job.run(1, 2)
     newest_state_file(job).unlink()
     job.plan()
@@ -271,7 +271,7 @@ def test_a_condemnation_says_who_condemned_and_why(job: Job) -> None:
     assert "is missing" in record.reasons[0]
 
 
-def test_several_damaged_checkpoints_are_passed_over_and_all_replayed(job: Job) -> None:
+def test_several_damaged_checkpoints_are_skipped_and_all_replayed(job: Job) -> None:
     job.run(1, 2, 3, 4)
     job.path(job.files[1].path).unlink()
     plan = job.plan()
@@ -282,7 +282,7 @@ def test_several_damaged_checkpoints_are_passed_over_and_all_replayed(job: Job) 
     }
 
 
-def test_an_overtaken_generation_condemns_nothing(job: Job) -> None:
+def test_a_fenced_generation_condemns_nothing(job: Job) -> None:
     job.run(1, 2)
     newest_state_file(job).unlink()
     stale = job.claim
@@ -376,7 +376,7 @@ def test_when_no_checkpoint_is_valid_all_reasons_are_given_and_nothing_is_touche
     assert job.stored() == before
 
 
-def test_no_valid_checkpoint_says_so_again_and_again(job: Job) -> None:
+def test_the_error_without_a_valid_checkpoint_is_repeatable(job: Job) -> None:
     job.run(1)
     newest_state_file(job).unlink()
     for _ in range(3):
@@ -385,7 +385,7 @@ def test_no_valid_checkpoint_says_so_again_and_again(job: Job) -> None:
 
 
 @pytest.mark.parametrize("committed_too", [True, False])
-def test_lost_manifests_are_never_a_silent_restart_from_nothing(
+def test_lost_manifests_never_cause_a_silent_restart_from_scratch(
     job: Job, committed_too: bool
 ) -> None:
     job.run(1, 2)
@@ -398,7 +398,7 @@ def test_lost_manifests_are_never_a_silent_restart_from_nothing(
 
 
 @pytest.mark.parametrize("place", ["manifest-0", "operator-window-1-1"])
-def test_one_record_of_a_newer_format_is_fallen_back_from_and_named(job: Job, place: str) -> None:
+def test_a_record_of_a_newer_format_causes_a_fallback_and_is_named(job: Job, place: str) -> None:
     job.run(1)
     manifest = job.seal(2)
     path = epoch_object(job, 2, place)

@@ -22,7 +22,7 @@ from resurgence.engine.operators.base import (
 )
 from resurgence.engine.operators.changelogs.updating_query import ROWS_TABLE, UpdatingQuery
 from resurgence.engine.operators.closed_query import batch_query
-from resurgence.engine.operators.sql_places import Part, places
+from resurgence.engine.operators.sql_places import SqlFragment, places
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.state.load_plan import OperatorLoad
@@ -64,10 +64,10 @@ class UpdatingOperator(Operator):
         self.table_schema = self._query.table.checkpoint(self.live).schema_text
         self._changes: DataFrame | None = None
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[SqlFragment]:
         for source, rows in zip(self.spec.inputs, self.input_shapes, strict=True):
             for each in source.columns:
-                yield Part(rows, each.sql, each.position)
+                yield SqlFragment(rows, each.sql, each.position)
 
     def restore(self, load: OperatorLoad) -> None:
         tables = load.metadata.tables

@@ -21,7 +21,7 @@ from resurgence.engine.operators.base import (
     OperatorState,
     Rows,
 )
-from resurgence.engine.operators.sql_places import Part, places
+from resurgence.engine.operators.sql_places import SqlFragment, places
 from resurgence.engine.operators.windows.registry import compile_window
 from resurgence.engine.operators.windows.window_aggregate import PARTIALS
 from resurgence.engine.spark.empty_rows import empty_rows
@@ -76,12 +76,12 @@ class WindowOperator(Operator):
         self._before: tuple[SubtaskRows, ...] | None = None
         """In an epoch with late rows: the state before it, if the window accepts late rows."""
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[SqlFragment]:
         (rows,) = self.input_shapes
         for key in self.spec.keys:
-            yield Part(rows, key.sql, key.position)
+            yield SqlFragment(rows, key.sql, key.position)
         for call in self.spec.aggregates:
-            yield Part(rows, spark_sql(call), call.position)
+            yield SqlFragment(rows, spark_sql(call), call.position)
 
     def timed(self, rows: DataFrame, time: int) -> DataFrame:
         if self._by_processing_time:

@@ -38,9 +38,9 @@ from resurgence.sql.planner.grouping.grouping import (
 from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import (
     Item,
-    carried,
     column_and_window,
     filtered,
+    hidden_columns,
     named_items,
 )
 from resurgence.sql.planner.windows.window_call import (
@@ -92,7 +92,7 @@ class Aggregation:
         chosen = named_items(items)
         operator = self.operators.query(
             output.operator,
-            (*(expression for _, expression in chosen), *carried(output)),
+            (*(expression for _, expression in chosen), *hidden_columns(output)),
             where,
         )
         return replace(output, operator=operator, attributes=tuple(each for each, _ in chosen))
@@ -106,12 +106,12 @@ class Aggregation:
                 each.name, each.name, WINDOW_TYPE if part is WindowPart.WHOLE else None, window=part
             )
             for each in grouping.keys
-            for part in [self.source.told(each.sql)]
+            for part in [self.source.window_part(each.sql)]
         )
         results = tuple(Attribute(each.name, each.name) for each in self._calls.values())
         if grouping.window is not None:
             return self._over_window(grouping, keys, results)
-        if self.source.kind is RowKind.CLOSED and any(map(self.source.tells_window, keys)):
+        if self.source.kind is RowKind.CLOSED and any(map(self.source.identifies_window, keys)):
             operator = self.operators.closed_query(
                 (self.source.operator,), self._closed_sql(grouping), self._position()
             )

@@ -16,7 +16,7 @@ from sqlglot import exp
 from resurgence.graph.values import Expression
 from resurgence.sql.catalog.relation import Relation, column_sql
 from resurgence.sql.planner.operators import Operators
-from resurgence.sql.planner.projection import carried
+from resurgence.sql.planner.projection import hidden_columns
 from resurgence.sql.syntax.parse import Script
 
 SET = "__grouping_set"
@@ -68,7 +68,7 @@ class GroupingSets:
         columns = (Expression(name=each.column, sql=column_sql(each)) for each in source.attributes)
         numbers = ", ".join(f"{each}L" for each in self.numbers)
         copies = Expression(name=SET, sql=f"explode(array({numbers}))")
-        operator = operators.query(source.operator, (*columns, copies, *carried(source)))
+        operator = operators.query(source.operator, (*columns, copies, *hidden_columns(source)))
         return replace(source, operator=operator)
 
     def omitted_bits(self, columns: list[str]) -> exp.Expr:

@@ -22,13 +22,13 @@ from resurgence.sql.catalog.relation import (
     Attribute,
     Relation,
     RowKind,
-    Told,
+    WindowExpression,
     WindowPart,
     column_sql,
 )
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.operators import Operators
-from resurgence.sql.planner.projection import carried
+from resurgence.sql.planner.projection import hidden_columns
 from resurgence.sql.syntax.dialect import PlanningTime, to_spark
 from resurgence.sql.syntax.flink_syntax import WindowTable
 from resurgence.sql.syntax.intervals import offset_micros
@@ -154,7 +154,9 @@ class Joins:
             return Relation(operator, attributes, has_event_time=False, kind=RowKind.UPDATING)
         joined = Relation(operator, attributes, has_event_time=has_time)
         select = [Expression(name=each.column, sql=f"`{each.column}`") for each in attributes]
-        return replace(joined, operator=self.operators.query(operator, (*select, *carried(joined))))
+        return replace(
+            joined, operator=self.operators.query(operator, (*select, *hidden_columns(joined)))
+        )
 
     def _stored(self, side: Relation, letter: str, keys: list[exp.Expr]) -> UpdatingInput:
         """Return the columns of a side, and the equated expressions as additional columns."""
@@ -321,7 +323,7 @@ def _outer(attribute: Attribute) -> Attribute:
     return replace(attribute, window=None, outer_window=part)
 
 
-def _either(left: Relation, right: Relation, kind: str) -> tuple[Told, ...]:
+def _either(left: Relation, right: Relation, kind: str) -> tuple[WindowExpression, ...]:
     """Return the window information of coalesce() over the columns of a join's rows."""
     if kind in ("LEFT", "LEFT SEMI", "LEFT ANTI"):
         return left.either
@@ -331,8 +333,8 @@ def _either(left: Relation, right: Relation, kind: str) -> tuple[Told, ...]:
         return (*left.either, *right.either)
     return tuple(
         (texts, part)
-        for one, part in left.telling()
-        for other, same in right.telling()
+        for one, part in left.window_expressions()
+        for other, same in right.window_expressions()
         if same is part
         for texts in ((*one, *other), (*other, *one))
     )
@@ -402,15 +404,15 @@ def _is_over(node: exp.Expr, side: Relation) -> bool:
 
 def is_same_window(equality: Equality, left: Relation, right: Relation) -> bool:
     """Return whether two rows that satisfy this equality belong to the same window."""
-    one = left.told(to_spark(equality.left.unnest()), or_null=True)
+    one = left.window_part(to_spark(equality.left.unnest()), or_null=True)
     # With a null-safe equality, two nulls would be equal whatever the windows of the two rows.
-    other = right.told(to_spark(equality.right.unnest()), or_null=not equality.null_safe)
+    other = right.window_part(to_spark(equality.right.unnest()), or_null=not equality.null_safe)
     if one is None or one is not other:
         return False
     if one is WindowPart.START and left.width_micros != right.width_micros:
         return False
     probe = Attribute("", "", window=one)
-    return left.tells_window(probe) and right.tells_window(probe)
+    return left.identifies_window(probe) and right.identifies_window(probe)
 
 
 def _comparisons(

@@ -23,7 +23,7 @@ from resurgence.sql.catalog.tables import Table, attributes
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.joins.joins import Joins, conjuncts
 from resurgence.sql.planner.operators import Operators
-from resurgence.sql.planner.projection import carried
+from resurgence.sql.planner.projection import hidden_columns
 from resurgence.sql.syntax.clauses import unsupported
 from resurgence.sql.syntax.dialect import to_spark
 from resurgence.sql.syntax.parse import Script
@@ -192,7 +192,7 @@ class LookupJoins:
         order = {name: place for place, name in enumerate(using)}
         shown = tuple(sorted(rest, key=lambda each: order.get(each.name.lower(), len(order))))
         select = [Expression(name=each.column, sql=column_sql(each)) for each in shown]
-        operator = self.operators.query(joined.operator, (*select, *carried(joined)))
+        operator = self.operators.query(joined.operator, (*select, *hidden_columns(joined)))
         return replace(joined, operator=operator, attributes=shown)
 
     def _error(self, node: exp.Expr, message: str, hint: str) -> SqlError:

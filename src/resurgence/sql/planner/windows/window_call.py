@@ -145,7 +145,10 @@ def _is_processing_time(node: exp.Expr, source: Relation, expressions: Expressio
     or the event time of the rows of a relation.
     """
     bound = to_spark(expressions.bound(node, source).unnest())
-    if source.kind is RowKind.CLOSED and source.told(bound) in (WindowPart.TIME, WindowPart.WHOLE):
+    if source.kind is RowKind.CLOSED and source.window_part(bound) in (
+        WindowPart.TIME,
+        WindowPart.WHOLE,
+    ):
         return False
     times = [each for each in source.attributes if each.is_event_time]
     if bound in map(column_sql, times):

@@ -70,7 +70,7 @@ class WindowFunctions:
         attributes = tuple(attribute for attribute, _ in chosen)
         results = [f"{each.sql} AS `{each.name}`" for _, each in chosen]
         if self.source.kind is RowKind.CLOSED and any(
-            self.source.tells_window(each) for each in attributes
+            self.source.identifies_window(each) for each in attributes
         ):
             sql = f"SELECT DISTINCT {', '.join([*results, f'`{EVENT_TIME}`'])}"
             return self._closed(sql, attributes)
@@ -164,7 +164,7 @@ class WindowFunctions:
 
     def _identifies_window(self, bound: exp.Expr) -> bool:
         _, part = column_and_window(bound, self.source)
-        return self.source.tells_window(Attribute("", "", window=part))
+        return self.source.identifies_window(Attribute("", "", window=part))
 
     def _error(self, node: exp.Expr, message: str, hint: str) -> SqlError:
         return self.expressions.script.error(node, message, hint)

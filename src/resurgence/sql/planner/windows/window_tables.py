@@ -23,7 +23,7 @@ from resurgence.sql.functions.spark_template import call, placed
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.grouping.grouping import is_grouping_call
 from resurgence.sql.planner.operators import Operators
-from resurgence.sql.planner.projection import carried
+from resurgence.sql.planner.projection import hidden_columns
 from resurgence.sql.planner.windows.foreign_windows import window_part
 from resurgence.sql.planner.windows.window_call import NAMED, check_input, window_call, window_kind
 from resurgence.sql.syntax.flink_syntax import WINDOW_PARAMETERS, PartitionedTable, WindowTable
@@ -89,7 +89,7 @@ class WindowTables:
             self.operators.windows.append((operator, source))
         closed = Relation(operator, (), has_event_time=True, kind=RowKind.CLOSED)
         unnested = (Expression(name="row", sql="explode(`rows`)"), _column("window"))
-        one_by_one = self.operators.query(operator, (*unnested, *carried(closed)))
+        one_by_one = self.operators.query(operator, (*unnested, *hidden_columns(closed)))
         values = [
             *(Expression(name=each.column, sql=f"`row`.`{each.column}`") for each in stored),
             *(Expression(name=name, sql=sql) for name, (_, sql) in _PARTS.items()),
@@ -106,7 +106,7 @@ class WindowTables:
         ]
         return replace(
             closed,
-            operator=self.operators.query(one_by_one, (*values, *carried(closed))),
+            operator=self.operators.query(one_by_one, (*values, *hidden_columns(closed))),
             attributes=tuple(attributes),
             width_micros=window.common_width_micros,
         )

@@ -1,5 +1,5 @@
-"""The real object store and the real metadata database, behind trouble: calls fail, hang or are held
-when a test says so.
+"""The real object store and the real metadata database behind fault injection: calls fail, hang or
+block when a test says so.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def until(true: Callable[[], bool]) -> None:
         await asyncio.sleep(LOOK_SECONDS)
 
 
-class Trouble:
+class FaultSwitch:
     """What is wrong with a store: its next calls fail, or those under a name hang."""
 
     def __init__(self) -> None:
@@ -41,13 +41,13 @@ class Trouble:
         self.hangs_for: JobName | None = None
         self.hanging = 0
         self._lock = threading.Lock()
-        self._mended = threading.Event()
+        self._repaired = threading.Event()
 
-    def strike(self, call: str) -> None:
+    def inject(self, call: str) -> None:
         if self.hangs_for is not None and self.hangs_for in call:
             with self._lock:
                 self.hanging += 1
-            self._mended.wait(LONGEST_SCENE.total_seconds())
+            self._repaired.wait(LONGEST_SCENE.total_seconds())
         with self._lock:
             if self.severed:
                 raise StorageError(f"{call}: the caller is dead")
@@ -55,55 +55,55 @@ class Trouble:
                 self.failing_calls -= 1
                 raise StorageError(f"{call}: connection refused")
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         self.hangs_for = None
-        self._mended.set()
+        self._repaired.set()
 
 
-class TroubledStore(ObjectStore):
-    """A real object store, behind trouble."""
+class FaultyStore(ObjectStore):
+    """A real object store behind a fault switch."""
 
-    def __init__(self, trouble: Trouble, url: str, *, private: bool = False) -> None:
+    def __init__(self, fault: FaultSwitch, url: str, *, private: bool = False) -> None:
         super().__init__(url, private=private)
-        self._trouble = trouble
+        self._fault = fault
 
     def create(self, path: str, data: bytes) -> bool:
-        self._trouble.strike(f"create {path}")
+        self._fault.inject(f"create {path}")
         return super().create(path, data)
 
     def read(self, path: str) -> bytes:
-        self._trouble.strike(f"read {path}")
+        self._fault.inject(f"read {path}")
         return super().read(path)
 
     def size(self, path: str) -> int | None:
-        self._trouble.strike(f"size {path}")
+        self._fault.inject(f"size {path}")
         return super().size(path)
 
     def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        self._trouble.strike(f"list {prefix}")
+        self._fault.inject(f"list {prefix}")
         return super().list(prefix)
 
     def delete(self, paths: Iterable[str]) -> None:
-        self._trouble.strike("delete")
+        self._fault.inject("delete")
         super().delete(paths)
 
 
-class TroubledDatabase(Database):
-    """A real database, behind trouble."""
+class FaultyDatabase(Database):
+    """A real database behind a fault switch."""
 
-    def __init__(self, path: Path, trouble: Trouble) -> None:
+    def __init__(self, path: Path, fault: FaultSwitch) -> None:
         super().__init__(path)
-        self._trouble = trouble
+        self._fault = fault
 
     @contextmanager
     def reading(self) -> Iterator[sa.Connection]:
-        self._trouble.strike("read")
+        self._fault.inject("read")
         with super().reading() as connection:
             yield connection
 
     @contextmanager
     def writing(self) -> Iterator[sa.Connection]:
-        self._trouble.strike("write")
+        self._fault.inject("write")
         with super().writing() as connection:
             yield connection
 
@@ -132,8 +132,8 @@ class Hold:
 class HeldMetadata(MetadataStore):
     """The real metadata store of one controller."""
 
-    def __init__(self, path: Path, trouble: Trouble, holds: list[Hold]) -> None:
-        self._database = TroubledDatabase(path, trouble)
+    def __init__(self, path: Path, fault: FaultSwitch, holds: list[Hold]) -> None:
+        self._database = FaultyDatabase(path, fault)
         self._holds = holds
         self._delete_answered = threading.Event()
         self._delete_answered.set()

@@ -168,9 +168,9 @@ def check(
 
 def shuffled(seed: int) -> list[Row]:
     """Rows out of order by up to a minute."""
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     return [
-        (number * 2 - dice.choice([0, 0, 0, dice.randrange(60)]), dice.choice("aab"))
+        (number * 2 - rng.choice([0, 0, 0, rng.randrange(60)]), rng.choice("aab"))
         for number in range(150)
     ]
 
@@ -179,7 +179,7 @@ def shuffled(seed: int) -> list[Row]:
     ("seed", "parallelism"), [pytest.param(1, 1, marks=pytest.mark.long), (2, 3)]
 )
 @pytest.mark.parametrize(("window", "spans"), [("hop", hops), ("cumulate", cumulations)])
-def test_a_row_too_late_for_some_windows_is_in_the_others_and_counted(
+def test_a_row_that_is_late_for_some_windows_counts_in_the_open_ones(
     spark: SparkSession,
     tmp_path: Path,
     window: str,

@@ -2,7 +2,7 @@
 
 A package declares, say, `[project.entry-points."resurgence.connectors"]` with `name =
 "module:OBJECT"`. Names are known without importing anything. A module is imported when its name is
-first looked up, so a package whose connector cannot be imported affects only those who use it.
+first looked up, so a package that cannot be imported affects only those who use it.
 Formats are all imported, because connectors check the capabilities of each.
 """
 
@@ -16,14 +16,14 @@ from typing import Generic, Protocol, TypeVar
 from resurgence.errors import ConfigError
 
 
-class Named(Protocol):
+class Registered(Protocol):
     """An object that can be registered."""
 
     @property
     def name(self) -> str: ...
 
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=Registered)
 
 
 class PluginRegistry(Mapping[str, T], Generic[T]):

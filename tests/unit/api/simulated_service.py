@@ -1,5 +1,5 @@
-"""A service with a played controller: the API, the gate and the HTTP server are real, jobs are
-values in memory. What is wanted changes by the real functions of `job_record`.
+"""A service with a simulated controller: the API, the gate and the HTTP server are real, jobs are
+values in memory. The desired state changes by the real functions of `job_record`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ INSERT INTO hourly SELECT window.start, n FROM (
 """
 
 
-class PlayedController(Controller):
+class SimulatedController(Controller):
     """Jobs in memory. Each look at a job brings it a step nearer to what is wanted."""
 
     def __init__(self, folder: Path) -> None:
@@ -181,8 +181,8 @@ class PlayedController(Controller):
 
     def happened(self, name: JobName, event: str, **facts: JsonValue) -> None:
         events = self.stored.setdefault(name, [])
-        told = {"event": event, "at": instant_text(NOW), **facts}
-        events.append(StoredEvent(len(events) + 1, told))
+        reported = {"event": event, "at": instant_text(NOW), **facts}
+        events.append(StoredEvent(len(events) + 1, reported))
 
     def _fail(self) -> None:
         if self.failing is not None:
@@ -246,7 +246,7 @@ class KeyBox:
         return text
 
 
-def played(controller: Controller) -> BuildController:
+def simulated(controller: Controller) -> BuildController:
     """Builds a service around a controller that needs neither opening nor closing."""
 
     @asynccontextmanager

@@ -1,4 +1,4 @@
-"""Tables without a connector, CREATE TABLE ... AS, and SET: rows that go from query to query."""
+"""Tables without a connector, CREATE TABLE ... AS, and SET: rows that one query passes to another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def kinds(graph: Graph) -> list[str]:
     return [each.kind for each in graph.operators if each.kind != "query"]
 
 
-def test_a_table_without_a_connector_hands_over_the_rows_of_one_insert(compiled: Compile) -> None:
+def test_a_table_without_a_connector_passes_on_the_rows_of_one_insert(compiled: Compile) -> None:
     graph = compiled(f"{COUNTS} SELECT w, max(n) FROM counts GROUP BY w")
     assert kinds(graph) == ["source", "window_aggregate", "closed_query", "sink"]
 
@@ -52,6 +52,6 @@ def test_create_table_as_is_a_view_without_a_connector_and_an_insert_with_one(
     assert [each.table for each in direct.sinks()] == ["t"]
 
 
-def test_the_time_to_live_holds_for_what_follows(refusal: Refusal) -> None:
+def test_the_state_ttl_applies_to_the_statements_after_it(refusal: Refusal) -> None:
     error = refusal("SET updating_tl = INTERVAL '1 hour'")
     assert "no setting 'updating_tl'" in error.message

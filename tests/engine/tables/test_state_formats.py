@@ -1,5 +1,5 @@
-"""State dirs that releases have left behind: every frozen sample is taken up and run to its end. One
-of a newer release is left alone.
+"""State directories of earlier releases: every frozen sample is restored and run to its end. One of
+a newer release is refused and not changed.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def content(folder: Path) -> dict[Path, bytes]:
     return {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
 
 
-def test_a_sample_is_of_its_version_and_at_home_anywhere(version: int) -> None:
+def test_a_sample_has_its_format_version_and_no_absolute_paths(version: int) -> None:
     records = sorted((HERE / f"format-{version}" / JOB).rglob("*.json"))
     assert {json.loads(each.read_bytes())["version"] for each in records} == {version}
     assert {each.name.split("-")[0].removesuffix(".json") for each in records} >= {
@@ -96,7 +96,7 @@ def test_a_sample_is_of_its_version_and_at_home_anywhere(version: int) -> None:
         assert re.search(rb'"/|://|/tmp|/home|/root', data) is None, path
 
 
-def test_a_state_dir_of_any_format_is_taken_up_and_run_to_its_end(
+def test_a_state_dir_of_any_format_is_restored_and_run_to_its_end(
     spark: SparkSession, folder: Path
 ) -> None:
     before = content(folder)
@@ -128,7 +128,7 @@ def test_a_state_dir_falls_back_from_new_epochs_to_those_of_its_sample(
     assert_batch_answer(spark, folder)
 
 
-def test_a_damaged_checkpoint_of_any_format_is_fallen_back_from(
+def test_a_damaged_checkpoint_of_any_format_causes_a_fallback(
     spark: SparkSession, folder: Path
 ) -> None:
     path = folder / f"{JOB}/epochs/{EPOCHS:010}/manifest-0.json"
@@ -158,7 +158,7 @@ def as_left_by_a_newer_release(folder: Path) -> None:
     raise_version(epoch / "committed.json", CommittedRecord)
 
 
-def test_a_state_dir_of_a_newer_release_is_refused_and_left_as_it_is(
+def test_a_state_dir_of_a_newer_release_is_refused_and_unchanged(
     spark: SparkSession, folder: Path
 ) -> None:
     open_sample(spark, folder, rows=50).run_epoch()

@@ -1,7 +1,7 @@
-"""Workers that are played, and outlive their controller: each speaks the real protocol over the real
-channel, comes back after a lost connection as a real one does, and can be frozen and killed.
+"""Simulated workers that outlive their controller: each speaks the real protocol over the real
+channel, reconnects after a lost connection as a real one does, and can be frozen and killed.
 
-A `World` holds them; controllers come and go.
+A `World` holds them while controllers start and stop.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BEAT_SECONDS = 0.05
 KILLED = -9
 
 
-class LivingWorker:
+class SimulatedWorker:
     """One worker process, seen from outside."""
 
     def __init__(self, world: World, order: WorkerOrder, script: Script, pid: int) -> None:
@@ -152,7 +152,7 @@ class LivingWorker:
                 subtask=1,
                 epoch=Epoch(self._epoch + 1),
                 error=error,
-                hint="mend it",
+                hint="fix it",
                 code="task",
                 domain=domain,
                 retry_hint=retry_hint,
@@ -227,7 +227,7 @@ class LivingWorker:
                 )
 
     async def _talk(self) -> None:
-        """Keep the connection; returns when nobody is at the other end for too long."""
+        """Keep the connection; return when the other end was gone for too long."""
         reader: asyncio.StreamReader | None = None
         with contextlib.suppress(OSError):
             reader = await self._connected()
@@ -277,41 +277,41 @@ class LivingWorker:
         )
 
 
-Script = Callable[[LivingWorker], Awaitable[int | None]]
+Script = Callable[[SimulatedWorker], Awaitable[int | None]]
 """What a worker does once its state is restored: its exit status, or None to take another order."""
 
 
-async def works(worker: LivingWorker) -> int:
+async def works(worker: SimulatedWorker) -> int:
     await worker.run_epoch()
     return await worker.stop_when_told()
 
 
-async def is_deaf(worker: LivingWorker) -> int:
+async def ignores_orders(worker: SimulatedWorker) -> int:
     await worker.run_epoch()
     await asyncio.Event().wait()
     return 0
 
 
-async def finishes(worker: LivingWorker) -> int:
+async def finishes(worker: SimulatedWorker) -> int:
     await worker.run_epoch()
     return await worker.finish()
 
 
-async def fails_for_good(worker: LivingWorker) -> int | None:
+async def fails_for_good(worker: SimulatedWorker) -> int | None:
     return await worker.fail("line 3 is not JSON", RetryHint.NO_RETRY, ErrorDomain.USER)
 
 
-async def fails(worker: LivingWorker) -> int | None:
+async def fails(worker: SimulatedWorker) -> int | None:
     return await worker.fail("out of memory", RetryHint.WITH_BACKOFF, ErrorDomain.INTERNAL)
 
 
-async def fails_and_stays(worker: LivingWorker) -> int | None:
+async def fails_and_stays(worker: SimulatedWorker) -> int | None:
     return await worker.fail(
         "a task failed", RetryHint.WITH_BACKOFF, ErrorDomain.INTERNAL, usable=True
     )
 
 
-async def fails_in_storage(worker: LivingWorker) -> int | None:
+async def fails_in_storage(worker: SimulatedWorker) -> int | None:
     return await worker.fail("no route", RetryHint.WITH_BACKOFF, ErrorDomain.EXTERNAL)
 
 
@@ -319,7 +319,7 @@ class World:
     """The workers that there are, whichever controller started them."""
 
     def __init__(self) -> None:
-        self.workers: list[LivingWorker] = []
+        self.workers: list[SimulatedWorker] = []
         self.scripts: list[Script] = [works]
         """One for each worker; the last one holds for all that come after."""
         self.may_restore = asyncio.Event()
@@ -328,14 +328,14 @@ class World:
         self.open_gates()
         self.dying = 0
         """So many are being torn down."""
-        self.befalls_next: Callable[[LivingWorker], None] | None = None
+        self.befalls_next: Callable[[SimulatedWorker], None] | None = None
         """What happens to the next worker that is started."""
         self.refusals: list[ResurgenceError] = []
         """How the next attempts to start a worker fail."""
         self.tasks: set[asyncio.Task[Any]] = set()
 
     @property
-    def alive(self) -> list[LivingWorker]:
+    def alive(self) -> list[SimulatedWorker]:
         return [each for each in self.workers if each.is_alive]
 
     def open_gates(self) -> None:
@@ -349,9 +349,9 @@ class World:
         self.tasks.add(task)
         return task
 
-    def start(self, order: WorkerOrder) -> LivingWorker:
+    def start(self, order: WorkerOrder) -> SimulatedWorker:
         script = self.scripts[min(len(self.workers), len(self.scripts) - 1)]
-        worker = LivingWorker(self, order, script, 1000 + len(self.workers))
+        worker = SimulatedWorker(self, order, script, 1000 + len(self.workers))
         self.workers.append(worker)
         befalls, self.befalls_next = self.befalls_next, None
         if befalls is not None:
@@ -359,10 +359,12 @@ class World:
         return worker
 
 
-class LivingProcess(WorkerProcess):
+class SimulatedProcess(WorkerProcess):
     """A worker of the world, as a controller holds it."""
 
-    def __init__(self, scheduler: LivingScheduler, worker: LivingWorker, *, child: bool) -> None:
+    def __init__(
+        self, scheduler: SimulatedScheduler, worker: SimulatedWorker, *, child: bool
+    ) -> None:
         self.pid = worker.pid
         self._scheduler = scheduler
         self._worker = worker
@@ -384,7 +386,7 @@ class LivingProcess(WorkerProcess):
         await self.wait()
 
 
-class LivingScheduler(ProcessScheduler):
+class SimulatedScheduler(ProcessScheduler):
     """One controller's hold on the world."""
 
     def __init__(self, world: World) -> None:
@@ -396,12 +398,12 @@ class LivingScheduler(ProcessScheduler):
     async def start(self, order: WorkerOrder, exited: Exited) -> WorkerProcess:
         if self.world.refusals:
             raise self.world.refusals.pop()
-        process = LivingProcess(self, self.world.start(order), child=True)
+        process = SimulatedProcess(self, self.world.start(order), child=True)
         self.watch(order.worker, process, exited)
         return process
 
     def adopt(self, worker: WorkerId, pid: int, exited: Exited) -> WorkerProcess:
         found = [each for each in self.world.workers if (each.name, each.pid) == (worker, pid)]
-        process = LivingProcess(self, found[0], child=False)
+        process = SimulatedProcess(self, found[0], child=False)
         self.watch(worker, process, exited)
         return process

@@ -1,4 +1,4 @@
-"""Troubles and requests in any order: whatever has happened, a job comes to what was wanted last."""
+"""Faults and requests in random order: whatever happened, a job reaches its last desired state."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import random
 
 import pytest
-from tests.unit.control.living_workers import fails, fails_and_stays, is_deaf, works
-from tests.unit.control.service_harness import JOB, Service, played
+from tests.unit.control.service_harness import JOB, Service, simulated
+from tests.unit.control.simulated_workers import fails, fails_and_stays, ignores_orders, works
 
 from resurgence.control.jobs.job_record import StopMode, Wanted
 from resurgence.control.jobs.transitions import StateName
@@ -18,13 +18,13 @@ STEPS = 12
 SEEDS = range(6)
 
 
-async def ask(service: Service, dice: random.Random) -> None:
+async def ask(service: Service, rng: random.Random) -> None:
     """One request; a database that is away refuses it."""
     controller = service.controller
     try:
-        match dice.choice(["stop", "start", "restart", "force", "reset", "rescale", "roll back"]):
+        match rng.choice(["stop", "start", "restart", "force", "reset", "rescale", "roll back"]):
             case "stop":
-                await controller.stop(JOB, dice.choice(list(StopMode)))
+                await controller.stop(JOB, rng.choice(list(StopMode)))
             case "start":
                 await controller.start(JOB)
             case "restart":
@@ -36,44 +36,44 @@ async def ask(service: Service, dice: random.Random) -> None:
             case "roll back":
                 await controller.rollback(JOB, NO_EPOCH, accept_duplicates=False)
             case "rescale":
-                await controller.rescale(JOB, dice.randint(1, 5))
+                await controller.rescale(JOB, rng.randint(1, 5))
     except StorageError:
         return
 
 
-async def trouble(service: Service, dice: random.Random) -> None:
+async def fault(service: Service, rng: random.Random) -> None:
     alive = service.world.alive
-    match dice.choice(["kill", "freeze", "storage", "database", "controller"]):
+    match rng.choice(["kill", "freeze", "storage", "database", "controller"]):
         case "kill" if alive:
-            dice.choice(alive).kill()
+            rng.choice(alive).kill()
         case "freeze" if alive:
-            dice.choice(alive).freeze()
+            rng.choice(alive).freeze()
         case "storage":
-            service.storage.failing_calls = dice.choice([1, 3, 8])
+            service.storage.failing_calls = rng.choice([1, 3, 8])
         case "database":
-            service.database.failing_calls = dice.choice([1, 3, 8])
+            service.database.failing_calls = rng.choice([1, 3, 8])
         case "controller":
             await service.kill()
-            await asyncio.sleep(dice.choice([0, 0.1]))
+            await asyncio.sleep(rng.choice([0, 0.1]))
             await service.open()
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@played
-async def test_a_job_comes_to_what_was_wanted_last_after(service: Service, seed: int) -> None:
-    dice = random.Random(seed)
+@simulated
+async def test_a_job_reaches_the_last_desired_state_after(service: Service, seed: int) -> None:
+    rng = random.Random(seed)
     service.settings["pipeline.allowed_restarts"] = "1000"
     service.world.scripts = [
         *(
-            dice.choice([works, works, works, is_deaf, fails, fails_and_stays])
+            rng.choice([works, works, works, ignores_orders, fails, fails_and_stays])
             for _ in range(STEPS)
         ),
         works,
     ]
     await service.create()
     for _ in range(STEPS):
-        await dice.choice([ask, trouble])(service, dice)
-        await asyncio.sleep(dice.choice([0, 0.01, 0.1, 0.3]))
+        await rng.choice([ask, fault])(service, rng)
+        await asyncio.sleep(rng.choice([0, 0.01, 0.1, 0.3]))
     service.storage.failing_calls = service.database.failing_calls = 0
     service.world.scripts = [works]
     record = await service.record()

@@ -1,4 +1,4 @@
-"""A case, run four ways on real storage, each time held against Spark's batch answer."""
+"""A case, run four ways on real storage, each compared with Spark's batch answer."""
 
 from __future__ import annotations
 
@@ -34,49 +34,49 @@ POINTS = [
     if each not in (FaultPoint.COMPACTION_MID, FaultPoint.RETENTION_MID, FaultPoint.RESTORE_MID)
 ]
 SEALED = (FaultPoint.MANIFEST_PUBLISHED, FaultPoint.SINK_COMMITTING, FaultPoint.SINK_COMMITTED)
-"""Points at which the epoch that is struck has a checkpoint."""
+"""Points at which the epoch that crashes has a checkpoint."""
 
 
 @dataclass
-class Trial:
-    """A case in a folder of its own."""
+class CaseRun:
+    """A case in its own folder."""
 
     spark: SparkSession
     case: Case
     folder: Path
     may_be_empty: bool = False
-    """A sink that is expected to hold nothing is no mistake of the case."""
-    chance: random.Random = field(init=False)
+    """A sink that is expected to be empty is no mistake of the case."""
+    rng: random.Random = field(init=False)
 
     def __post_init__(self) -> None:
-        self.chance = random.Random(self.case.name)
+        self.rng = random.Random(self.case.name)
         for each in self.case.inputs:
             write_lines(self.folder / f"{each.name}.json", each.rows)
             if each.is_lookup:
                 rows = self.spark.read.schema(each.schema).json(f"{self.folder}/{each.name}.json")
                 rows.write.parquet(f"{self.folder}/{each.name}")
 
-    def difference(self, way: str) -> str:
-        """Run the case in one of WAYS; how what it wrote differs from the batch answer."""
-        WAYS[way](self, self.job(way))
-        return self.compared(way)
+    def difference(self, mode: str) -> str:
+        """Run the case in one of MODES; return how its output differs from the batch answer."""
+        MODES[mode](self, self.job(mode))
+        return self.compared(mode)
 
-    def job(self, way: str) -> Job:
-        """A job that writes to a folder of its own."""
-        folder = self.folder / way
+    def job(self, mode: str) -> Job:
+        """Return a job that writes to its own folder."""
+        folder = self.folder / mode
         folder.mkdir()
         sql = self.case.sql.replace("$input", str(self.folder)).replace("$output", str(folder))
         return Job(self.spark, folder, sql, self._functions)
 
-    def compared(self, way: str) -> str:
-        """How what a job wrote differs from the batch answer."""
-        folder = self.folder / way
+    def compared(self, mode: str) -> str:
+        """Return how the output of a job differs from the batch answer."""
+        folder = self.folder / mode
         differences = {
             sink: _difference(self._found(folder / sink, expected), expected)
             for sink, expected in self._expected.items()
         }
         return "\n".join(
-            f"run {way}, sink {sink}:\n{text}" for sink, text in differences.items() if text
+            f"run {mode}, sink {sink}:\n{text}" for sink, text in differences.items() if text
         )
 
     @cached_property
@@ -116,7 +116,7 @@ class Trial:
         source.read(self.spark, planned, 1).createOrReplaceTempView(table)
 
     def _found(self, path: Path, expected: Answer) -> Answer:
-        """What a sink holds; JSON is read with the types that are expected."""
+        """Return the rows of a sink; JSON is read with the expected types."""
         rows_file, changes_file = path.with_suffix(".json"), path.with_suffix(".changes")
         if changes_file.exists():
             lines = merge(changes_file.read_text(encoding="utf-8").splitlines())
@@ -146,8 +146,8 @@ class Answer:
 
 
 def answer(rows: DataFrame) -> Answer:
-    """All rows of a query. Floats to nine digits: the order of a sum is not fixed, in Spark
-    neither.
+    """Return all rows of a query. Floats have nine digits, because the order of a sum is not fixed
+    in Spark either.
     """
     return Answer(rows.schema, Counter(_text(tuple(each)) for each in rows.collect()))
 
@@ -172,29 +172,29 @@ def _difference(found: Answer, expected: Answer) -> str:
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------- the four ways
+# ---------------------------------------------------------------- the four modes
 
 
-def _whole(trial: Trial, job: Job) -> None:
-    job.run([Leg(trial.case.epoch_rows or WHOLE)])
+def _whole(case_run: CaseRun, job: Job) -> None:
+    job.run([Leg(case_run.case.epoch_rows or WHOLE)])
 
 
-def _in_epochs(trial: Trial, job: Job) -> None:
-    job.run([Leg(_epoch_rows(trial, 2, 4))])
+def _in_epochs(case_run: CaseRun, job: Job) -> None:
+    job.run([Leg(_epoch_rows(case_run, 2, 4))])
 
 
-def _crashed(trial: Trial, job: Job) -> None:
-    """Struck so that the checkpoint of the epoch in the middle is restored, by a new engine."""
-    leg = Leg(_epoch_rows(trial, 2, 2), parallelism=trial.chance.choice((1, 2)))
-    middle = (-(-trial.case.rows // leg.rows) + 1) // 2
-    point = trial.chance.choice(POINTS)
+def _crashed(case_run: CaseRun, job: Job) -> None:
+    """Crash so that a new engine restores the checkpoint of the epoch in the middle."""
+    leg = Leg(_epoch_rows(case_run, 2, 2), parallelism=case_run.rng.choice((1, 2)))
+    middle = (-(-case_run.case.rows // leg.rows) + 1) // 2
+    point = case_run.rng.choice(POINTS)
     fault = f"{point}@{middle if point in SEALED else middle + 1}=raise"
     job.settings = {"faults": fault}
     with pytest.raises(Exception) as raised:
         _drain(job.open(leg))
     assert isinstance(translate(raised.value), InjectedFault), raised.value
     engine = job.open(leg)
-    assert engine.epoch == middle, f"{fault} struck, and epoch {engine.epoch} was restored"
+    assert engine.epoch == middle, f"{fault} fired, and epoch {engine.epoch} was restored"
     tables = engine._pipeline.live_files()
     stateless = [operator_id for operator_id, table in tables.items() if not table.files]
     assert not stateless, f"{stateless} had no state to restore at {fault}"
@@ -206,23 +206,23 @@ def _drain(engine: Engine) -> None:
         assert engine.run_epoch() is not None
 
 
-def _rescaled(trial: Trial, job: Job) -> None:
-    if trial.case.epoch_rows is not None:
-        legs = [Leg(trial.case.epoch_rows, 1, epochs=2), Leg(trial.case.epoch_rows, 3)]
+def _rescaled(case_run: CaseRun, job: Job) -> None:
+    if case_run.case.epoch_rows is not None:
+        legs = [Leg(case_run.case.epoch_rows, 1, epochs=2), Leg(case_run.case.epoch_rows, 3)]
     else:
-        legs = random_legs(trial.chance.randrange(1000), trial.case.rows, 2, (1, 3))
+        legs = random_legs(case_run.rng.randrange(1000), case_run.case.rows, 2, (1, 3))
     job.run(legs)
 
 
-def _epoch_rows(trial: Trial, fewest: int, most: int) -> int:
-    """So many rows that the input takes about so many epochs."""
-    if trial.case.epoch_rows is not None:
-        return trial.case.epoch_rows
-    rows = trial.case.rows
-    return max(1, trial.chance.randint(rows // most, -(-rows // fewest)))
+def _epoch_rows(case_run: CaseRun, fewest: int, most: int) -> int:
+    """Return a number of rows for which the input takes between `fewest` and `most` epochs."""
+    if case_run.case.epoch_rows is not None:
+        return case_run.case.epoch_rows
+    rows = case_run.case.rows
+    return max(1, case_run.rng.randint(rows // most, -(-rows // fewest)))
 
 
-WAYS: dict[str, Callable[[Trial, Job], None]] = {
+MODES: dict[str, Callable[[CaseRun, Job], None]] = {
     "whole": _whole,
     "in epochs": _in_epochs,
     "crashed": _crashed,

@@ -1,5 +1,5 @@
-"""Every state has a deadline and watches its worker: each is driven into each trouble. No job hangs,
-none loses a request, none ends in a wrong state, and the database says the same in the end.
+"""Every state has a deadline and watches its worker: each is combined with each failure. No job
+hangs, none loses a request, none ends in a wrong state, and the database agrees in the end.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from tests.unit.control.living_workers import (
-    LivingWorker,
+from tests.unit.control.faulty_stores import LOOK_SECONDS, Hold, until
+from tests.unit.control.service_harness import JOB, Service, simulated
+from tests.unit.control.simulated_workers import (
+    SimulatedWorker,
     fails_for_good,
     finishes,
     works,
 )
-from tests.unit.control.service_harness import JOB, Service, played
-from tests.unit.control.troubled_stores import LOOK_SECONDS, Hold, until
 
 from resurgence.control.jobs.job_record import StopMode
 from resurgence.control.jobs.transitions import TERMINAL, StateName
@@ -36,7 +36,7 @@ WAIT_FOR_DEATH = (
     StateName.FAILING,
 )
 INSTANT = (StateName.CREATED, StateName.COMPILING)
-"""States that wait for no one, but for storage."""
+"""States that wait only for storage."""
 ENDS = {
     StateName.CHECKPOINT_STOPPING: StateName.STOPPED,
     StateName.STOPPING: StateName.STOPPED,
@@ -47,7 +47,7 @@ ENDS = {
 
 PATIENT = {"pipeline.start_timeout": "1h", "pipeline.stop_timeout": "1h"}
 
-Trouble = Callable[[Service], Awaitable[None]]
+FaultSwitch = Callable[[Service], Awaitable[None]]
 
 
 async def enter(service: Service, state: StateName) -> Hold:
@@ -108,7 +108,7 @@ async def converge(service: Service, state: StateName, end: StateName | None) ->
         assert (await service.status()).parallelism == parallelism
 
 
-def befall_worker(service: Service, what: Callable[[LivingWorker], None]) -> None:
+def fail_worker(service: Service, what: Callable[[SimulatedWorker], None]) -> None:
     """To the worker that there is, or else to the next one."""
     if service.world.alive:
         what(service.world.alive[0])
@@ -117,21 +117,21 @@ def befall_worker(service: Service, what: Callable[[LivingWorker], None]) -> Non
 
 
 async def worker_is_killed(service: Service) -> None:
-    befall_worker(service, LivingWorker.kill)
+    fail_worker(service, SimulatedWorker.kill)
 
 
 async def worker_freezes(service: Service) -> None:
-    befall_worker(service, LivingWorker.freeze)
+    fail_worker(service, SimulatedWorker.freeze)
 
 
-def storage_fails(calls: int) -> Trouble:
+def storage_fails(calls: int) -> FaultSwitch:
     async def begin(service: Service) -> None:
         service.storage.failing_calls = calls
 
     return begin
 
 
-def database_fails(calls: int) -> Trouble:
+def database_fails(calls: int) -> FaultSwitch:
     async def begin(service: Service) -> None:
         service.database.failing_calls = calls
 
@@ -158,27 +158,27 @@ Arrive = Callable[[Service, StateName], Awaitable[Hold]]
 
 
 @pytest.mark.parametrize(
-    ("trouble", "state", "arrive"),
+    ("fault", "state", "arrive"),
     [
-        pytest.param(trouble, state, arrive, id=f"{trouble}-{state}-{arrive.__name__}")
-        for trouble in TROUBLES
+        pytest.param(fault, state, arrive, id=f"{fault}-{state}-{arrive.__name__}")
+        for fault in TROUBLES
         for state, arrive in PLACES
-        if arrive is enter or trouble not in SHORT_OUTAGES
+        if arrive is enter or fault not in SHORT_OUTAGES
     ],
 )
-@played
-async def test_a_job_comes_to_what_is_wanted_through(
-    service: Service, trouble: str, state: StateName, arrive: Arrive
+@simulated
+async def test_a_job_reaches_its_desired_state_through(
+    service: Service, fault: str, state: StateName, arrive: Arrive
 ) -> None:
     hold = await arrive(service, state)
-    await TROUBLES[trouble](service)
+    await TROUBLES[fault](service)
     hold.release()
     await converge(service, state, ENDS.get(state))
 
 
 @at_every_place
 @pytest.mark.parametrize("mode", [StopMode.CHECKPOINT, StopMode.FORCE])
-@played
+@simulated
 async def test_a_stop_is_honoured_in(
     service: Service, state: StateName, arrive: Arrive, mode: StopMode
 ) -> None:
@@ -196,7 +196,7 @@ async def test_a_stop_is_honoured_in(
 
 
 @at_every_place
-@played
+@simulated
 async def test_a_restart_is_honoured_in(service: Service, state: StateName, arrive: Arrive) -> None:
     hold = await arrive(service, state)
     service.world.scripts = [works]
@@ -207,7 +207,7 @@ async def test_a_restart_is_honoured_in(service: Service, state: StateName, arri
 
 
 @at_every_place
-@played
+@simulated
 async def test_a_delete_is_honoured_in(service: Service, state: StateName, arrive: Arrive) -> None:
     hold = await arrive(service, state)
     await service.controller.delete(JOB, with_state=True)
@@ -221,8 +221,8 @@ async def test_a_delete_is_honoured_in(service: Service, state: StateName, arriv
 
 @at_every_place
 @pytest.mark.parametrize("asked", ["nothing", "stop", "restart"])
-@played
-async def test_the_next_controller_goes_on_after_one_killed_in(
+@simulated
+async def test_the_next_controller_continues_after_one_killed_in(
     service: Service, state: StateName, arrive: Arrive, asked: str
 ) -> None:
     """A request that was answered just before is stored, and is honoured."""

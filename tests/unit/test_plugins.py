@@ -1,4 +1,4 @@
-"""What installed packages add is found by name, and loaded when it is asked for."""
+"""Objects that installed packages add are found by name, and loaded on first use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from types import ModuleType
 
 import pytest
 
-from resurgence.connectors import plugins
+from resurgence import plugins
 from resurgence.connectors.connector import Connector
-from resurgence.connectors.plugins import PluginRegistry
 from resurgence.errors import ConfigError
+from resurgence.plugins import PluginRegistry
 
 GROUP = "resurgence.connectors"
 OURS = Connector("ours")
@@ -35,17 +35,17 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Registry]:
     return make
 
 
-def test_packages_add_to_what_we_have(registry: Callable[..., Registry]) -> None:
+def test_packages_add_to_the_built_in_objects(registry: Callable[..., Registry]) -> None:
     found = registry(("theirs", "their_module:THEIRS"))
     assert [*found] == ["ours", "theirs"]
     assert len(found) == 2
     assert found["ours"] is OURS
     assert found["theirs"] is THEIRS
-    assert "nobodys" not in found
-    assert found.get("nobodys") is None
+    assert "unknown" not in found
+    assert found.get("unknown") is None
 
 
-def test_a_broken_package_disturbs_only_those_who_use_it(
+def test_a_broken_package_affects_only_those_who_use_it(
     registry: Callable[..., Registry],
 ) -> None:
     found = registry(("broken", "no_such_module:IT"), ("theirs", "their_module:THEIRS"))
@@ -70,7 +70,7 @@ def test_a_broken_package_disturbs_only_those_who_use_it(
         ([("ours", "their_module:THEIRS")], "by several packages: resurgence, their_module"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name(
+def test_an_unusable_object_is_refused_by_name(
     registry: Callable[..., Registry], added: list[tuple[str, str]], message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
