@@ -95,7 +95,8 @@ class EventRow:
             faults += [fault] if fault else []
         is_there = f"(bare_{self.side} IS NOT NULL OR full_{self.side} IS NOT NULL)"
         row = f"IF({is_there}, struct({', '.join(values)}), NULL)"
-        misfits = " OR ".join(faults) or "false"
+        # A fault in a value that is null is null.
+        misfits = f"coalesce({' OR '.join(faults) or 'false'}, false)"
         return [F.expr(f"{row} AS {self.side}"), F.expr(f"{misfits} AS {self.side}_misfits")]
 
     def _read(self, column: Column) -> tuple[str, str | None]:
