@@ -258,16 +258,26 @@ def fault_epochs(failures: int) -> list[int]:
 
 
 def build_archive() -> None:
-    """Build the class-data archive before anything is measured."""
+    """Build the class-data archive before anything is measured, or say why that is not possible."""
     # Imported here because the Structured Streaming process, which runs this file too, must not
     # load it.
-    from resurgence.engine.spark.class_archive import archive_path, build_archive_in_background
+    from resurgence.engine.spark import class_archive
     from resurgence.engine.spark.java import find_java
 
-    archive = archive_path(find_java())
-    if not archive.exists():
-        build_archive_in_background(archive)
-        wait_for("the class-data archive", lambda: archive.exists() or None)
+    archive = class_archive.archive_path(find_java())
+    if archive.exists():
+        return
+    try:
+        is_built = class_archive.build_archive(archive)
+        reason = (
+            "another process is building it"
+            if class_archive.is_being_built(archive)
+            else f"see {class_archive.failure_log(archive)}"
+        )
+    except OSError as error:
+        is_built, reason = False, str(error)
+    if not is_built:
+        print(f"the class-data archive could not be built: {reason}; measuring without", flush=True)
 
 
 def instant(text: str) -> float:
