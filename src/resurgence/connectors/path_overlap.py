@@ -1,7 +1,8 @@
 """The paths that a job reads and writes, and whether they overlap.
 
 If a sink writes where the job reads, the job overwrites its input, or reads its own output. Two
-`single_file` sinks on one path would overwrite each other, also if they belong to different jobs.
+sinks with a file of their own, as their connector declares (`SinkRole.records_folder`), would
+overwrite each other on one path, also if they belong to different jobs.
 A job may read what another job writes: jobs are chained that way.
 
 Paths are compared as the file system sees them: symbolic links, `..` and `file://` are resolved,
