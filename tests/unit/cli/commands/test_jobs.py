@@ -183,7 +183,7 @@ def test_rollback_shows_its_preview_and_asks_for_confirmation(
 
 
 def test_rollback_names_the_epochs_that_only_sinks_have_recorded(
-    run: Run, controller: PlayedController, rides: str
+    run: Run, controller: SimulatedController, rides: str
 ) -> None:
     controller.held = Epoch(9)
     dry = run("rollback", "rides", "--to-epoch", "3", "--dry-run")
