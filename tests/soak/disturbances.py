@@ -28,7 +28,7 @@ from tests.engine.harness import Job, Leg
 from tests.sql.cases import ROOT
 
 EXTRA_SINK = """
-CREATE TABLE extra WITH (connector = 'blackhole', type = 'sink');
+CREATE TABLE extra WITH (connector = 'blackhole', format = 'debezium_json', type = 'sink');
 INSERT INTO extra SELECT id FROM {table} WHERE id < 0;
 """
 """An edit that keeps all state, if the table is read without it, too."""
