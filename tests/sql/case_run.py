@@ -1,4 +1,4 @@
-"""A case, run four ways on real storage, each compared with Spark's batch answer."""
+"""A case, run in three modes on real storage, each compared with Spark's batch answer."""
 
 from __future__ import annotations
 
@@ -172,20 +172,16 @@ def _difference(found: Answer, expected: Answer) -> str:
     return "\n".join(lines)
 
 
-# ---------------------------------------------------------------- the four modes
+# ---------------------------------------------------------------- the three modes
 
 
 def _whole(case_run: CaseRun, job: Job) -> None:
     job.run([Leg(case_run.case.epoch_rows or WHOLE)])
 
 
-def _in_epochs(case_run: CaseRun, job: Job) -> None:
-    job.run([Leg(_epoch_rows(case_run, 2, 4))])
-
-
 def _crashed(case_run: CaseRun, job: Job) -> None:
     """Crash so that a new engine restores the checkpoint of the epoch in the middle."""
-    leg = Leg(_epoch_rows(case_run, 2, 2), parallelism=case_run.rng.choice((1, 2)))
+    leg = Leg(_half(case_run.case), parallelism=case_run.rng.choice((1, 2)))
     middle = (-(-case_run.case.rows // leg.rows) + 1) // 2
     point = case_run.rng.choice(POINTS)
     fault = f"{point}@{middle if point in SEALED else middle + 1}=raise"
@@ -214,17 +210,13 @@ def _rescaled(case_run: CaseRun, job: Job) -> None:
     job.run(legs)
 
 
-def _epoch_rows(case_run: CaseRun, fewest: int, most: int) -> int:
-    """Return a number of rows for which the input takes between `fewest` and `most` epochs."""
-    if case_run.case.epoch_rows is not None:
-        return case_run.case.epoch_rows
-    rows = case_run.case.rows
-    return max(1, case_run.rng.randint(rows // most, -(-rows // fewest)))
+def _half(case: Case) -> int:
+    """Return the number of rows for which the input takes two epochs, unless the case fixes it."""
+    return case.epoch_rows or max(1, -(-case.rows // 2))
 
 
 MODES: dict[str, Callable[[CaseRun, Job], None]] = {
     "whole": _whole,
-    "in epochs": _in_epochs,
     "crashed": _crashed,
     "rescaled": _rescaled,
 }

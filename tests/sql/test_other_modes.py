@@ -1,4 +1,4 @@
-"""Every SQL case run whole, in random epochs, and resumed at another parallelism.
+"""Every SQL case run in one epoch, and in random epochs, resumed at another parallelism.
 
 A separate file, so that another test process can run it.
 """
