@@ -62,7 +62,7 @@ def test_the_interval_of_event_time_can_be_written_in_many_ways(text: str, micro
     ],
 )
 def test_an_invalid_option_is_refused(options: dict[str, str]) -> None:
-    with pytest.raises(UserError, match=f"option '{next(iter(options))}' is"):
+    with pytest.raises(UserError, match=f"option '{next(iter(options))}'"):
         source(**options)
 
 

@@ -71,8 +71,13 @@ _FREQUENT_CLASSES = ("PythonUtils", "SimplePythonFunction", "functions", "Python
 time, and the JVM then searches all jars for a class of that name in each imported package.
 """
 
-_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-"""For local masters, which must not depend on whether the machine's name resolves."""
+_LOCAL = {
+    # Do not depend on whether the machine's name resolves.
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.python.daemon.module": "resurgence.engine.spark.python_daemon",
+}
+"""Defaults for local masters, whose Python workers are children of this process."""
 
 
 def start_session(
@@ -157,7 +162,7 @@ def session_conf(
                 hint="Remove the setting. It would make results wrong.",
             )
     named = {"spark.app.name": app_name, "spark.master": with_retries(master)}
-    return _DEFAULTS | (_LOOPBACK if is_local(master) else {}) | named | dict(conf) | fixed
+    return _DEFAULTS | (_LOCAL if is_local(master) else {}) | named | dict(conf) | fixed
 
 
 def is_local(master: str) -> bool:
