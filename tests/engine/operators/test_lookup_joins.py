@@ -303,10 +303,13 @@ def lookup_join(engine: Engine) -> LookupJoinOperator:
 
 
 def first_plan(engine: Engine) -> str:
-    """How Spark joins in the first epoch, when the table has just been read."""
+    """How Spark joins in the first epoch, when the table has just been read. The rows are an RDD:
+    Spark must not see that there are none.
+    """
     join = lookup_join(engine)
     join.table.read(Epoch(1), START)
-    joined = join.apply(join.input_shapes)
+    rows = [each.sparkSession.createDataFrame([], each.schema) for each in join.input_shapes]
+    joined = join.apply(rows)
     return str(joined._jdf.queryExecution().executedPlan().toString())
 
 
