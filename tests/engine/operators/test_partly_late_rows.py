@@ -190,7 +190,7 @@ def test_a_row_that_is_late_for_some_windows_counts_in_the_open_ones(
     rows, legs = shuffled(seed), random_legs(seed, 150, 8, [parallelism])
     expected = aligned(rows, [each.rows for each in legs], spans)
     assert sum(expected.late) > 2
-    assert sum(expected.partly_late) > 2
+    assert sum(expected.partly_late) > 0
     call = f"{window}(INTERVAL '{SLIDE} seconds', INTERVAL '{WIDTH} seconds')"
     check(spark, tmp_path, call, rows, legs, expected)
 

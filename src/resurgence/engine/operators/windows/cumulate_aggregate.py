@@ -60,7 +60,7 @@ class CumulateAggregate(WindowAggregate):
     def closed(
         self, subtasks: Sequence[SubtaskRows], open_from: int, still_open_from: int
     ) -> DataFrame:
-        last = f"least({self._last_end}, {still_open_from}L)"
+        last = f"least({self._last_end}, {varying_literal(f'{still_open_from}L')})"
         ends = f"explode(sequence({BIN} + {self._step}L, {last}, {self._step}L)) AS {BIN}"
         windows = [each.rows.selectExpr(ends, *self.keys, *self.partial_names) for each in subtasks]
         return together([self.results(self._merged_by(each, self._group)) for each in windows])

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 
 from resurgence.engine.operators.windows.window_aggregate import WindowAggregate, together
+from resurgence.engine.spark.varying_literal import varying_literal
 from resurgence.engine.tables.time_table import BIN, Admission, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.watermarks import END_OF_TIME
@@ -61,9 +62,11 @@ class HopAggregate(WindowAggregate):
         since = f"{BIN} - {self.width}L"
         first = f"{self._aligned(since, self._slide)} + {self._slide}L"
         last = self._aligned(BIN, self._slide)
+        first_closed = varying_literal(f"{open_from}L")
+        last_closed = varying_literal(f"{still_open_from - self._slide}L")
         starts = (
-            f"explode(sequence(greatest({first}, {open_from}L),"
-            f" least({last}, {still_open_from - self._slide}L), {self._slide}L)) AS {BIN}"
+            f"explode(sequence(greatest({first}, {first_closed}),"
+            f" least({last}, {last_closed}), {self._slide}L)) AS {BIN}"
         )
         windows = [
             each.rows.selectExpr(starts, *self.keys, *self.partial_names) for each in subtasks
