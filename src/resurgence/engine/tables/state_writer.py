@@ -8,6 +8,7 @@ part of the table until they are appended to it.
 from __future__ import annotations
 
 import os
+import platform
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -120,16 +121,17 @@ class StateWriter:
         fault: FaultAction | None,
     ) -> Written:
         """Run one Spark job over rows that have `GROUP`. A fault fires in the first task, after
-        its file is written.
+        its file is written, or after the job if that task ran on another machine.
         """
         url, prefix, pid = self.url, f"{self.folder}/{epoch}-{generation}", os.getpid()
+        machine = platform.node()
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             subtask = current_subtask()
             file = NewFile(time)
             fill(batches, file)
             report = _created(url, f"{prefix}-{subtask}", subtask, file)
-            if fault is not None and subtask == 0:
+            if fault is not None and subtask == 0 and platform.node() == machine:
                 perform(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
             yield report
 
