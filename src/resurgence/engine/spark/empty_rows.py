@@ -8,7 +8,7 @@ from pyspark.sql.types import StructType
 
 def empty_rows(spark: SparkSession, schema: StructType) -> DataFrame:
     """Return an empty DataFrame. `SparkSession.createDataFrame` would make an RDD of Python objects
-    for it, which takes about four times as long.
+    for it, which takes longer.
     """
     java = spark._jsparkSession
     no_rows = spark._jvm.java.util.ArrayList()  # type: ignore[union-attr]
