@@ -7,35 +7,26 @@ contains the job and the epoch. A file appears whole or not at all.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from pydantic import JsonValue
-from pyspark.sql import DataFrame
 
-from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.connector import Connector, FormatChoice, LookupRole, SinkRole
 from resurgence.connectors.contract import (
     CoveredInput,
-    SinkMemory,
     StagedOutput,
     require_same_input,
 )
+from resurgence.connectors.file_sink import FileSink
 from resurgence.connectors.formats.contract import Format, WriteSettings
 from resurgence.connectors.formats.options import LineSinkOptions
 from resurgence.connectors.formats.parquet_files import PARQUET
 from resurgence.connectors.lookups.files import FilesystemLookup, FilesystemLookupOptions
-from resurgence.connectors.staging import stage_files
 from resurgence.errors import ObjectMissing, SinkError
 from resurgence.graph.connector_spec import Guarantee
 from resurgence.graph.table_options import option
-from resurgence.ids import Epoch, Generation, JobIdentity
-from resurgence.storage.object_store import (
-    ObjectStore,
-    is_missing_folder,
-    shared_store,
-    storage_url,
-)
+from resurgence.ids import Epoch, JobIdentity
+from resurgence.storage.object_store import storage_url
 
 
 class FilesystemSinkOptions(LineSinkOptions):
@@ -44,10 +35,8 @@ class FilesystemSinkOptions(LineSinkOptions):
     path: str = option("a folder or URL")
 
 
-class FilesystemSink:
+class FilesystemSink(FileSink):
     """A folder of files."""
-
-    retracts = True
 
     def __init__(
         self,
@@ -55,27 +44,12 @@ class FilesystemSink:
         keys: Sequence[str] = (),
         file_format: Format = PARQUET,
     ) -> None:
-        self._url = storage_url(options.path)
-        self._format = file_format
-        self._settings = WriteSettings(tuple(keys), options.timestamps)
-
-    @property
-    def _store(self) -> ObjectStore:
-        return shared_store(self._url)
-
-    @functools.cached_property
-    def _log(self) -> CommitLog:
-        return CommitLog(self._store, ".resurgence")
+        settings = WriteSettings(tuple(keys), options.timestamps)
+        super().__init__(storage_url(options.path), ".resurgence", file_format, settings)
 
     def check(self) -> None:
         """Open the store, which creates the folder."""
         _ = self._store
-
-    def stage(
-        self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
-    ) -> StagedOutput:
-        prefix = self._log.staged_prefix(job, epoch, generation)
-        return stage_files(rows, self._format, self._url, prefix, self._settings)
 
     def commit(
         self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
@@ -96,23 +70,8 @@ class FilesystemSink:
             StagedOutput(files=tuple(each for each in staged.files if each.path not in fixed))
         )
 
-    def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
-        return SinkMemory() if is_missing_folder(self._url) else self._log.recall(job, epochs)
-
-    def discard(self, staged: StagedOutput) -> None:
-        self._store.delete(each.path for each in staged.files)
-
-    def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
-        self._log.sweep(job, epoch)
-
-    def forget(self, job: JobIdentity, before: Epoch) -> None:
-        self._log.forget(job, before)
-
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
-        if is_missing_folder(self._url):
-            # Nothing was ever staged here, and opening the store would create the folder.
-            return
-        if self._log.is_retracted(job, after, up_to):
+        if self._is_untouched() or self._log.is_retracted(job, after, up_to):
             return
         # Close the epochs before their files are removed: a zombie publishes nothing in between.
         self._log.close(job, after, up_to, {})

@@ -7,37 +7,27 @@ a repeated commit writes the same bytes at the same offset. A new job truncates 
 from __future__ import annotations
 
 import fcntl
-import functools
 import os
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyspark.sql import DataFrame
-
-from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.contract import (
     CoveredInput,
-    SinkMemory,
     StagedOutput,
     require_same_input,
     whole_number,
 )
+from resurgence.connectors.file_sink import FileSink
 from resurgence.connectors.formats.contract import Format, WriteSettings
 from resurgence.connectors.formats.json_lines import JSON
 from resurgence.connectors.formats.options import LineSinkOptions
-from resurgence.connectors.staging import stage_files
 from resurgence.errors import ObjectMissing, SinkError, UserError
 from resurgence.graph.table_options import option
-from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.ids import Epoch, JobIdentity
 from resurgence.state.records import Offset
-from resurgence.storage.object_store import (
-    ObjectStore,
-    is_missing_folder,
-    shared_store,
-    storage_url,
-)
+from resurgence.storage.object_store import storage_url
 
 _LOCK_DEADLINE_SECONDS = 30.0
 
@@ -53,10 +43,8 @@ class SingleFileSinkOptions(LineSinkOptions):
     path: str = option()
 
 
-class SingleFileSink:
+class SingleFileSink(FileSink):
     """One file of lines, which grows by whole epochs."""
-
-    retracts = True
 
     def __init__(
         self,
@@ -65,17 +53,9 @@ class SingleFileSink:
         file_format: Format = JSON,
     ) -> None:
         self._path = Path(options.path).expanduser().absolute()
-        self._format = file_format
-        self._settings = WriteSettings(tuple(keys), options.timestamps)
-        self._url = storage_url(str(hidden_folder(self._path)))
-
-    @property
-    def _store(self) -> ObjectStore:
-        return shared_store(self._url)
-
-    @functools.cached_property
-    def _log(self) -> CommitLog:
-        return CommitLog(self._store, "commits")
+        settings = WriteSettings(tuple(keys), options.timestamps)
+        url = storage_url(str(hidden_folder(self._path)))
+        super().__init__(url, "commits", file_format, settings)
 
     def check(self) -> None:
         if self._path.is_dir():
@@ -83,12 +63,6 @@ class SingleFileSink:
                 f"the sink file {self._path} is a folder", hint="Check the option 'path'."
             )
         _ = self._store
-
-    def stage(
-        self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
-    ) -> StagedOutput:
-        prefix = self._log.staged_prefix(job, epoch, generation)
-        return stage_files(rows, self._format, self._url, prefix, self._settings)
 
     def commit(
         self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
@@ -113,21 +87,8 @@ class SingleFileSink:
                 self._store.delete(files)
         self.discard(staged)
 
-    def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
-        return SinkMemory() if is_missing_folder(self._url) else self._log.recall(job, epochs)
-
-    def discard(self, staged: StagedOutput) -> None:
-        self._store.delete(each.path for each in staged.files)
-
-    def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
-        self._log.sweep(job, epoch)
-
-    def forget(self, job: JobIdentity, before: Epoch) -> None:
-        self._log.forget(job, before)
-
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
-        if is_missing_folder(self._url):
-            # Nothing was ever staged here, and opening the store would create the folder.
+        if self._is_untouched():
             return
         with self._locked():
             if self._log.is_retracted(job, after, up_to):

@@ -51,11 +51,7 @@ class CumulateAggregate(WindowAggregate):
         count_rows: bool = False,
         spread: bool = False,
     ) -> DataFrame:
-        steps = self._binned(rows, self._step)
-        if spread:
-            return self._made(self._by_keys(steps), count_rows)
-        # With few groups, the second shuffle is small.
-        return self._by_keys(self._made(steps, count_rows))
+        return self._made_by_keys(self._binned(rows, self._step), count_rows, spread)
 
     def closed(
         self, subtasks: Sequence[SubtaskRows], open_from: int, still_open_from: int

@@ -45,11 +45,7 @@ class HopAggregate(WindowAggregate):
         count_rows: bool = False,
         spread: bool = False,
     ) -> DataFrame:
-        panes = self._binned(rows, self._pane)
-        if spread:
-            return self._made(self._by_keys(panes), count_rows)
-        # With few groups, the second shuffle is small.
-        return self._by_keys(self._made(panes, count_rows))
+        return self._made_by_keys(self._binned(rows, self._pane), count_rows, spread)
 
     def bins_to_close(self, open_from: int, still_open_from: int) -> tuple[int, int]:
         if still_open_from == END_OF_TIME:

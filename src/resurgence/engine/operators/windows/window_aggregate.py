@@ -137,6 +137,13 @@ class WindowAggregate:
         counted = [self._count_rows] if count_rows else []
         return binned.groupBy(*self._group).agg(*self._make, *counted)
 
+    def _made_by_keys(self, binned: DataFrame, count_rows: bool, spread: bool) -> DataFrame:
+        """Return partials, with all bins of a key in one partition."""
+        if spread:
+            return self._made(self._by_keys(binned), count_rows)
+        # With few groups, the second shuffle is small.
+        return self._by_keys(self._made(binned, count_rows))
+
     def _by_keys(self, rows: DataFrame) -> DataFrame:
         """Shuffle rows by their keys; without keys, into one partition."""
         if not self.keys:
