@@ -162,7 +162,7 @@ def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres
 @pytest.mark.timeout(500)
 def test_a_standby_takes_over_and_a_job_follows_the_requests_of_its_user(project: Project) -> None:
     (project.folder / "ticks.sql").write_text(TICKS)
-    project.write_input(800)
+    project.write_input(2000)
     project.write_pipeline("rides", RIDES + BY_MINUTE)
     common = settings(*QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.standby=1")
     with serving(project.folder, *common) as service:

@@ -12,7 +12,13 @@ from resurgence.errors import DamagedState, IdentityMissing, NewerFormat
 from resurgence.ids import Epoch, JobIdentity
 from resurgence.state.paths import JobPaths
 from resurgence.state.protocol.decisions import EpochObjects, prevailing_identity
-from resurgence.state.records import UNUSABLE, GenerationRecord, Manifest, decode
+from resurgence.state.records import (
+    UNUSABLE,
+    GenerationRecord,
+    Manifest,
+    OperatorCheckpointMetadata,
+    decode,
+)
 from resurgence.storage.object_store import ObjectStore
 
 _VOTERS = 3
@@ -42,9 +48,11 @@ def find_identity(
         if len(records) == _VOTERS:
             break
     if records:
-        sealed = _sealed_identities(store, epochs)
+        sealed, claimed = _newest_manifests(store, epochs), [each.job for each in records]
+        if {each.job for each in sealed} != set(claimed):
+            sealed = [each for each in sealed if not _is_contradicted(store, each)]
         # The manifests win a tie, because a restore reads them.
-        job = prevailing_identity([*sealed, *(each.job for each in records)])
+        job = prevailing_identity([*(each.job for each in sealed), *claimed])
         known = [each.rollback for each in records if each.job == job]
         return job, known[0] if known else None
     if newer is not None:
@@ -62,16 +70,25 @@ def identity_missing(store: ObjectStore, paths: JobPaths) -> IdentityMissing:
     )
 
 
-def _sealed_identities(
-    store: ObjectStore, epochs: Mapping[Epoch, EpochObjects]
-) -> list[JobIdentity]:
-    """Return the job identities in the newest manifests."""
-    found: list[JobIdentity] = []
+def _newest_manifests(store: ObjectStore, epochs: Mapping[Epoch, EpochObjects]) -> list[Manifest]:
+    found: list[Manifest] = []
     newest_first = (epochs[each] for each in sorted(epochs, reverse=True))
-    manifests = (path for each in newest_first for path in each.manifests.values())
-    for path in manifests:
+    for path in (path for each in newest_first for path in each.manifests.values()):
         if len(found) == _VOTERS:
             break
         with contextlib.suppress(*UNUSABLE):
-            found.append(decode(Manifest, store.read(path), path).job)
+            found.append(decode(Manifest, store.read(path), path))
     return found
+
+
+def _is_contradicted(store: ObjectStore, manifest: Manifest) -> bool:
+    """Return whether metadata that a manifest names belongs to another job. Such a manifest was
+    copied there, and does not vote.
+    """
+    for named in manifest.operators.values():
+        with contextlib.suppress(*UNUSABLE):
+            return (
+                decode(OperatorCheckpointMetadata, store.read(named.path), named.path).job
+                != manifest.job
+            )
+    return False
