@@ -1,6 +1,7 @@
 """The identity of the job in a state dir: a majority vote of the newest generations and manifests.
 
-A single record of another job, copied there by mistake, is outvoted by the others.
+A record of another job, copied there by mistake, is outvoted by the others. If they disagree, only
+manifests vote that no metadata of theirs contradicts.
 """
 
 from __future__ import annotations
