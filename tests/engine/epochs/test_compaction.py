@@ -19,7 +19,7 @@ from resurgence.state.key_groups import owned_groups
 from resurgence.state.records import StateFile
 from tests.engine.harness import Job, Leg, sink_table, sorted_rows, state_files
 
-EPOCHS = 2000
+EPOCHS = 500
 LIMIT = 8
 WINDOW = OperatorId("window-1")
 NOTHING = Written((), 0, 0)
@@ -102,7 +102,7 @@ def test_compaction_bounds_the_files_and_keeps_the_answer(
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_files_stay_few_over_two_thousand_epochs(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_stay_few_over_hundreds_of_epochs(spark: SparkSession, tmp_path: Path) -> None:
     job = numbers_job(spark, tmp_path, 2 * EPOCHS)
     job.settings = {"checkpoint.compact_files": str(LIMIT)}
     seen: list[int] = []
