@@ -11,16 +11,38 @@ import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.engine.spark.session import start_session
+from tests.faults.scenario import Scenario, made_scenario
 from tests.postgres import postgres_server, postgres_url
+from tests.servers.fixtures import (
+    azure_server,
+    azure_url,
+    gcs_server,
+    gcs_url,
+    s3_proxy,
+    s3_server,
+    s3_url,
+)
 
-__all__ = ["postgres_server", "postgres_url", "spark"]
+__all__ = [
+    "azure_server",
+    "azure_url",
+    "gcs_server",
+    "gcs_url",
+    "postgres_server",
+    "postgres_url",
+    "s3_proxy",
+    "s3_scenario",
+    "s3_server",
+    "s3_url",
+    "spark",
+]
 
 hypothesis.settings.register_profile("fixed", derandomize=True, database=None)
 hypothesis.settings.register_profile("exploring", print_blob=True, database=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fixed"))
 
 _FOLDER = Path(__file__).parent
-_LONGEST = ("sql", "integration", "faults", "engine", "property")
+_LONGEST = ("sql", "integration", "faults", "stores", "engine", "property")
 """The folders with the longest files."""
 
 
@@ -49,3 +71,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     yield session
     session.stop()
     jvm.close()
+
+
+@pytest.fixture
+def s3_scenario(spark: SparkSession, tmp_path: Path, s3_url: str) -> Scenario:
+    """With its state and its folder of Parquet on the S3 server."""
+    return made_scenario(spark, tmp_path, s3_url)

@@ -139,12 +139,45 @@ class ControllerSettings(_Section):
     """Key that signs the posts; a reference such as `${env:NAME}`."""
 
 
+class StorageSettings(_Section):
+    """Access to object stores, for all stores of a process. Each key but the deadlines overrides
+    the environment variable of that name, and may be a reference.
+    """
+
+    timeout: Wait = timedelta(seconds=60)
+    """Maximum duration of one request."""
+    retry_timeout: Wait = timedelta(seconds=90)
+    """A request that failed is not retried after this."""
+    aws_profile: str = ""
+    aws_region: str = ""
+    aws_endpoint: str = ""
+    aws_allow_http: str = ""
+    aws_access_key_id: str = ""
+    aws_secret_access_key: str = ""
+    aws_session_token: str = ""
+    google_service_account_key: str = ""
+    azure_storage_account_name: str = ""
+    azure_storage_account_key: str = ""
+    azure_storage_sas_token: str = ""
+    azure_endpoint: str = ""
+
+    def variables(self) -> dict[str, str]:
+        """Return the values that are set, by the names of the variables, references unresolved."""
+        limits = {"timeout", "retry_timeout"}
+        return {
+            name.upper(): value
+            for name, value in self.model_dump(exclude=limits).items()
+            if value != ""
+        }
+
+
 class Settings(_Section):
     """All settings of a job."""
 
     pipeline: PipelineSettings = PipelineSettings()
     checkpoint: CheckpointSettings = CheckpointSettings()
     controller: ControllerSettings = ControllerSettings()
+    storage: StorageSettings = StorageSettings()
     spark: dict[str, str] = Field(default_factory=dict)
     """Spark's own configuration, passed on: `spark.master`, `spark.driver.memory` and so on."""
     faults: str = ""
@@ -157,6 +190,7 @@ def known_keys() -> tuple[str, ...]:
         *(f"pipeline.{name}" for name in PipelineSettings.model_fields),
         *(f"checkpoint.{name}" for name in CheckpointSettings.model_fields),
         *(f"controller.{name}" for name in ControllerSettings.model_fields),
+        *(f"storage.{name}" for name in StorageSettings.model_fields),
         "faults",
     )
 
@@ -193,7 +227,8 @@ def setting_values(
 def settings_from(values: Mapping[str, str]) -> Settings:
     """Validate settings by dotted key."""
     known = known_keys()
-    tree: dict[str, Any] = {"pipeline": {}, "checkpoint": {}, "controller": {}, "spark": {}}
+    sections = ("pipeline", "checkpoint", "controller", "storage", "spark")
+    tree: dict[str, Any] = {section: {} for section in sections}
     for key, value in values.items():
         section, _, name = key.partition(".")
         if section == "spark" and name:
@@ -257,7 +292,7 @@ def _flatten(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _environment_values(environment: Mapping[str, str]) -> dict[str, str]:
-    sections = ("PIPELINE__", "CHECKPOINT__", "CONTROLLER__", "SPARK__", "FAULTS")
+    sections = ("PIPELINE__", "CHECKPOINT__", "CONTROLLER__", "STORAGE__", "SPARK__", "FAULTS")
     values = {}
     for name, value in environment.items():
         key = name.removeprefix(ENVIRONMENT_PREFIX)

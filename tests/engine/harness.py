@@ -54,11 +54,13 @@ class Job:
     settings: Mapping[str, str] = field(default_factory=dict)
     clock: Clock | None = None
     name: str = "job"
+    place: str = ""
+    """The folder or URL of the state; by default in `folder`."""
     reports: list[EpochReport] = field(default_factory=list)
 
     @property
     def store(self) -> ObjectStore:
-        return ObjectStore(f"file://{self.folder}/state")
+        return ObjectStore(self.place or f"file://{self.folder}/state")
 
     def open(self, leg: Leg | None = None, damaged: frozenset[str] = frozenset()) -> Engine:
         """A new generation of the job."""

@@ -11,7 +11,7 @@ from resurgence.engine.spark.errors import translate
 from resurgence.errors import InjectedFault
 from resurgence.faults import FaultPoint
 from resurgence.storage.object_store import ObjectStore
-from tests.faults.conftest import Scenario
+from tests.faults.scenario import Scenario, made_scenario
 
 IN_EPOCH = [
     each
@@ -100,7 +100,7 @@ def test_rescaling_after_each_failure_returns_the_same_answer(scenario: Scenario
 
 def writes_of_two_epochs(scenario: Scenario) -> tuple[int, int]:
     """How many writes a start and one epoch take, and a second epoch on top."""
-    store = CrashingStore(f"{scenario.folder}/count", 0, after=False)
+    store = CrashingStore(f"{scenario.place}/count", 0, after=False)
     engine = scenario.engine(store=store)
     engine.run_epoch()
     first = store.writes
@@ -116,10 +116,11 @@ def test_a_crash_around_any_write_of_an_epoch_recovers_to_the_same_result(
     assert second > first > 1
     for write in range(first + 1, second + 1):
         for after in (False, True):
-            fresh = Scenario(scenario.spark, scenario.folder / f"{write}-{after}")
-            fresh.folder.mkdir()
-            fresh.write_rides()
-            store = CrashingStore(f"{fresh.folder}/state", write, after=after)
+            name = f"{write}-{after}"
+            (scenario.folder / name).mkdir()
+            place = f"{scenario.place}/{name}"
+            fresh = made_scenario(scenario.spark, scenario.folder / name, place)
+            store = CrashingStore(f"{place}/state", write, after=after)
             with pytest.raises(Crash):
                 fresh.finish(fresh.engine(store=store))
             fresh.finish()

@@ -4,26 +4,20 @@ same output. All kinds of damage to all kinds of objects: `test_damage_property.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from resurgence.clock import SystemClock
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import DamagedState, NoValidCheckpoint
 from resurgence.state.load_plan import LoadPlan
-from tests.faults.conftest import JOB, Scenario
+from tests.faults.scenario import Scenario
 
 
-def flip(path: Path) -> None:
+def flip(scenario: Scenario, path: str) -> None:
     """Change a byte in the middle, as a disk does."""
-    data = bytearray(path.read_bytes())
+    data = bytearray(scenario.store().read(path))
     data[len(data) // 2] ^= 0xFF
-    path.write_bytes(bytes(data))
-
-
-def state(scenario: Scenario) -> Path:
-    return scenario.folder / "state" / JOB
+    scenario.store().replace(path, bytes(data))
 
 
 def plan_of(scenario: Scenario, damaged: frozenset[str] = frozenset()) -> LoadPlan:
@@ -45,8 +39,8 @@ def test_a_damaged_record_of_the_newest_checkpoint_causes_a_fallback(
     scenario: Scenario, kind: str
 ) -> None:
     run_epochs(scenario, 2)
-    (target,) = state(scenario).glob(f"epochs/0000000002/{kind}")
-    flip(target)
+    (target,) = scenario.stored(f"epochs/0000000002/{kind}")
+    flip(scenario, target)
     plan = plan_of(scenario)
     assert plan.epoch == 1
     assert [each.epoch for each in plan.fallbacks] == [2]
@@ -61,13 +55,13 @@ def test_a_damaged_state_file_causes_a_fallback(scenario: Scenario) -> None:
     match.
     """
     run_epochs(scenario, 2)
-    (target, *_) = sorted(state(scenario).glob("tables/*/partials/2-*.parquet"))
-    flip(target)
+    (target, *_) = scenario.stored("tables/*/partials/2-*.parquet")
+    flip(scenario, target)
     with pytest.raises(Exception) as caught:
         scenario.finish()
     error = translate(caught.value)
     assert isinstance(error, DamagedState)
-    assert error.path.endswith(target.name)
+    assert error.path == target
     engine = scenario.engine(damaged=frozenset({error.path}))
     assert engine.epoch == 1
     assert [each.epoch for each in engine._plan.fallbacks] == [2]
@@ -79,14 +73,14 @@ def test_when_every_checkpoint_is_damaged_the_error_lists_all_reasons_and_nothin
     scenario: Scenario,
 ) -> None:
     run_epochs(scenario, 2)
-    for target in state(scenario).glob("epochs/*/operator-window-*.json"):
-        flip(target)
-    before = sorted(state(scenario).rglob("*.*"))
+    for target in scenario.stored("epochs/*/operator-window-*.json"):
+        flip(scenario, target)
+    before = scenario.stored("*")
     with pytest.raises(NoValidCheckpoint) as caught:
         scenario.engine()
     assert "epoch 2: " in caught.value.message
     assert "epoch 1: " in caught.value.message
-    assert set(before) <= set(state(scenario).rglob("*.*"))
+    assert set(before) <= set(scenario.stored("*"))
 
 
 def test_a_fallback_over_committed_epochs_at_another_parallelism_duplicates_nothing(
@@ -94,7 +88,7 @@ def test_a_fallback_over_committed_epochs_at_another_parallelism_duplicates_noth
 ) -> None:
     run_epochs(scenario, 3)
     for epoch in (2, 3):
-        (target,) = state(scenario).glob(f"epochs/{epoch:010}/operator-window-*.json")
-        flip(target)
+        (target,) = scenario.stored(f"epochs/{epoch:010}/operator-window-*.json")
+        flip(scenario, target)
     scenario.finish(scenario.engine(parallelism=3))
     scenario.assert_exactly_once()

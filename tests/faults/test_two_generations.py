@@ -6,7 +6,7 @@ import pytest
 
 from resurgence.engine.epochs.engine import EpochReport
 from resurgence.errors import Retired
-from tests.faults.conftest import JOB, Scenario
+from tests.faults.scenario import Scenario
 
 
 def test_a_fenced_generation_retires_and_publishes_nothing(scenario: Scenario) -> None:
@@ -15,8 +15,7 @@ def test_a_fenced_generation_retires_and_publishes_nothing(scenario: Scenario) -
     newer = scenario.engine()
     with pytest.raises(Retired):
         older.run_epoch()
-    epochs = scenario.folder / "state" / JOB / "epochs"
-    assert not list(epochs.glob("0000000002/manifest-*"))
+    assert not scenario.stored("epochs/0000000002/manifest-*")
     scenario.finish(newer)
     scenario.assert_exactly_once()
 
@@ -42,7 +41,7 @@ def test_two_generations_in_turn_never_both_publish_an_epoch(scenario: Scenario)
     newer.run_epoch()
     with pytest.raises(Retired):
         older.run_epoch()
-    epochs = scenario.folder / "state" / JOB / "epochs"
-    assert [each.name for each in epochs.glob("*/manifest-*")] == ["manifest-0.json"]
+    (manifest,) = scenario.stored("epochs/*/manifest-*")
+    assert manifest.endswith("/manifest-0.json")
     scenario.finish(newer)
     scenario.assert_exactly_once()

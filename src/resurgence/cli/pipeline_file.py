@@ -13,6 +13,7 @@ from resurgence.errors import SqlError
 from resurgence.graph.model import Graph
 from resurgence.sql import compile_pipeline
 from resurgence.storage.object_store import split_url
+from resurgence.store_settings import apply_storage_settings
 from resurgence.udf import load_functions
 
 DEFAULT_CONFIG = Path("resurgence.toml")
@@ -78,6 +79,13 @@ def settings_for(
 def values_for(assignments: tuple[str, ...], config: Path | None) -> dict[str, str]:
     """Return the values set in the TOML file, the environment and by `--set`, by dotted key."""
     return setting_values(assignments, toml_file=config or _default_config())
+
+
+def apply_own_storage_settings() -> None:
+    """Apply the storage settings of a command without `--set`: from the environment and the default
+    TOML file.
+    """
+    apply_storage_settings(load_settings(toml_file=_default_config()).storage)
 
 
 def _default_config() -> Path | None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from resurgence.cli.output import console
+from resurgence.cli.pipeline_file import apply_own_storage_settings
 from resurgence.errors import ConfigError, JobHeld, ResurgenceError, UserError, did_you_mean
 from resurgence.ids import JobName, job_name
 from resurgence.state.backend import StateBackend
@@ -37,6 +38,7 @@ def open_job(state_dir: str, name: str | None) -> StateBackend:
         raise ConfigError(
             f"state directory {path} does not exist", hint="Name it with --state-dir."
         )
+    apply_own_storage_settings()
     store = ObjectStore(url)
     if name is not None:
         backend = StateBackend(store, job_name(name))

@@ -17,7 +17,8 @@ from resurgence.connectors.contract import StagedFile, StagedOutput
 from resurgence.connectors.formats.contract import FileEncoder, Format, WriteSettings
 from resurgence.errors import ConfigError
 from resurgence.spark_tasks import ArrowFunction
-from resurgence.storage.object_store import shared_store
+from resurgence.storage.access import StoreAccess, store_access
+from resurgence.storage.object_store import task_store
 from resurgence.storage.parquet import create_new
 
 ROLL_BYTES = 128 * 1024 * 1024
@@ -40,7 +41,7 @@ def stage_files(
     """
     if file_format.encoder is None:
         raise ConfigError(f"format '{file_format.name}' cannot be written")
-    writer = _writer(url, prefix, file_format.encoder)
+    writer = _writer(store_access(url), prefix, file_format.encoder)
     written = file_format.prepared(rows, settings).mapInArrow(writer, _WRITTEN).collect()
     files = tuple(
         sorted((StagedFile(**row.asDict()) for row in written), key=lambda each: each.path)
@@ -48,25 +49,27 @@ def stage_files(
     return StagedOutput(rows=sum(each.rows for each in files), files=files)
 
 
-def _writer(url: str, prefix: str, encoder_of: Callable[[], FileEncoder]) -> ArrowFunction:
+def _writer(
+    access: StoreAccess, prefix: str, encoder_of: Callable[[], FileEncoder]
+) -> ArrowFunction:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         encoder = encoder_of()
         for batch in batches:
             if batch.num_rows:
                 encoder.add(batch)
             if encoder.size > ROLL_BYTES:
-                yield from _stored(encoder, url, prefix)
+                yield from _stored(encoder, access, prefix)
                 encoder = encoder_of()
-        yield from _stored(encoder, url, prefix)
+        yield from _stored(encoder, access, prefix)
 
     return write
 
 
-def _stored(encoder: FileEncoder, url: str, prefix: str) -> Iterator[pa.RecordBatch]:
+def _stored(encoder: FileEncoder, access: StoreAccess, prefix: str) -> Iterator[pa.RecordBatch]:
     encoded = encoder.finish()
     if encoded is not None:
         path = f"{prefix}-{uuid.uuid4().hex[:12]}"
-        create_new(shared_store(url), path, encoded.data)
+        create_new(task_store(access), path, encoded.data)
         yield pa.RecordBatch.from_pydict(
             {"path": [path], "rows": [encoded.rows], "bytes": [len(encoded.data)]}
         )

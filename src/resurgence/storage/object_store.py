@@ -17,10 +17,12 @@ from urllib.parse import urlsplit
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError
-from obstore.store import LocalStore, from_url
-from obstore.store import ObjectStore as _AnyStore
+from obstore.store import LocalStore, MemoryStore
+from obstore.store import ObjectStore as Client
 
 from resurgence.errors import ConfigError, ObjectMissing, StorageError
+from resurgence.storage.access import StoreAccess, store_access
+from resurgence.storage.client_options import client
 from resurgence.storage.private_files import make_private_folder
 
 
@@ -35,9 +37,15 @@ class StoredObject:
 class ObjectStore:
     """A folder of an object store. Paths are relative to it and use '/'."""
 
-    def __init__(self, url: str, *, private: bool = False) -> None:
-        """`private`: create a missing local folder with access for its owner only."""
+    def __init__(
+        self, url: str, *, private: bool = False, access: StoreAccess | None = None
+    ) -> None:
+        """`private`: create a missing local folder with access for its owner only. `access`: as
+        another process resolved it; by default it is resolved here, for each request.
+        """
         self.url = url
+        self._access = access
+        self._local: Client | None = None
         scheme, path = split_url(url)
         try:
             if scheme == "file":
@@ -45,11 +53,22 @@ class ObjectStore:
                     make_private_folder(Path(path))
                 # The umask decides who can read objects; deleting the last object of a folder
                 # removes the folder.
-                self._store: _AnyStore = LocalStore(prefix=path, automatic_cleanup=True, mkdir=True)
+                self._local = LocalStore(prefix=path, automatic_cleanup=True, mkdir=True)
+            elif scheme == "memory":
+                self._local = MemoryStore()
             else:
-                self._store = from_url(url)
+                _ = self._store
         except (BaseError, OSError, ValueError) as error:
             raise StorageError(f"cannot open {url}: {_brief(error)}", hint=_HINT) from error
+
+    @property
+    def access(self) -> StoreAccess:
+        """The access for the tasks of one Spark job."""
+        return self._access or store_access(self.url)
+
+    @property
+    def _store(self) -> Client:
+        return self._local or client(self.access)
 
     def __repr__(self) -> str:
         return f"ObjectStore({self.url!r})"
@@ -143,8 +162,14 @@ def is_missing_folder(url: str) -> bool:
 
 @functools.cache
 def shared_store(url: str) -> ObjectStore:
-    """Return the process's only client for a URL, so that tasks share its connection pool."""
+    """Return the driver's store for a URL."""
     return ObjectStore(url)
+
+
+@functools.lru_cache(32)
+def task_store(access: StoreAccess) -> ObjectStore:
+    """Return the store of a Spark task, which may run on another machine."""
+    return ObjectStore(access.url, access=access)
 
 
 def require_writable(store: ObjectStore) -> None:

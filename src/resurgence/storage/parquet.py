@@ -131,6 +131,8 @@ def read_bins(
 
 
 def create_new(store: ObjectStore, path: str, data: bytes) -> None:
-    """Create an object whose name is unique."""
-    if not store.create(path, data):
+    """Create an object whose name is unique. If it exists, the client has resent a create whose
+    response was lost, and the object is our own.
+    """
+    if not store.create(path, data) and store.read(path) != data:
         raise StorageError(f"{store.url}/{path} already exists")

@@ -44,7 +44,9 @@ from resurgence.repeated_lines import CollapsingHandler
 from resurgence.secrets import Concealer, concealer_for
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.verification import Verification
+from resurgence.storage.access import store_access
 from resurgence.storage.object_store import shared_store
+from resurgence.store_settings import apply_storage_settings
 from resurgence.udf import load_functions
 from resurgence.worker.connection import ControlConnection
 from resurgence.worker.messages import (
@@ -165,11 +167,12 @@ class Worker:
         self._generation = order.plan.generation
         self._token = order.token
         self._connection.patience = order.patience
+        apply_storage_settings(order.settings.storage)
         sources = (each.options for each in order.graph.sources())
         sinks = (each.options for each in order.graph.sinks())
         lookups = (each.options for each in order.graph.lookup_tables())
         self._log_format.concealer = concealer_for(
-            [*sources, *sinks, *lookups, order.settings.spark]
+            [*sources, *sinks, *lookups, order.settings.spark, *_store_secrets(order)]
         )
 
     def _session(self, settings: Settings, name: str) -> SparkSession:
@@ -404,6 +407,14 @@ class Worker:
             os._exit(1)
 
         threading.Thread(target=watch, name="jvm", daemon=True).start()
+
+
+def _store_secrets(order: StartExecution) -> list[dict[str, str]]:
+    """Return the options of the object stores that a job writes to and looks up."""
+    sinks = (each.options.get("path", "") for each in order.graph.sinks())
+    lookups = (each.options.get("path", "") for each in order.graph.lookup_tables())
+    urls = {order.state_url, *sinks, *lookups}
+    return [dict(store_access(url).options) for url in urls]
 
 
 def run(

@@ -104,7 +104,13 @@ def test_a_move_replaces_its_target(store: ObjectStore) -> None:
 def test_a_name_that_someone_else_has_is_an_error(store: ObjectStore) -> None:
     create_new(store, "a", b"1")
     with pytest.raises(StorageError, match="already exists"):
-        create_new(store, "a", b"1")
+        create_new(store, "a", b"2")
+
+
+def test_a_create_that_was_resent_finds_its_own_object(store: ObjectStore) -> None:
+    create_new(store, "a", b"1")
+    create_new(store, "a", b"1")
+    assert store.read("a") == b"1"
 
 
 def test_a_place_that_cannot_be_opened_is_a_storage_error() -> None:

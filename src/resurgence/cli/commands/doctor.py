@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from resurgence.cli.output.plain_table import bytes_text, table_lines
+from resurgence.cli.pipeline_file import apply_own_storage_settings
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, StateDir, run_and_exit
 from resurgence.engine.spark.class_archive import archive_path, failure_log, is_being_built
 from resurgence.engine.spark.java import Java, find_java
@@ -107,6 +108,7 @@ def state(state_dir: str) -> Finding:
         return Finding(name, Condition.FAILED, f"{path} cannot be created in {parent}")
     probe = f"doctor-{uuid.uuid4().hex[:8]}"
     try:
+        apply_own_storage_settings()
         store = ObjectStore(url)
         require_writable(store)
         store.create(probe, b"")

@@ -24,6 +24,7 @@ from resurgence.ids import job_name
 from resurgence.repeated_lines import collapsing_log
 from resurgence.storage.object_store import ObjectStore, require_writable, split_url, storage_url
 from resurgence.storage.private_files import make_private_folder
+from resurgence.store_settings import apply_storage_settings
 from resurgence.worker.messages import EpochCommitted
 
 
@@ -58,6 +59,7 @@ def run_file(options: RunOptions) -> int:
         accept_state_loss=options.accept_state_loss,
     )
     parse_faults(settings.faults)
+    apply_storage_settings(settings.storage)
     compile_file(sql, options.udfs)
 
     url = storage_url(options.state_dir)

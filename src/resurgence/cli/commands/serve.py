@@ -28,6 +28,7 @@ from resurgence.control.store.metadata import MetadataStore
 from resurgence.errors import ConfigError
 from resurgence.repeated_lines import collapsing_log
 from resurgence.storage.object_store import storage_url
+from resurgence.store_settings import apply_storage_settings
 
 if TYPE_CHECKING:
     from resurgence.api.access.guard import Guard
@@ -93,7 +94,7 @@ def serve_command(
 
     def command() -> int:
         values = values_for(tuple(assignments or ()), config)
-        settings_from(values)
+        apply_storage_settings(settings_from(values).storage)
         url = storage_url(state_dir)
         with opened_metadata(state_dir, database) as metadata:
             service = Service(metadata, url, service_folder(url), values)

@@ -29,7 +29,14 @@ from resurgence.errors import ObjectMissing, StorageError
 from resurgence.graph.table_options import TableOptions, option
 from resurgence.graph.values import Column
 from resurgence.spark_tasks import ArrowFunction
-from resurgence.storage.object_store import ObjectStore, shared_store, split_url, storage_url
+from resurgence.storage.access import StoreAccess, store_access
+from resurgence.storage.object_store import (
+    ObjectStore,
+    shared_store,
+    split_url,
+    storage_url,
+    task_store,
+)
 
 _BATCH_ROWS = 20_000
 _SUFFIX = ".parquet"
@@ -117,25 +124,27 @@ def read_parts(
 ) -> DataFrame:
     """Return the declared columns of all rows of these files, which are divided among tasks."""
     tasks = max(1, min(len(parts), spark.sparkContext.defaultParallelism))
-    reader = _part_reader(table, url, parts, arrow_schema(columns))
+    reader = _part_reader(table, store_access(url), parts, arrow_schema(columns))
     return spark.range(0, len(parts), 1, tasks).mapInArrow(reader, spark_schema(columns))
 
 
 def _part_reader(
-    table: str, url: str, parts: tuple[FilePart, ...], wanted: pa.Schema
+    table: str, access: StoreAccess, parts: tuple[FilePart, ...], wanted: pa.Schema
 ) -> ArrowFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                yield from _read_part(table, url, parts[number], wanted)
+                yield from _read_part(table, access, parts[number], wanted)
 
     return read
 
 
-def _read_part(table: str, url: str, part: FilePart, wanted: pa.Schema) -> Iterator[pa.RecordBatch]:
-    place = f"{url}/{part.path}"
+def _read_part(
+    table: str, access: StoreAccess, part: FilePart, wanted: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    place = f"{access.url}/{part.path}"
     try:
-        with _StoredFile(shared_store(url), part.path) as stored:
+        with _StoredFile(task_store(access), part.path) as stored:
             file = pq.ParquetFile(stored, coerce_int96_timestamp_unit="us", pre_buffer=True)
             names = file.schema_arrow.names
             shared = {

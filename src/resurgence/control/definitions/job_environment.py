@@ -22,6 +22,8 @@ from resurgence.sql import compile_pipeline
 from resurgence.storage.private_files import make_private_folder
 
 _RETAINED_LOGS = 20
+_STORAGE = "storage."
+"""The controller opens the stores of all jobs with its own settings."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,8 @@ class JobEnvironment:
 
     def define(self, name: JobName, pipeline: PipelineRecord) -> JobDefinition:
         """Return the definition of a job. Raise ConfigError if its settings are invalid."""
-        settings = settings_from({**self.settings, **pipeline.settings})
+        own = {key: each for key, each in pipeline.settings.items() if not key.startswith(_STORAGE)}
+        settings = settings_from({**self.settings, **own})
         parse_faults(settings.faults)
         module = self._module(name, pipeline.functions)
 

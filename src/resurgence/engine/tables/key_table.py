@@ -32,7 +32,8 @@ from resurgence.ids import Epoch, Generation
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.state.key_groups import KEY_GROUPS, FileSlice, deal, shuffle_partitions
 from resurgence.state.records import StateFile, TableCheckpoint, TableKind
-from resurgence.storage.object_store import shared_store
+from resurgence.storage.access import StoreAccess, store_access
+from resurgence.storage.object_store import task_store
 from resurgence.storage.parquet import read_bins
 
 KEY = "__key"
@@ -137,7 +138,7 @@ class KeyTable:
         grouped = rows.selectExpr(
             *(f"`{each}`" for each in self.schema.names), f"{_GROUP_OF_KEY} AS {GROUP}"
         )
-        fill = _filling(self._url, held, since)
+        fill = _filling(store_access(self._url), held, since)
         return self._writer.write(grouped, fill, TIME, epoch, generation, fault)
 
     def read_touched(
@@ -185,10 +186,11 @@ class KeyTable:
 
     def _rows(self, spark: SparkSession, reading: _Reading) -> DataFrame:
         schema = StructType([*self.schema.fields, StructField(NEW, BooleanType())])
-        return spark.range(0, 1, 1, 1).mapInArrow(_reader(self._url, reading), schema)
+        reader = _reader(store_access(self._url), reading)
+        return spark.range(0, 1, 1, 1).mapInArrow(reader, schema)
 
 
-def _filling(url: str, held: tuple[StateFile, ...], since: int | None) -> Fill:
+def _filling(access: StoreAccess, held: tuple[StateFile, ...], since: int | None) -> Fill:
     def fill(batches: Iterable[pa.RecordBatch], file: NewFile) -> None:
         touched: list[pa.Array] = []
         schema: pa.Schema | None = None
@@ -201,20 +203,22 @@ def _filling(url: str, held: tuple[StateFile, ...], since: int | None) -> Fill:
         if since is None or schema is None or not file.kept:
             return
         mine = tuple(each for each in held if each.key_groups & file.key_groups)
-        expired = _expired_keys(url, mine, since, _distinct(touched))
+        expired = _expired_keys(access, mine, since, _distinct(touched))
         if len(expired):
             file.add_ungrouped(_expiry_markers(schema, expired, max(file.bounds)))
 
     return fill
 
 
-def _expired_keys(url: str, held: tuple[StateFile, ...], since: int, touched: pa.Array) -> pa.Array:
+def _expired_keys(
+    access: StoreAccess, held: tuple[StateFile, ...], since: int, touched: pa.Array
+) -> pa.Array:
     """Return the touched keys that have rows, all of them older than `since`."""
     if all(each.time_start >= since for each in held):
         return pa.array([], pa.int64())
     known, unexpired = [], []
     for file in held:
-        for batch in _batches(url, file, touched):
+        for batch in _batches(access, file, touched):
             known.append(pc.unique(batch.column(KEY)))
             is_new = pc.greater_equal(batch.column(TIME), since)
             unexpired.append(pc.unique(batch.column(KEY).filter(is_new)))
@@ -261,18 +265,18 @@ class _Reading:
         return min(left, default=_KEY_END)
 
 
-def _reader(url: str, reading: _Reading) -> ArrowFunction:
+def _reader(access: StoreAccess, reading: _Reading) -> ArrowFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         touched: pa.Array | None = None
         if reading.fresh is not None:
-            fresh = [batch for file in reading.fresh for batch in _batches(url, file, None)]
+            fresh = [batch for file in reading.fresh for batch in _batches(access, file, None)]
             if not reading.all_keys:
                 touched = _distinct([pc.unique(batch.column(KEY)) for batch in fresh])
             for batch in fresh:
                 yield _tagged(batch.filter(pc.is_valid(batch.column(CHANGE))), new=True)
-        valid_from = _valid_from(url, reading, touched)
+        valid_from = _valid_from(access, reading, touched)
         since, unexpired = reading.since, None
         if since is not None and any(each.time_start < since for each in reading.held):
             unexpired = _distinct(
@@ -280,11 +284,11 @@ def _reader(url: str, reading: _Reading) -> ArrowFunction:
                     pc.unique(batch.column(KEY).filter(pc.greater_equal(batch.column(TIME), since)))
                     for file in reading.every
                     if file.time_end >= since
-                    for batch in _batches(url, file, None)
+                    for batch in _batches(access, file, None)
                 ]
             )
         for file in reading.held:
-            for batch in _batches(url, file, touched):
+            for batch in _batches(access, file, touched):
                 chosen = batch.filter(_is_valid(batch, valid_from, reading))
                 if unexpired is not None:
                     chosen = chosen.filter(pc.is_in(chosen.column(KEY), value_set=unexpired))
@@ -294,12 +298,12 @@ def _reader(url: str, reading: _Reading) -> ArrowFunction:
     return read
 
 
-def _valid_from(url: str, reading: _Reading, touched: pa.Array | None) -> pa.Table:
+def _valid_from(access: StoreAccess, reading: _Reading, touched: pa.Array | None) -> pa.Table:
     """Return, for keys that expired and were touched again, the time from which rows are valid."""
     found = [pa.table({KEY: pa.array([], pa.int64()), TIME: pa.array([], pa.int64())})]
     if reading.may_have_expired:
         for file in reading.every:
-            for batch in _batches(url, file, touched):
+            for batch in _batches(access, file, touched):
                 markers = batch.filter(pc.is_null(batch.column(CHANGE)))
                 columns = [markers.column(KEY), markers.column(TIME)]
                 found.append(pa.Table.from_arrays(columns, [KEY, TIME]))
@@ -321,13 +325,15 @@ def _is_valid(batch: pa.RecordBatch, valid_from: pa.Table, reading: _Reading) ->
     return pc.and_(is_row, pc.invert(pc.fill_null(is_expired, False)))
 
 
-def _batches(url: str, file: StateFile, keys: pa.Array | None) -> Iterator[pa.RecordBatch]:
+def _batches(
+    access: StoreAccess, file: StateFile, keys: pa.Array | None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, for some keys or for all."""
     start, end = 0, _KEY_END
     if keys is not None:
         bounds = pc.min_max(keys).as_py()
         start, end = bounds["min"], bounds["max"] + 1
-    store = shared_store(url)
+    store = task_store(access)
     for batch in read_bins(store, file.path, file.bytes, file.digest, KEY, start, end):
         chosen = batch
         if keys is not None:

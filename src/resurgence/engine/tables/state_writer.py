@@ -22,7 +22,8 @@ from resurgence.faults import FaultAction, FaultPoint, perform
 from resurgence.ids import Epoch, Generation
 from resurgence.spark_tasks import current_subtask
 from resurgence.state.records import StateFile
-from resurgence.storage.object_store import shared_store
+from resurgence.storage.access import StoreAccess, store_access
+from resurgence.storage.object_store import task_store
 from resurgence.storage.parquet import ParquetEncoder, create_new, time_bounds
 
 GROUP = "__key_group"
@@ -122,13 +123,14 @@ class StateWriter:
         """Run one Spark job over rows that have `GROUP`. A fault fires in the first task, after
         its file is written.
         """
-        url, prefix, pid = self.url, f"{self.folder}/{epoch}-{generation}", os.getpid()
+        access, prefix = store_access(self.url), f"{self.folder}/{epoch}-{generation}"
+        pid = os.getpid()
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             subtask = current_subtask()
             file = NewFile(time)
             fill(batches, file)
-            report = _created(url, f"{prefix}-{subtask}", subtask, file)
+            report = _created(access, f"{prefix}-{subtask}", subtask, file)
             if fault is not None and subtask == 0:
                 perform(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
             yield report
@@ -158,13 +160,13 @@ class StateWriter:
         return Written(files, *counts)
 
 
-def _created(url: str, prefix: str, subtask: int, file: NewFile) -> pa.RecordBatch:
+def _created(access: StoreAccess, prefix: str, subtask: int, file: NewFile) -> pa.RecordBatch:
     """Create the file, if it has rows, and return its report."""
     encoded = file.encoder.finish()
     path = None
     if encoded is not None:
         path = f"{prefix}-{uuid.uuid4().hex[:12]}.parquet"
-        create_new(shared_store(url), path, encoded.data)
+        create_new(task_store(access), path, encoded.data)
     row = {
         "path": pa.array([path], pa.string()),
         "subtask": pa.array([subtask], pa.int32()),

@@ -30,7 +30,8 @@ from resurgence.ids import Epoch, Generation
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.state.key_groups import KEY_GROUPS, FileSlice, shuffle_partitions
 from resurgence.state.records import StateFile, TableCheckpoint, TableKind
-from resurgence.storage.object_store import shared_store
+from resurgence.storage.access import StoreAccess, store_access
+from resurgence.storage.object_store import task_store
 from resurgence.storage.parquet import read_bins
 
 BIN = "bin"
@@ -117,6 +118,7 @@ class TimeTable:
     ) -> tuple[SubtaskRows, ...]:
         """Return the rows in the bins [start, end) per subtask, from some files or from all."""
         read = []
+        access = store_access(self._url)
         for subtask, slices in enumerate(live.subtasks):
             chosen = tuple(
                 each
@@ -124,7 +126,7 @@ class TimeTable:
                 if only is None or each.file.path in only
             )
             files = tuple(each.file for each in chosen)
-            task = _reader(self._url, files, start, end)
+            task = _reader(access, files, start, end)
             rows = spark.range(0, 1, 1, 1).mapInArrow(task, self._schema)
             if any(each.partial for each in chosen):
                 rows = rows.where(live.is_owned(subtask, self._group))
@@ -173,13 +175,15 @@ def _rows_before(batch: pa.RecordBatch, end: int) -> int:
     return pc.sum(passed).as_py() or 0
 
 
-def _reader(url: str, files: tuple[StateFile, ...], start: int, end: int) -> ArrowFunction:
+def _reader(
+    access: StoreAccess, files: tuple[StateFile, ...], start: int, end: int
+) -> ArrowFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
         for each in files:
             found = read_bins(
-                shared_store(url), each.path, each.bytes, each.digest, BIN, start, end
+                task_store(access), each.path, each.bytes, each.digest, BIN, start, end
             )
             for batch in found:
                 yield nullable(batch)

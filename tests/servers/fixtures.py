@@ -1,0 +1,77 @@
+"""The servers as fixtures. A server that cannot be had here skips its tests, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers import azure, gcs, s3
+from tests.servers.azure import AzureServer
+from tests.servers.builds import NoServer
+from tests.servers.faulty_proxy import FaultyProxy, faulty_proxy
+from tests.servers.gcs import GcsServer
+from tests.servers.s3 import S3Server
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    try:
+        with s3.running_server() as server:
+            yield server
+    except NoServer as error:
+        pytest.skip(f"no S3 server: {error}")
+
+
+@pytest.fixture(scope="session")
+def azure_server() -> Iterator[AzureServer]:
+    try:
+        with azure.running_server() as server:
+            yield server
+    except NoServer as error:
+        pytest.skip(f"no Azure server: {error}")
+
+
+@pytest.fixture(scope="session")
+def gcs_server() -> Iterator[GcsServer]:
+    try:
+        with gcs.running_server() as server:
+            yield server
+    except NoServer as error:
+        pytest.skip(f"no Google Cloud Storage server: {error}")
+
+
+@pytest.fixture
+def s3_url(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A new folder on the server, with the variables in the environment of this process."""
+    _set(monkeypatch, s3_server.variables())
+    return s3_server.new_url()
+
+
+@pytest.fixture
+def azure_url(azure_server: AzureServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same for Azure."""
+    _set(monkeypatch, azure_server.variables())
+    return azure_server.new_url()
+
+
+@pytest.fixture
+def gcs_url(gcs_server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The same for Google Cloud Storage."""
+    _set(monkeypatch, gcs_server.variables())
+    return gcs_server.new_url()
+
+
+@pytest.fixture
+def s3_proxy(
+    s3_server: S3Server, s3_url: str, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[FaultyProxy]:
+    """A proxy, which `s3_url` is reached by."""
+    with faulty_proxy(s3_server.port) as proxy:
+        _set(monkeypatch, s3_server.variables(proxy.port))
+        yield proxy
+
+
+def _set(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
