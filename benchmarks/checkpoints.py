@@ -65,8 +65,8 @@ class CountingStore(ObjectStore):
         self.requests["size"] += 1
         return super().size(path)
 
-    def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        found = super().list(prefix)
+    def list(self, prefix: str, after: str | None = None) -> tuple[StoredObject, ...]:
+        found = super().list(prefix, after)
         self.requests["list"] += max(1, -(-len(found) // PAGE))
         return found
 

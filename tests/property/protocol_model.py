@@ -24,6 +24,7 @@ from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, JobName, Op
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.paths import JobPaths, generation_of
+from resurgence.state.protocol.checkpoint_records import CheckpointRecords
 from resurgence.state.protocol.decisions import (
     EpochObjects,
     EpochRange,
@@ -85,7 +86,11 @@ class World:
             case "read":
                 return self.objects, self.objects.get(path)
             case "list":
-                found = (each for each in self.objects if each.startswith(path + "/"))
+                found = (
+                    each
+                    for each in self.objects
+                    if each.startswith(path + "/") and each > (rest[0] or "")
+                )
                 return self.objects, tuple(
                     StoredObject(each, len(self.objects[each])) for each in sorted(found)
                 )
@@ -140,11 +145,12 @@ class ScriptedStore(ObjectStore):
             raise ObjectMissing(f"{path} does not exist")
         return bytes(data)
 
-    def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        return tuple(self.ask("list", prefix))
+    def list(self, prefix: str, after: str | None = None) -> tuple[StoredObject, ...]:
+        return tuple(self.ask("list", prefix, after))
 
     def delete(self, paths: Iterable[str]) -> None:
-        for path in paths:
+        """A bulk deletion has no order and may be cut off anywhere: here it goes backwards."""
+        for path in reversed([*paths]):
             self.ask("delete", path)
 
 
@@ -194,10 +200,15 @@ class Program:
             load = plan.operators[OPERATOR]
             position = end_of(load.metadata.input)
             files = [each.file for each in load.subtasks["state"][0]]
-        for _ in range(self.epochs):
+        retention = self.retention(backend, self.keep, plan.generation, self.keep_for, FixedClock())
+        for number in range(self.epochs):
             parent, epoch = epoch, plan.after(epoch)
-            position, files = self._epoch(store, backend, plan, parent, epoch, position, files)
-            self._retain(backend, plan)
+            checkpoint = self._epoch(store, backend, plan, parent, epoch, position, files)
+            assert checkpoint.manifest is not None
+            position = end_of(checkpoint.manifest.inputs[OPERATOR])
+            files = [file for file, _ in checkpoint.state_files()]
+            if self.keep:
+                retention.run(sealed=[checkpoint], look=number == 0)
 
     def _epoch(
         self,
@@ -208,7 +219,7 @@ class Program:
         epoch: Epoch,
         position: int,
         files: list[StateFile],
-    ) -> tuple[int, list[StateFile]]:
+    ) -> CheckpointRecords:
         """Each checkpoint names the file of its epoch and that of the epoch before."""
         recorded = plan.recorded.get(epoch)
         # How much is read anew differs from generation to generation.
@@ -219,41 +230,37 @@ class Program:
         elif recorded is not None and recorded.sealed:
             raise IncompatibleState(f"epoch {epoch} must be replayed over other input")
         files = [*files[-1:], self._file(store, backend, plan, epoch)]
-        digests = backend.write_metadata(
-            [
-                OperatorCheckpointMetadata(
-                    job=plan.job,
-                    operator=OPERATOR,
-                    epoch=epoch,
-                    generation=plan.generation,
-                    parallelism=1,
-                    tables={"state": TableCheckpoint(kind=TableKind.KEY, files=tuple(files))},
-                    input=read,
-                )
-            ]
+        metadata = OperatorCheckpointMetadata(
+            job=plan.job,
+            operator=OPERATOR,
+            epoch=epoch,
+            generation=plan.generation,
+            parallelism=1,
+            tables={"state": TableCheckpoint(kind=TableKind.KEY, files=tuple(files))},
+            input=read,
         )
+        digests = backend.write_metadata([metadata])
         if self.commits_first:
             store.ask("commit", sunk(epoch), content(read))
+        manifest = Manifest(
+            job=plan.job,
+            epoch=epoch,
+            attempt=recorded.attempt if recorded else 0,
+            generation=plan.generation,
+            parent=parent,
+            operators=digests,
+            inputs={OPERATOR: read},
+            totals=Totals(since=Epoch(1), counts=EpochCounts()),
+            began_at=NOW,
+            sealed_at=NOW,
+        )
         try:
-            backend.publish(
-                Manifest(
-                    job=plan.job,
-                    epoch=epoch,
-                    attempt=recorded.attempt if recorded else 0,
-                    generation=plan.generation,
-                    parent=parent,
-                    operators=digests,
-                    inputs={OPERATOR: read},
-                    totals=Totals(since=Epoch(1), counts=EpochCounts()),
-                    began_at=NOW,
-                    sealed_at=NOW,
-                )
-            )
+            backend.publish(manifest)
         except Retired:
             if not self.ignores_a_lost_seal:
                 raise
         self._commit(store, backend, plan, epoch, read)
-        return end_of(read), files
+        return CheckpointRecords(manifest, {OPERATOR: metadata})
 
     def _file(
         self, store: ScriptedStore, backend: StateBackend, plan: LoadPlan, epoch: Epoch
@@ -291,10 +298,6 @@ class Program:
                 committed_at=NOW,
             )
         )
-
-    def _retain(self, backend: StateBackend, plan: LoadPlan) -> None:
-        if self.keep:
-            self.retention(backend, self.keep, plan.generation, self.keep_for, FixedClock()).run()
 
 
 def end_of(read: InputRange | None) -> int:

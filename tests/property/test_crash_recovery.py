@@ -28,12 +28,13 @@ from resurgence.errors import Retired, SinkConflict
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
-from resurgence.state.protocol.checkpoint_records import read_checkpoint
+from resurgence.state.protocol.checkpoint_records import CheckpointRecords, read_checkpoint
 from resurgence.state.records import (
     CommittedRecord,
     EpochCounts,
     InputRange,
     Manifest,
+    ObjectDigest,
     OperatorCheckpointMetadata,
     StateFile,
     TableCheckpoint,
@@ -95,6 +96,18 @@ class CrashingStore(ObjectStore):
             write = self._fate.enter()
             super().delete([path])
             self._fate.leave(write)
+
+
+class OneByOne(StateBackend):
+    """Writes metadata one after the other, so that a fate is the same whenever it is tried."""
+
+    def write_metadata(
+        self, metadata: Iterable[OperatorCheckpointMetadata]
+    ) -> dict[OperatorId, ObjectDigest]:
+        digests = {}
+        for each in metadata:
+            digests.update(super().write_metadata([each]))
+        return digests
 
 
 @dataclass
@@ -171,15 +184,14 @@ class Process:
         path = f"{folder}/{epoch}-{plan.generation}-0-{epoch:012x}.parquet"
         assert self._backend.store.create(path, data)
         inputs = {SOURCE: read}
+        metadata = _metadata(plan, epoch, read, path, len(data), rows)
         manifest = Manifest(
             job=plan.job,
             epoch=epoch,
             attempt=recorded.attempt if recorded else 0,
             generation=plan.generation,
             parent=Epoch(epoch - 1),
-            operators=self._backend.write_metadata(
-                _metadata(plan, epoch, read, path, len(data), rows)
-            ),
+            operators=self._backend.write_metadata(metadata),
             inputs=inputs,
             finished=_end(read) == len(NUMBERS),
             totals=Totals(since=Epoch(1), counts=EpochCounts()),
@@ -188,7 +200,8 @@ class Process:
         )
         self._backend.publish(manifest)
         self._commit(plan, epoch, inputs, rows)
-        self._retention.run()
+        sealed = CheckpointRecords(manifest, {each.operator: each for each in metadata})
+        self._retention.run(sealed=[sealed], look=epoch % 4 == 0)
         return total, _end(read)
 
     def _commit(
@@ -262,7 +275,7 @@ def whole_checkpoints(backend: StateBackend) -> list[tuple[str, str]]:
 
 def damage_newest(folder: Path, kind: str) -> None:
     """Damage the newest checkpoint, if there is an older one to fall back to."""
-    backend = StateBackend(ObjectStore(str(folder)), JobName("sums"))
+    backend = OneByOne(ObjectStore(str(folder)), JobName("sums"))
     whole = whole_checkpoints(backend)
     if len(whole) < 2:
         return
@@ -284,7 +297,7 @@ def live(folder: Path, fate: Fate, damages: Iterable[str | None] = ()) -> tuple[
     """Start processes until one reaches the end; the sink, and how many it took."""
     sink, coming = Sink(fate), iter(damages)
     for processes in range(1, 500):
-        backend = StateBackend(CrashingStore(str(folder), fate), JobName("sums"))
+        backend = OneByOne(CrashingStore(str(folder), fate), JobName("sums"))
         try:
             Process(backend, sink).run()
         except Crashed:
@@ -400,7 +413,7 @@ def test_a_restored_backup_is_refused_or_neither_loses_nor_duplicates(
         fate = Fate(before, after)
         sink = Sink(fate)
         while True:
-            backend = StateBackend(CrashingStore(str(state), fate), JobName("sums"))
+            backend = OneByOne(CrashingStore(str(state), fate), JobName("sums"))
             try:
                 Process(backend, sink).run()
             except Crashed:
@@ -419,7 +432,7 @@ def test_a_backup_from_before_the_last_epochs_is_refused() -> None:
         fate = Fate(before=frozenset({20}))
         sink = Sink(fate)
         for attempt in range(2):
-            backend = StateBackend(CrashingStore(str(state), fate), JobName("sums"))
+            backend = OneByOne(CrashingStore(str(state), fate), JobName("sums"))
             with pytest.raises(Crashed) if attempt == 0 else contextlib.nullcontext():
                 Process(backend, sink).run()
             if attempt == 0:
@@ -427,7 +440,7 @@ def test_a_backup_from_before_the_last_epochs_is_refused() -> None:
         shutil.rmtree(state)
         shutil.copytree(copy, state)
         with pytest.raises(SinkConflict, match="but the newest epoch that the state has"):
-            Process(StateBackend(ObjectStore(str(state)), JobName("sums")), sink).run()
+            Process(OneByOne(ObjectStore(str(state)), JobName("sums")), sink).run()
         check(sink)
 
 
@@ -483,9 +496,9 @@ class Turns(Fate):
 class SlowStore(CrashingStore):
     """Every look is a step, too: a process may be paused between reading and writing."""
 
-    def list(self, prefix: str) -> tuple[StoredObject, ...]:
+    def list(self, prefix: str, after: str | None = None) -> tuple[StoredObject, ...]:
         self._fate.enter()
-        return super().list(prefix)
+        return super().list(prefix, after)
 
 
 @settings(
@@ -504,7 +517,7 @@ def test_live_generations_never_publish_or_commit_against_each_other(
 
         def start() -> Turns:
             turns = Turns()
-            backend = StateBackend(SlowStore(folder, turns), JobName("sums"))
+            backend = OneByOne(SlowStore(folder, turns), JobName("sums"))
             seen_by = Sink(turns, sink.visible, sink.covered)
             threads.append(turns.play(Process(backend, seen_by)))
             players.append(turns)

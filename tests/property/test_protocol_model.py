@@ -12,7 +12,7 @@ backend and the real retention:
 
 Bounds: two or three programs, one or two epochs each, at most two rollbacks, two checkpoints kept
 (the newest, or the first and the newest with those between thinned), retention after an epoch and not
-beside it. A rollback goes no further back than retention keeps, and no more is damaged than that: a
+beside it: the first round of a program lists what is stored, a second one does not. A rollback goes no further back than retention keeps, and no more is damaged than that: a
 slow round of a generation that was overtaken may still be deleting what lies behind.
 """
 
@@ -90,6 +90,9 @@ CASES = {
     "three from nothing": Case([BARE] * 3, 0, least_states=100_000),
 }
 LONG_CASES = {
+    "a run that knows what it sealed, and another": Case(
+        [replace(RUN, epochs=2), RUN], 1, least_states=90_000
+    ),
     "two that thin": Case([THIN, THIN], 3, least_states=500_000, before=THIN),
     "three that fall back": Case([BARE] * 3, 2, damaged=True, least_states=200_000),
     "two runs and a rollback": Case([BARE, BARE, ROLL_BACK], 2, least_states=400_000),
@@ -169,7 +172,7 @@ class InputForgotten(StateBackend):
 class DeletesBeforeItLooks(Retention):
     """Takes old files for dead ones, without asking the manifests."""
 
-    def run(self, *_: object) -> Deletions:
+    def run(self, *_: object, **__: object) -> Deletions:
         store, paths = self._backend.store, self._backend.paths
         files = [each.path for each in store.list(paths.tables)]
         newest = max(state_file_epoch(path) or Epoch(0) for path in files)

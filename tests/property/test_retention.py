@@ -71,7 +71,7 @@ def clean(history: History, keep: int, unreadable: Epoch = NO_EPOCH) -> tuple[se
     kept = kept_epochs(history.epochs, keep)
     named = frozenset().union(*(history.names[each] for each in kept if each != unreadable))
     deletions = classify(history.epochs, kept, history.files, named, unreadable)
-    return {*deletions.records, *deletions.files}, set(kept)
+    return set(deletions.paths), set(kept)
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -117,7 +117,8 @@ def test_an_interrupted_round_is_completed_by_the_next(
     kept = kept_epochs(history.epochs, keep)
     named = frozenset().union(*(history.names[each] for each in kept))
     whole = classify(history.epochs, kept, history.files, named)
-    order = [*whole.records, *whole.files]
+    steps = [whole.manifests, (*whole.records, *whole.files)]
+    order = [path for step in steps for path in data.draw(st.permutations(step))]
     gone = set(order[: data.draw(st.integers(0, len(order)))])
     left = History(
         [each for each in history.records if each not in gone],
@@ -126,21 +127,19 @@ def test_an_interrupted_round_is_completed_by_the_next(
     )
     assert kept_epochs(left.epochs, keep) == kept
     again = classify(left.epochs, kept, left.files, named)
-    assert {*again.records, *again.files} | gone == set(order)
+    assert again.paths | gone == set(order)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(history=histories(), keep=st.integers(1, 12))
-def test_records_are_deleted_oldest_first_and_manifests_before_the_rest(
-    history: History, keep: int
-) -> None:
+def test_manifests_are_deleted_before_all_that_they_name(history: History, keep: int) -> None:
     kept = kept_epochs(history.epochs, keep)
     named = frozenset().union(*(history.names[each] for each in kept))
-    parsed = [
-        epoch_object(path) for path in classify(history.epochs, kept, history.files, named).records
-    ]
-    order = [(each[0], each[1] != "manifest") for each in parsed if each is not None]
-    assert order == sorted(order)
+    deletions = classify(history.epochs, kept, history.files, named)
+    kinds = [epoch_object(path) for path in deletions.manifests]
+    assert {each[1] for each in kinds if each is not None} <= {"manifest"}
+    others = [epoch_object(path) for path in (*deletions.records, *deletions.files)]
+    assert "manifest" not in {each[1] for each in others if each is not None}
 
 
 # ---------------------------------------------------------------- by time

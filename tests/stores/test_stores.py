@@ -40,7 +40,7 @@ def test_absent_objects_are_known_to_be_absent(store: ObjectStore) -> None:
     assert store.size("absent") is None
     assert store.list("absent") == ()
     store.delete(["absent"])
-    for call in (store.read, lambda path: store.move(path, "target")):
+    for call in (store.read, lambda path: store.move({path: "target"})):
         with pytest.raises(ObjectMissing):
             call("absent")
 
@@ -49,7 +49,7 @@ def test_a_move_that_stopped_between_copy_and_delete_is_repeated(store: ObjectSt
     """On an object store a move is a copy and a deletion."""
     store.create("staged", b"rows")
     store.create("final", b"rows")
-    store.move("staged", "final")
+    store.delete(store.move({"staged": "final"}))
     assert store.read("final") == b"rows"
     assert store.size("staged") is None
 

@@ -15,7 +15,7 @@ into objects of many epochs, under `past/`, so that a commit lists a few hundred
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from pydantic import JsonValue, ValidationError
@@ -65,12 +65,23 @@ class CommitLog:
         """
         return f"{self._folder}/{job}/staged/{epoch:010}-{generation}"
 
-    def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
+    def sweep(
+        self,
+        job: JobIdentity,
+        epoch: Epoch,
+        is_visible: Callable[[Epoch, int], bool] = lambda _epoch, _number: False,
+    ) -> None:
         """Remove everything staged for epochs up to this one, except the files of a commit that was
-        begun: if its epoch is replayed, those files must become visible.
+        begun: if its epoch is replayed, those files must become visible. `is_visible` returns
+        whether the file with a number already is.
         """
         past = {path: each for path, each in self._staged(job).items() if each <= epoch}
-        needed = {path for each in set(past.values()) for path in self._fixed_files(job, each)}
+        needed = {
+            path
+            for each in set(past.values())
+            for number, path in enumerate(self._fixed_files(job, each))
+            if path in past and not is_visible(each, number)
+        }
         self._store.delete(path for path in past if path not in needed)
 
     def _fixed_files(self, job: JobIdentity, epoch: Epoch) -> list[JsonValue]:

@@ -19,10 +19,7 @@ from resurgence.errors import ConfigError
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.storage.access import StoreAccess, store_access
 from resurgence.storage.object_store import task_store
-from resurgence.storage.parquet import create_new
-
-ROLL_BYTES = 128 * 1024 * 1024
-"""A task begins another object when one has grown to this size, which bounds the task's memory."""
+from resurgence.storage.parquet import ROLL_BYTES, create_new
 
 _WRITTEN = StructType(
     [

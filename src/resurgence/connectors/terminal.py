@@ -7,6 +7,7 @@ more rows than the limit. `blackhole` computes every row and stores none.
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Collection, Sequence
 
@@ -14,15 +15,17 @@ from pyspark.sql import DataFrame, Observation
 from pyspark.sql import functions as F
 
 from resurgence.connectors.connector import Connector, FormatChoice, SinkRole
-from resurgence.connectors.contract import CoveredInput, SinkMemory, StagedOutput
+from resurgence.connectors.contract import CoveredInput, SinkMemory, StagedFile, StagedOutput
 from resurgence.connectors.formats.contract import Format, WriteSettings
 from resurgence.connectors.formats.json_lines import JSON
 from resurgence.connectors.formats.options import LineSinkOptions
 from resurgence.connectors.staging import stage_files
+from resurgence.errors import ObjectMissing
 from resurgence.graph.connector_spec import Guarantee
 from resurgence.graph.table_options import TableOptions
 from resurgence.ids import Epoch, Generation, JobIdentity
-from resurgence.storage.object_store import shared_store
+from resurgence.storage.object_store import ObjectStore, shared_store
+from resurgence.storage.parallel import in_parallel
 
 
 class StdoutSink:
@@ -59,17 +62,15 @@ class StdoutSink:
         self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
     ) -> None:
         store = shared_store(self._url)
-        pieces = [
-            b"".join(store.read(each.path).splitlines(keepends=True)[: each.rows])
-            for each in staged.files
-            if store.size(each.path) is not None
-        ]
+        reads = [functools.partial(_read_lines, store, each) for each in staged.files]
+        pieces = in_parallel(reads)
         if self._is_limited:
             self.discard(staged)
         for piece in pieces:
             sys.stdout.buffer.write(piece)
         sys.stdout.flush()
-        self.discard(staged)
+        if not self._is_limited:
+            self.discard(staged)
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         """Return an empty memory: what was printed is not recorded."""
@@ -88,6 +89,14 @@ class StdoutSink:
 
     def retract(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
         """Do nothing: what was printed cannot be retracted."""
+
+
+def _read_lines(store: ObjectStore, file: StagedFile) -> bytes:
+    """Return the lines of a staged file; none if it was printed and deleted before."""
+    try:
+        return b"".join(store.read(file.path).splitlines(keepends=True)[: file.rows])
+    except ObjectMissing:
+        return b""
 
 
 class BlackholeSink:

@@ -6,6 +6,7 @@ their decisions. It never opens a state file; the engine does that.
 
 from __future__ import annotations
 
+import functools
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
@@ -74,6 +75,7 @@ from resurgence.state.records import (
     object_digest,
 )
 from resurgence.storage.object_store import ObjectStore
+from resurgence.storage.parallel import in_parallel
 
 
 class StateBackend:
@@ -129,8 +131,10 @@ class StateBackend:
                 return record
 
     def require_newest(self, generation: Generation) -> None:
-        """Raise Retired if a newer generation exists."""
-        outcome = next_step(Observed(generation, highest_generation(self._generation_paths())))
+        """Raise Retired if a newer generation exists. Takes one request, however many generations
+        there are.
+        """
+        outcome = next_step(Observed(generation, self._newest_since(generation)))
         if isinstance(outcome, Retire):
             raise self._overtaken(generation, outcome)
 
@@ -161,6 +165,14 @@ class StateBackend:
             f"{message}: {newest.claimed_by} took over the job at {taken_at}",
             hint="Let it run there, or stop it and start the job here again.",
         )
+
+    def _newest_since(self, generation: Generation) -> Generation:
+        """Return the newest generation, given one that was claimed. Claims can skip numbers, so all
+        later ones are listed.
+        """
+        own = self.paths.generation(generation)
+        later = self.store.list(self.paths.generations, after=own)
+        return max(generation, highest_generation(each.path for each in later))
 
     def _generation_paths(self) -> tuple[str, ...]:
         return tuple(each.path for each in self.store.list(self.paths.generations))
@@ -195,7 +207,7 @@ class StateBackend:
             chosen = CheckpointRecords() if faults else records
             seen.faults[outcome.epoch] = faults
         # Reading takes time: the fence is checked again before anything is written or decided.
-        seen.newest = highest_generation(self._generation_paths())
+        seen.newest = self._newest_since(claim.generation)
         while isinstance(outcome := next_step(seen), FallBack):
             self._condemn(claim, outcome)
             seen.epochs[outcome.epoch].condemned[outcome.attempt] = ""
@@ -283,7 +295,7 @@ class StateBackend:
         try:
             claim = decode(GenerationRecord, self.store.read(path), path)
         except ObjectMissing:
-            if highest_generation(self._generation_paths()) < record.generation:
+            if self._newest_since(record.generation) == record.generation:
                 return None
             raise
         return record if claim.rollback == number else None
@@ -352,15 +364,18 @@ class StateBackend:
     def write_metadata(
         self, metadata: Iterable[OperatorCheckpointMetadata]
     ) -> dict[OperatorId, ObjectDigest]:
-        """Write each operator's metadata, one request each. Return the digests for the manifest."""
-        digests = {}
-        for each in metadata:
-            path = self.paths.operator(each.epoch, each.operator, each.generation)
-            data = each.encode()
-            if not self.store.create(path, data) and self.store.read(path) != data:
-                raise Retired(f"{path} was already written by another process")
-            digests[each.operator] = object_digest(path, data)
-        return digests
+        """Write each operator's metadata, one request each, all at the same time. Return the
+        digests for the manifest.
+        """
+        writes = {each.operator: functools.partial(self._write_metadata, each) for each in metadata}
+        return dict(zip(writes, in_parallel([*writes.values()]), strict=True))
+
+    def _write_metadata(self, metadata: OperatorCheckpointMetadata) -> ObjectDigest:
+        path = self.paths.operator(metadata.epoch, metadata.operator, metadata.generation)
+        data = metadata.encode()
+        if not self.store.create(path, data) and self.store.read(path) != data:
+            raise Retired(f"{path} was already written by another process")
+        return object_digest(path, data)
 
     def publish(self, manifest: Manifest) -> None:
         """Seal the epoch: the only atomic step. Raise Retired if another generation owns the job;

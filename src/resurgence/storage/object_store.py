@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -23,7 +23,10 @@ from obstore.store import ObjectStore as Client
 from resurgence.errors import ConfigError, ObjectMissing, StorageError
 from resurgence.storage.access import StoreAccess, store_access
 from resurgence.storage.client_options import client
+from resurgence.storage.parallel import in_parallel
 from resurgence.storage.private_files import make_private_folder
+
+_MISSING = (NotFoundError, FileNotFoundError)
 
 
 @dataclass(frozen=True, order=True)
@@ -47,6 +50,7 @@ class ObjectStore:
         self._access = access
         self._local: Client | None = None
         scheme, path = split_url(url)
+        self.is_local = scheme == "file"
         try:
             if scheme == "file":
                 if private:
@@ -106,34 +110,52 @@ class ObjectStore:
         with _translated("get the size of", self.url, path):
             try:
                 return int(obstore.head(self._store, path)["size"])
-            except (NotFoundError, FileNotFoundError):
+            except _MISSING:
                 return None
 
-    def list(self, prefix: str) -> tuple[StoredObject, ...]:
-        """List all objects under a folder, at any depth, sorted by path. Takes one request per
-        thousand objects or so.
+    def list(self, prefix: str, after: str | None = None) -> tuple[StoredObject, ...]:
+        """List the objects under a folder, at any depth, sorted by path: all, or those whose path
+        is greater than `after`. Takes one request per thousand objects or so.
         """
         with _translated("list", self.url, prefix):
             found = [
                 StoredObject(str(meta["path"]), int(meta["size"]))
-                for batch in obstore.list(self._store, prefix=prefix)
+                for batch in obstore.list(self._store, prefix=prefix, offset=after)
                 for meta in batch
             ]
         return tuple(sorted(found))
 
     def delete(self, paths: Iterable[str]) -> None:
-        """Delete objects, ignoring those that do not exist."""
-        for path in paths:
-            with _translated("delete", self.url, path):
-                try:
-                    obstore.delete(self._store, path)
-                except (NotFoundError, FileNotFoundError):
-                    continue
+        """Delete objects in any order, ignoring those that do not exist. Takes one request per
+        thousand objects where the store can delete in bulk. After a failure, any of them may be
+        left.
+        """
+        listed = tuple(paths)
+        if not self.is_local and len(listed) > 1:
+            with _translated("delete", self.url, listed[0]), suppress(*_MISSING):
+                obstore.delete(self._store, [*listed])
+                return
+        # The bulk deletions of some stores stop at the first object that does not exist.
+        for path in listed:
+            with _translated("delete", self.url, path), suppress(*_MISSING):
+                obstore.delete(self._store, path)
 
-    def move(self, source: str, target: str) -> None:
-        """Move an object, replacing the target if it exists. On a local disk this is one rename."""
-        with _translated("move", self.url, source):
-            obstore.rename(self._store, source, target)
+    def move(self, moves: Mapping[str, str]) -> tuple[str, ...]:
+        """Move objects to new paths, replacing what exists there. On a local disk each move is one
+        rename. Elsewhere objects are copied, all at the same time, and their old paths are returned
+        for the caller to delete.
+        """
+        if self.is_local:
+            for source, target in moves.items():
+                with _translated("move", self.url, source):
+                    obstore.rename(self._store, source, target)
+            return ()
+        in_parallel([functools.partial(self._copy, *each) for each in moves.items()])
+        return tuple(moves)
+
+    def _copy(self, source: str, target: str) -> None:
+        with _translated("copy", self.url, source):
+            obstore.copy(self._store, source, target)
 
 
 def split_url(url: str) -> tuple[str, str]:
@@ -202,7 +224,7 @@ _HINT = "Check that the location exists and that this user may read and write it
 def _translated(verb: str, url: str, path: str) -> Iterator[None]:
     try:
         yield
-    except (NotFoundError, FileNotFoundError) as error:
+    except _MISSING as error:
         raise ObjectMissing(f"cannot {verb} {url}/{path}: it does not exist") from error
     except (BaseError, OSError) as error:
         raise StorageError(f"cannot {verb} {url}/{path}: {_brief(error)}", hint=_HINT) from error

@@ -1,7 +1,8 @@
 """Parquet objects written and read by Spark tasks: Arrow batches in, whole objects out.
 
 A file is encoded in memory and created in one request, so there is no listing, no rename and no
-partially written object. Every page has a checksum, which is verified when the page is read.
+partially written object. A writer begins another file when one has grown to `ROLL_BYTES`, which
+bounds its memory. Every page has a checksum, which is verified when the page is read.
 """
 
 from __future__ import annotations
@@ -17,8 +18,11 @@ import pyarrow.parquet as pq
 from resurgence.errors import DamagedState, ObjectMissing, StorageError
 from resurgence.storage.object_store import ObjectStore
 
+ROLL_BYTES = 128 * 1024 * 1024
+"""A task begins another file when one has grown to this size."""
 ROW_GROUP_ROWS = 100_000
-"""Minimum rows in a row group, except for the last one."""
+ROW_GROUP_BYTES = 32 * 1024 * 1024
+"""A row group ends when it has that many rows, or bytes before they are encoded."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +47,19 @@ class ParquetEncoder:
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = 0
+        self._pending_bytes = 0
         self._rows = 0
 
     @property
     def size(self) -> int:
         """Bytes buffered so far."""
-        return int(self._buffer.tell() + sum(each.nbytes for each in self._pending))
+        return int(self._buffer.tell()) + self._pending_bytes
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
-        if self._pending_rows >= ROW_GROUP_ROWS:
+        self._pending_bytes += batch.nbytes
+        if self._pending_rows >= ROW_GROUP_ROWS or self._pending_bytes >= ROW_GROUP_BYTES:
             self._write_row_group()
 
     def finish(self) -> EncodedFile | None:
@@ -79,7 +85,7 @@ class ParquetEncoder:
             )
         self._writer.write_table(rows)
         self._rows += rows.num_rows
-        self._pending, self._pending_rows = [], 0
+        self._pending, self._pending_rows, self._pending_bytes = [], 0, 0
 
 
 def time_bounds(batch: pa.RecordBatch, column: str) -> tuple[int, int]:

@@ -232,7 +232,7 @@ class Worker:
             if report is None:
                 self._connection.stop_requested.wait(_IDLE_POLL.total_seconds())
             else:
-                upkeep.after(report.epoch)
+                upkeep.after(report.epoch, report.checkpoint)
         upkeep.finish()
         self._send_final(
             InputFinished(worker=self._worker, generation=self._generation, epoch=engine.epoch)

@@ -19,12 +19,15 @@ from resurgence.faults import FaultInjector, FaultPoint
 from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.verification import Verification, Verifier, condemn, condemnable
+from resurgence.state.protocol.checkpoint_records import CheckpointRecords
 from resurgence.state.protocol.decisions import dead_ranges, living
 from resurgence.state.retention import Retention
 
 log = logging.getLogger(__name__)
 
 _FINISH_DEADLINE = timedelta(seconds=5)
+_LOOK_EVERY = 60.0
+"""Seconds between two rounds that list what is stored. The others cost no listing."""
 _EXPIRE_EVERY = 50
 """Epochs between two expirations of the sinks' records: each one costs a listing."""
 
@@ -48,18 +51,24 @@ class Upkeep:
         self._faults = faults
         self._found_damage = found_damage
         self._expired_at = NO_EPOCH
+        self._looked: float | None = None
+        """When storage was last listed; None: the next round must do so."""
+        self._sealed: list[CheckpointRecords] = []
+        """Since the last round began."""
         self._verified = time.monotonic()
         self._thread: threading.Thread | None = None
         self._failure: Exception | None = None
 
-    def after(self, epoch: Epoch) -> None:
+    def after(self, epoch: Epoch, checkpoint: CheckpointRecords) -> None:
         """Start a round after a committed epoch. Raise the failure of an earlier round."""
         if self._failure is not None:
             raise self._failure
+        self._sealed.append(checkpoint)
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(
-                target=self._run, args=(epoch,), name="upkeep", daemon=True
+                target=self._run, args=(epoch, self._sealed), name="upkeep", daemon=True
             )
+            self._sealed = []
             self._thread.start()
 
     def finish(self) -> None:
@@ -69,15 +78,22 @@ class Upkeep:
         if self._failure is not None:
             raise self._failure
 
-    def _run(self, epoch: Epoch) -> None:
+    def _run(self, epoch: Epoch, sealed: list[CheckpointRecords]) -> None:
+        look = self._looked is None or time.monotonic() - self._looked >= _LOOK_EVERY
         try:
             # A compaction that starts from now on has a later number than the committed epoch.
             in_flight = self._engine.compaction.in_flight or Epoch(epoch + 1)
             in_use = self._engine.compaction.files_in_use()
             deletions = self._retention.run(
-                lambda: self._faults.hit(FaultPoint.RETENTION_MID, epoch), in_flight, in_use
+                lambda: self._faults.hit(FaultPoint.RETENTION_MID, epoch),
+                in_flight,
+                in_use,
+                sealed,
+                look=look,
             )
-            self._engine.sweep(epoch)
+            if look:
+                self._engine.sweep(epoch)
+                self._looked = time.monotonic()
             if epoch >= self._expired_at + _EXPIRE_EVERY:
                 self._engine.forget(deletions.oldest)
                 self._expired_at = epoch
@@ -104,5 +120,6 @@ class Upkeep:
         found = Verifier(self._backend).verify(standing[max(standing)])
         for each in condemnable([found], standing.keys()):
             condemn(self._backend, each)
+            self._looked = None
         if found.faults:
             self._found_damage(found)

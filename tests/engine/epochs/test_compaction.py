@@ -23,6 +23,7 @@ EPOCHS = 500
 LIMIT = 8
 WINDOW = OperatorId("window-1")
 NOTHING = Written((), 0, 0)
+BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def state_file(epoch: int, subtask: int, parallelism: int, size: int) -> StateFile:
@@ -98,6 +99,26 @@ def test_compaction_bounds_the_files_and_keeps_the_answer(
     assert len(seen) == 30
     assert max(seen) <= 2 * (2 * 2 + 2), "two subtasks, twice the limit, and what is in flight"
     assert_answer(job, 900)
+
+
+def test_files_that_have_reached_the_size_cap_hold_the_same_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every batch of two rows is a file, in appends and in compactions, and after a rescale."""
+    monkeypatch.setattr("resurgence.engine.tables.state_writer.ROLL_BYTES", 1)
+    job = numbers_job(spark, tmp_path, 300)
+    seen: list[int] = []
+    batch_rows = spark.conf.get(BATCH_ROWS)
+    spark.conf.set(BATCH_ROWS, "2")
+    try:
+        job.run(
+            [Leg(50, epochs=4), Leg(50, 3, epochs=100)],
+            lambda engine: seen.append(len(state_files(engine))),
+        )
+    finally:
+        spark.conf.set(BATCH_ROWS, batch_rows or "10000")
+    assert seen[0] > 2, "two subtasks"
+    assert_answer(job, 300)
 
 
 @pytest.mark.long

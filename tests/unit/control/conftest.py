@@ -274,11 +274,11 @@ class FailingStore(ObjectStore):
 
     outage = 0
 
-    def list(self, prefix: str) -> tuple[StoredObject, ...]:
+    def list(self, prefix: str, after: str | None = None) -> tuple[StoredObject, ...]:
         if self.outage > 0:
             self.outage -= 1
             raise StorageError(f"cannot list {prefix}: connection refused")
-        return super().list(prefix)
+        return super().list(prefix, after)
 
 
 @dataclass

@@ -79,9 +79,9 @@ class FaultyStore(ObjectStore):
         self._fault.inject(f"size {path}")
         return super().size(path)
 
-    def list(self, prefix: str) -> tuple[StoredObject, ...]:
+    def list(self, prefix: str, after: str | None = None) -> tuple[StoredObject, ...]:
         self._fault.inject(f"list {prefix}")
-        return super().list(prefix)
+        return super().list(prefix, after)
 
     def delete(self, paths: Iterable[str]) -> None:
         self._fault.inject("delete")

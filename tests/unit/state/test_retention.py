@@ -72,15 +72,15 @@ def test_files_of_an_epoch_in_flight_are_kept() -> None:
     assert deletions.files == (file_of(10, "debris"),)
 
 
-def test_everything_is_deleted_oldest_first_and_each_manifest_before_what_it_names() -> None:
+def test_everything_is_deleted_oldest_first_and_manifests_before_what_they_name() -> None:
     deletions = classify(
         sealed(10, 2, 3), (Epoch(10),), [file_of(9), file_of(10, "bb"), file_of(2)], frozenset()
     )
+    assert deletions.manifests == (PATHS.manifest(Epoch(2), 0), PATHS.manifest(Epoch(3), 0))
     assert deletions.records == tuple(
         path
         for epoch in map(Epoch, (2, 3))
         for path in (
-            PATHS.manifest(epoch, 0),
             PATHS.operator(epoch, OperatorId("w"), Generation(1)),
             PATHS.committed(epoch),
         )
@@ -89,7 +89,7 @@ def test_everything_is_deleted_oldest_first_and_each_manifest_before_what_it_nam
 
 
 def test_without_any_checkpoint_nothing_is_deleted() -> None:
-    assert classify({}, (), [file_of(1)], frozenset()) == Deletions((), ())
+    assert classify({}, (), [file_of(1)], frozenset()) == Deletions()
 
 
 def test_foreign_files_are_not_deleted() -> None:
@@ -130,7 +130,7 @@ def test_a_round_deletes_files_that_only_deleted_checkpoints_named(job: Job) -> 
     job.run(3, 4)
     retention = Retention(job.backend, 2, job.claim.generation)
     assert retention.run().files == (first.path,)
-    assert retention.run() == Deletions((), (), oldest=Epoch(3))
+    assert retention.run() == Deletions(oldest=Epoch(3))
 
 
 def test_a_file_written_after_the_last_seal_survives_a_round(job: Job) -> None:

@@ -210,9 +210,9 @@ def test_without_rules_nothing_is_thinned_and_the_history_is_listed_once(job: Jo
     asked: list[str] = []
 
     class Listening(ObjectStore):
-        def list(self, prefix: str):  # type: ignore[no-untyped-def]
+        def list(self, prefix: str, after: str | None = None):  # type: ignore[no-untyped-def]
             asked.append(prefix)
-            return super().list(prefix)
+            return super().list(prefix, after)
 
     job.run(1, 2, 3)
     backend = StateBackend(Listening(str(job.folder)), job.backend.paths.job)

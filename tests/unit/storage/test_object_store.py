@@ -1,7 +1,9 @@
-"""The object store on a local folder: the contract of its operations."""
+"""The object store on a local folder and in memory: what its verbs promise."""
 
 from __future__ import annotations
 
+import functools
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,12 +17,13 @@ from resurgence.storage.object_store import (
     shared_store,
     storage_url,
 )
+from resurgence.storage.parallel import in_parallel
 from resurgence.storage.parquet import create_new
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> ObjectStore:
-    return ObjectStore(str(tmp_path / "store"))
+@pytest.fixture(params=["local", "memory"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    return ObjectStore(str(tmp_path / "store") if request.param == "local" else "memory:///store")
 
 
 def test_an_object_is_read_back_as_it_was_written(store: ObjectStore) -> None:
@@ -68,6 +71,22 @@ def test_a_listing_is_sorted_recursive_and_limited_to_its_folder(store: ObjectSt
     assert store.list("nothing/here") == ()
 
 
+def test_a_listing_can_start_after_a_path(store: ObjectStore) -> None:
+    for number in (1, 2, 9, 10):
+        store.create(f"x/{number:03}", b"")
+    store.create("y/050", b"")
+    assert [each.path for each in store.list("x", after="x/002")] == ["x/009", "x/010"]
+    assert [each.path for each in store.list("x", after="x/005")] == ["x/009", "x/010"]
+    assert store.list("x", after="x/010") == ()
+
+
+def test_many_objects_are_deleted_even_if_some_are_gone(store: ObjectStore) -> None:
+    for number in range(40):
+        store.create(f"x/{number}", b"")
+    store.delete([f"x/{number}" for number in range(1, 60)])
+    assert [each.path for each in store.list("")] == ["x/0"]
+
+
 def test_deleting_a_missing_object_is_no_error(store: ObjectStore) -> None:
     store.create("a/one", b"")
     store.create("b", b"")
@@ -86,7 +105,7 @@ def test_reading_a_missing_object_is_an_error(store: ObjectStore) -> None:
     for read in (
         lambda: store.read("a/missing"),
         lambda: store.read_range("a/missing", 0, 5),
-        lambda: store.move("a/missing", "b"),
+        lambda: store.move({"a/missing": "b"}),
     ):
         with pytest.raises(ObjectMissing, match="a/missing: it does not exist"):
             read()
@@ -96,9 +115,38 @@ def test_reading_a_missing_object_is_an_error(store: ObjectStore) -> None:
 def test_a_move_replaces_its_target(store: ObjectStore) -> None:
     store.create("a", b"new")
     store.create("b", b"old")
-    store.move("a", "b")
+    store.delete(store.move({"a": "b"}))
     assert store.read("b") == b"new"
     assert store.size("a") is None
+
+
+def test_many_objects_are_moved_and_one_that_is_missing_is_named(store: ObjectStore) -> None:
+    for number in range(5):
+        store.create(f"a/{number}", b"%d" % number)
+    store.delete(store.move({f"a/{number}": f"b/{number}" for number in range(5)}))
+    assert [(each.path, each.size) for each in store.list("")] == [
+        (f"b/{number}", 1) for number in range(5)
+    ]
+    with pytest.raises(ObjectMissing, match="b/7: it does not exist"):
+        store.move({"b/0": "c/0", "b/7": "c/7"})
+
+
+def test_calls_in_parallel_return_in_order_and_raise_when_all_have_ended() -> None:
+    started = threading.Barrier(3, timeout=20)
+    ended: list[int] = []
+
+    def call(number: int) -> int:
+        started.wait()
+        ended.append(number)
+        if number == 1:
+            raise StorageError("one failed")
+        return number
+
+    with pytest.raises(StorageError, match="one failed"):
+        in_parallel([functools.partial(call, number) for number in range(3)])
+    assert sorted(ended) == [0, 1, 2]
+    assert in_parallel([lambda: 1, lambda: 2]) == [1, 2]
+    assert in_parallel([]) == []
 
 
 def test_a_name_that_someone_else_has_is_an_error(store: ObjectStore) -> None:
@@ -139,10 +187,12 @@ def test_a_process_has_one_client_for_a_url(tmp_path: Path) -> None:
     assert shared_store(str(tmp_path)) is shared_store(str(tmp_path))
 
 
+@pytest.mark.parametrize("store", ["local"], indirect=True)
 def test_a_writable_folder_is_accepted(store: ObjectStore) -> None:
     require_writable(store)
 
 
+@pytest.mark.parametrize("store", ["local"], indirect=True)
 def test_a_read_only_folder_is_a_config_error(store: ObjectStore, tmp_path: Path) -> None:
     folder = tmp_path / "store"
     folder.chmod(0o555)
@@ -154,6 +204,7 @@ def test_a_read_only_folder_is_a_config_error(store: ObjectStore, tmp_path: Path
         folder.chmod(0o755)
 
 
+@pytest.mark.parametrize("store", ["local"], indirect=True)
 def test_a_folder_that_cannot_be_created_is_a_config_error(
     store: ObjectStore, tmp_path: Path
 ) -> None:

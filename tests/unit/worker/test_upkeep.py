@@ -15,6 +15,7 @@ from resurgence.engine.epochs.engine import Engine
 from resurgence.faults import FaultInjector
 from resurgence.ids import Epoch
 from resurgence.state.inspection.verification import Verification
+from resurgence.state.protocol.checkpoint_records import read_checkpoint
 from resurgence.worker.upkeep import Upkeep
 
 
@@ -47,9 +48,8 @@ class Scene:
     engine: RecordingEngine = field(default_factory=RecordingEngine)
     damaged: list[Verification] = field(default_factory=list)
 
-    def after(self, epoch: int, **settings: object) -> None:
-        """One round, to its end."""
-        upkeep = Upkeep(
+    def open(self, **settings: object) -> Upkeep:
+        return Upkeep(
             self.job.backend,
             cast(Engine, self.engine),
             CheckpointSettings.model_validate(settings),
@@ -57,7 +57,12 @@ class Scene:
             FaultInjector((), self.job.backend.store, self.job.backend.paths.job),
             self.damaged.append,
         )
-        upkeep.after(Epoch(epoch))
+
+    def after(self, epoch: int, upkeep: Upkeep | None = None, **settings: object) -> None:
+        """One round, to its end."""
+        upkeep = upkeep or self.open(**settings)
+        checkpoint = read_checkpoint(self.job.backend.store, self.job.manifest_path(epoch))
+        upkeep.after(Epoch(epoch), checkpoint)
         upkeep.finish()
 
 
@@ -83,6 +88,38 @@ def test_sinks_prune_epochs_that_no_retained_checkpoint_needs(
     monkeypatch.setattr("resurgence.worker.upkeep._EXPIRE_EVERY", 2)
     scene.after(3, keep=2)
     assert scene.engine.forgotten == [2]
+
+
+def test_rounds_look_at_what_is_stored_once_a_minute(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upkeep = scene.open(keep=2)
+    scene.after(3, upkeep)
+    debris = scene.job.write_file(3)
+    scene.job.run(4)
+    scene.after(4, upkeep)
+    assert not scene.job.path(scene.job.manifest_path(2)).exists()
+    assert scene.job.path(debris.path).exists()
+    assert scene.engine.swept == [3]
+    monkeypatch.setattr("resurgence.worker.upkeep._LOOK_EVERY", 0.0)
+    scene.job.run(5)
+    scene.after(5, upkeep)
+    assert not scene.job.path(debris.path).exists()
+    assert scene.engine.swept == [3, 5]
+
+
+def test_a_checkpoint_that_was_condemned_does_not_count_as_retained(scene: Scene) -> None:
+    upkeep = scene.open(keep=2, verify_interval=timedelta(microseconds=1))
+    damage_newest(scene)
+    scene.after(3, upkeep)
+    del scene.job.files[-1]
+    scene.job.run(4)
+    scene.after(4, upkeep)
+    assert [scene.job.path(scene.job.manifest_path(each)).exists() for each in (1, 2, 4)] == [
+        False,
+        True,
+        True,
+    ]
 
 
 def test_files_of_a_compaction_under_way_are_spared(scene: Scene) -> None:

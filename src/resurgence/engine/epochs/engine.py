@@ -29,6 +29,7 @@ from resurgence.ids import Epoch, OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.edits import Fate, require_kept, restore_fates
 from resurgence.state.load_plan import LoadPlan
+from resurgence.state.protocol.checkpoint_records import CheckpointRecords
 from resurgence.state.records import (
     OFFSETS,
     STAGED,
@@ -68,6 +69,7 @@ class EpochReport:
     duration: timedelta
     finished: bool
     replayed: bool
+    checkpoint: CheckpointRecords
     profile: EpochProfile
 
 
@@ -245,7 +247,7 @@ class Engine:
         compacted = self.compaction.adopt(run)
         self._execution.run(run)
         self._enter("publish", epoch)
-        counts = self._publish(run)
+        counts, checkpoint = self._publish(run)
         if compacted is not None:
             self.compaction.settled()
         report = EpochReport(
@@ -263,6 +265,7 @@ class Engine:
             duration=self._clock.now() - began_at,
             finished=self.finished,
             replayed=epoch in self._plan.recorded,
+            checkpoint=checkpoint,
             profile=profile,
         )
         sealed(report)
@@ -339,7 +342,7 @@ class Engine:
 
     # ---------------------------------------------------------------- publish and commit
 
-    def _publish(self, run: EpochRun) -> EpochCounts:
+    def _publish(self, run: EpochRun) -> tuple[EpochCounts, CheckpointRecords]:
         counts = EpochCounts(
             rows_in={operator_id: each.rows for operator_id, each in run.inputs.items()},
             bad_rows=run.effects.bad_rows,
@@ -352,25 +355,25 @@ class Engine:
         before = self._totals or Totals(since=run.epoch, counts=EpochCounts())
         totals = Totals(since=before.since, counts=before.counts.plus(counts))
         finished = all(each.final for each in run.inputs.values()) or self._is_full(totals)
+        metadata = self._execution.metadata(run)
         with run.profile.measure("storage"):
-            digests = self._backend.write_metadata(self._execution.metadata(run))
+            digests = self._backend.write_metadata(metadata)
             self._faults.hit(FaultPoint.METADATA_WRITTEN, run.epoch)
-            self._backend.publish(
-                Manifest(
-                    job=self._plan.job,
-                    epoch=run.epoch,
-                    attempt=recorded.attempt if recorded else 0,
-                    generation=self._plan.generation,
-                    parent=self._epoch,
-                    operators=digests,
-                    inputs=run.inputs,
-                    counts=counts,
-                    totals=totals,
-                    finished=finished,
-                    began_at=run.began_at,
-                    sealed_at=self._clock.now(),
-                )
+            manifest = Manifest(
+                job=self._plan.job,
+                epoch=run.epoch,
+                attempt=recorded.attempt if recorded else 0,
+                generation=self._plan.generation,
+                parent=self._epoch,
+                operators=digests,
+                inputs=run.inputs,
+                counts=counts,
+                totals=totals,
+                finished=finished,
+                began_at=run.began_at,
+                sealed_at=self._clock.now(),
             )
+            self._backend.publish(manifest)
         self._epoch = run.epoch
         self._totals = totals
         self._offsets = {operator_id: each.end for operator_id, each in run.inputs.items()}
@@ -378,7 +381,7 @@ class Engine:
         self._execution.promote(run)
         self.finished = finished
         self._faults.hit(FaultPoint.MANIFEST_PUBLISHED, run.epoch)
-        return counts
+        return counts, CheckpointRecords(manifest, {each.operator: each for each in metadata})
 
     def _is_full(self, totals: Totals | None) -> bool:
         """Return whether every sink has a limit, and has reached it."""

@@ -25,7 +25,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from resurgence.engine.tables.live_files import LiveFiles
-from resurgence.engine.tables.state_writer import GROUP, Fill, NewFile, StateWriter, Written
+from resurgence.engine.tables.state_writer import (
+    GROUP,
+    Fill,
+    NewFiles,
+    StateWriter,
+    Written,
+    bit_set,
+)
 from resurgence.faults import FaultAction
 from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch, Generation
@@ -191,21 +198,22 @@ class KeyTable:
 
 
 def _filling(access: StoreAccess, held: tuple[StateFile, ...], since: int | None) -> Fill:
-    def fill(batches: Iterable[pa.RecordBatch], file: NewFile) -> None:
+    def fill(batches: Iterable[pa.RecordBatch], files: NewFiles) -> None:
         touched: list[pa.Array] = []
         schema: pa.Schema | None = None
         for batch in batches:
-            file.add(batch)
-            file.kept += batch.num_rows
+            files.add(batch)
+            files.kept += batch.num_rows
             if since is not None:
                 touched.append(pc.unique(batch.column(KEY)))
             schema = batch.drop_columns([GROUP]).schema
-        if since is None or schema is None or not file.kept:
+        if since is None or schema is None or files.newest is None:
             return
-        mine = tuple(each for each in held if each.key_groups & file.key_groups)
+        groups = bit_set(files.groups)
+        mine = tuple(each for each in held if each.key_groups & groups)
         expired = _expired_keys(access, mine, since, _distinct(touched))
         if len(expired):
-            file.add_ungrouped(_expiry_markers(schema, expired, max(file.bounds)))
+            files.add_ungrouped(_expiry_markers(schema, expired, files.newest))
 
     return fill
 

@@ -6,6 +6,7 @@ when the epoch is sealed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from resurgence.state.key_groups import KEY_GROUPS, FileSlice, deal, owned_groups
@@ -63,22 +64,37 @@ class LiveFiles:
         return replace(self, subtasks=left)
 
     def small_files(self) -> frozenset[str]:
-        """Return the paths of files worth merging: all except those that are larger than all
-        smaller files merged. So a row is rewritten about as often as its table doubles.
+        """Return the paths of files worth merging: all except the runs that are larger than all
+        smaller ones merged. So a row is rewritten about as often as its table doubles.
         """
-        by_size = sorted(self.files, key=lambda each: each.bytes)
-        while by_size and by_size[-1].bytes * self.parallelism > sum(
-            each.bytes for each in by_size[:-1]
+        by_size = sorted(runs(self.files), key=run_bytes)
+        while by_size and run_bytes(by_size[-1]) * self.parallelism > sum(
+            map(run_bytes, by_size[:-1])
         ):
             by_size.pop()
-        return frozenset(each.path for each in by_size)
+        return frozenset(file.path for run in by_size for file in run)
 
     def fullest_subtask(self) -> int:
-        """Return the largest number of live files of a subtask."""
-        return max(len(slices) for slices in self.subtasks)
+        """Return the largest number of runs of a subtask."""
+        return max(len(runs(each.file for each in slices)) for slices in self.subtasks)
 
     def is_owned(self, subtask: int, group: str) -> str:
         """Return an SQL condition: whether a row of key group `group` belongs to the subtask."""
         owned = owned_groups(subtask, self.parallelism)
         signed = owned - 2**KEY_GROUPS if owned >= 2 ** (KEY_GROUPS - 1) else owned
         return f"shiftright({signed}L, {group}) & 1 = 1"
+
+
+def runs(files: Iterable[StateFile]) -> list[list[StateFile]]:
+    """Group files by the task that wrote them: a task that writes much writes several. Compaction
+    counts and compares runs, or a large table would always look like one of many files.
+    """
+    found: dict[tuple[int, int], list[StateFile]] = {}
+    for each in files:
+        found.setdefault((each.epoch, each.subtask), []).append(each)
+    return list(found.values())
+
+
+def run_bytes(run: Iterable[StateFile]) -> int:
+    """Return the size of a run."""
+    return sum(each.bytes for each in run)

@@ -1,7 +1,7 @@
-"""Writes the files of a state table: one per task that has rows, built in memory and created in one
-request.
+"""Writes the files of a state table: one per task that has rows, or several of `ROLL_BYTES` each.
+Each is built in memory and created in one request.
 
-A task reports its file as one row; the job's `Written` is made from these rows. The files are not
+A task reports each file as one row; the job's `Written` is made from these rows. The files are not
 part of the table until they are appended to it.
 """
 
@@ -10,21 +10,28 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from resurgence.faults import FaultAction, FaultPoint, perform
 from resurgence.ids import Epoch, Generation
 from resurgence.spark_tasks import current_subtask
 from resurgence.state.records import StateFile
-from resurgence.storage.access import StoreAccess, store_access
+from resurgence.storage.access import store_access
 from resurgence.storage.object_store import task_store
-from resurgence.storage.parquet import ParquetEncoder, create_new, time_bounds
+from resurgence.storage.parquet import (
+    ROLL_BYTES,
+    EncodedFile,
+    ParquetEncoder,
+    create_new,
+    time_bounds,
+)
 
 GROUP = "__key_group"
 """The column with a row's key group. It is not stored."""
@@ -67,41 +74,76 @@ class Written:
         )
 
 
-@dataclass
-class NewFile:
-    """The file of one task while it is written."""
+class NewFiles:
+    """The files of one task while they are written."""
 
-    time: str
-    """The column whose bounds are recorded with the file."""
-    encoder: ParquetEncoder = field(init=False)
-    groups: set[int] = field(default_factory=set)
-    bounds: list[int] = field(default_factory=list)
-    kept: int = 0
-    late: int = 0
-    partly_late: int = 0
-
-    def __post_init__(self) -> None:
-        self.encoder = ParquetEncoder((self.time,))
-
-    @property
-    def key_groups(self) -> int:
-        """The key groups of its rows, as a bit set."""
-        return sum(1 << group for group in self.groups)
+    def __init__(self, time: str, create: Callable[[EncodedFile], str], roll_bytes: int) -> None:
+        """`time` is the column whose bounds are recorded with each file. `create` stores a file and
+        returns its path.
+        """
+        self._time = time
+        self._create = create
+        self._roll_bytes = roll_bytes
+        self._encoder = ParquetEncoder((time,))
+        self._groups: set[int] = set()
+        self._bounds: list[int] = []
+        self.created: list[dict[str, Any]] = []
+        """What is reported of each file."""
+        self.groups: set[int] = set()
+        """The key groups of all rows."""
+        self.newest: int | None = None
+        """The highest time of all rows."""
+        self.kept = 0
+        self.late = 0
+        self.partly_late = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows that have `GROUP`."""
         if rows.num_rows:
-            self.groups.update(pc.unique(rows.column(GROUP)).to_pylist())
-            self.add_ungrouped(rows.drop_columns([GROUP]))
+            groups = pc.unique(rows.column(GROUP)).to_pylist()
+            self._add(rows.drop_columns([GROUP]), set(groups))
 
     def add_ungrouped(self, rows: pa.RecordBatch) -> None:
-        """Add rows of groups that the file has already."""
-        self.bounds.extend(time_bounds(rows, self.time))
-        self.encoder.add(nullable(rows))
+        """Add rows of groups that earlier rows have."""
+        self._add(rows, self.groups)
+
+    def _add(self, rows: pa.RecordBatch, groups: set[int]) -> None:
+        start, end = time_bounds(rows, self._time)
+        self._bounds += (start, end)
+        self._groups |= groups
+        self.groups |= groups
+        self.newest = end if self.newest is None else max(end, self.newest)
+        self._encoder.add(nullable(rows))
+        if self._encoder.size >= self._roll_bytes:
+            self.finish()
+
+    def finish(self) -> None:
+        """Create the current file, if it has rows, and begin another one."""
+        encoded = self._encoder.finish()
+        if encoded is None:
+            return
+        self.created.append(
+            {
+                "path": self._create(encoded),
+                "key_groups": f"{bit_set(self._groups):016x}",
+                "digest": encoded.digest,
+                "rows": encoded.rows,
+                "bytes": len(encoded.data),
+                "time_start": min(self._bounds),
+                "time_end": max(self._bounds),
+            }
+        )
+        self._encoder = ParquetEncoder((self._time,))
+        self._groups, self._bounds = set(), []
 
 
-Fill: TypeAlias = Callable[[Iterable[pa.RecordBatch], NewFile], None]
-"""Adds a task's rows to its file. Serialised to the tasks."""
+def bit_set(groups: Iterable[int]) -> int:
+    """Return key groups as a bit set."""
+    return sum(1 << group for group in groups)
+
+
+Fill: TypeAlias = Callable[[Iterable[pa.RecordBatch], NewFiles], None]
+"""Adds a task's rows to its files. Serialised to the tasks."""
 
 
 @dataclass(frozen=True)
@@ -121,16 +163,23 @@ class StateWriter:
         fault: FaultAction | None,
     ) -> Written:
         """Run one Spark job over rows that have `GROUP`. A fault fires in the first task, after
-        its file is written.
+        its files are written.
         """
         access, prefix = store_access(self.url), f"{self.folder}/{epoch}-{generation}"
-        pid = os.getpid()
+        pid, roll_bytes = os.getpid(), ROLL_BYTES
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             subtask = current_subtask()
-            file = NewFile(time)
-            fill(batches, file)
-            report = _created(access, f"{prefix}-{subtask}", subtask, file)
+
+            def create(file: EncodedFile) -> str:
+                path = f"{prefix}-{subtask}-{uuid.uuid4().hex[:12]}.parquet"
+                create_new(task_store(access), path, file.data)
+                return path
+
+            files = NewFiles(time, create, roll_bytes)
+            fill(batches, files)
+            files.finish()
+            report = _report(subtask, files)
             if fault is not None and subtask == 0:
                 perform(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
             yield report
@@ -155,32 +204,16 @@ class StateWriter:
             if row.path is not None
         )
         counts = (
-            sum(int(row[each]) for row in reports) for each in ("kept", "late", "partly_late")
+            sum(int(row[each] or 0) for row in reports) for each in ("kept", "late", "partly_late")
         )
         return Written(files, *counts)
 
 
-def _created(access: StoreAccess, prefix: str, subtask: int, file: NewFile) -> pa.RecordBatch:
-    """Create the file, if it has rows, and return its report."""
-    encoded = file.encoder.finish()
-    path = None
-    if encoded is not None:
-        path = f"{prefix}-{uuid.uuid4().hex[:12]}.parquet"
-        create_new(task_store(access), path, encoded.data)
-    row = {
-        "path": pa.array([path], pa.string()),
-        "subtask": pa.array([subtask], pa.int32()),
-        "key_groups": [f"{file.key_groups:016x}"],
-        "digest": pa.array([encoded.digest if encoded else None], pa.string()),
-        "rows": [encoded.rows if encoded else 0],
-        "bytes": [len(encoded.data) if encoded else 0],
-        "time_start": [min(file.bounds, default=0)],
-        "time_end": [max(file.bounds, default=0)],
-        "kept": [file.kept],
-        "late": [file.late],
-        "partly_late": [file.partly_late],
-    }
-    return pa.RecordBatch.from_pydict(row)
+def _report(subtask: int, files: NewFiles) -> pa.RecordBatch:
+    """Return a row per file, and one with the counts of the task."""
+    counts = {"kept": files.kept, "late": files.late, "partly_late": files.partly_late}
+    rows = [{"subtask": subtask, **each} for each in (*files.created, counts)]
+    return pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(_REPORT))
 
 
 def nullable(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import (
     GROUP,
     Fill,
-    NewFile,
+    NewFiles,
     StateWriter,
     Written,
     nullable,
@@ -142,10 +142,10 @@ def _overlapping(slices: tuple[FileSlice, ...], start: int, end: int) -> tuple[F
 
 
 def _filling(admission: Admission | None) -> Fill:
-    def fill(batches: Iterable[pa.RecordBatch], file: NewFile) -> None:
+    def fill(batches: Iterable[pa.RecordBatch], files: NewFiles) -> None:
         for batch in batches:
             if admission is None:
-                file.add(batch)
+                files.add(batch)
                 continue
             total, late = pc.sum(batch.column(ROWS)).as_py() or 0, 0
             admitted = batch.drop_columns([ROWS])
@@ -153,12 +153,12 @@ def _filling(admission: Admission | None) -> Fill:
             if pc.any(is_late).as_py():
                 late = _rows_before(batch, admission.late_before)
                 admitted = admitted.filter(pc.invert(is_late))
-            file.kept, file.late = file.kept + total - late, file.late + late
+            files.kept, files.late = files.kept + total - late, files.late + late
             if admission.partly_late_before > admission.late_before:
-                file.partly_late += _rows_before(batch, admission.partly_late_before) - late
+                files.partly_late += _rows_before(batch, admission.partly_late_before) - late
             if admission.open_from > admission.late_before:
                 admitted = _moved(admitted, admission.open_from)
-            file.add(admitted)
+            files.add(admitted)
 
     return fill
 

@@ -100,14 +100,13 @@ class EpochObjects:
         return max((attempt + 1 for attempt in (*self.condemned, *self.manifests)), default=0)
 
     def paths(self) -> tuple[str, ...]:
-        """Return all objects in the folder, manifests first: without them the rest is debris."""
+        """Return all objects in the folder."""
+        return (*self.manifests.values(), *self.other_paths())
+
+    def other_paths(self) -> tuple[str, ...]:
+        """Return all objects but the manifests: without a manifest they are debris."""
         committed = (self.committed,) if self.committed else ()
-        return (
-            *self.manifests.values(),
-            *self.condemned.values(),
-            *self.operators,
-            *committed,
-        )
+        return (*self.condemned.values(), *self.operators, *committed)
 
 
 def epochs_seen(paths: Iterable[str]) -> dict[Epoch, EpochObjects]:

@@ -186,11 +186,11 @@ def test_a_checkpoint_that_retention_deletes_meanwhile_is_not_shown_as_damaged(
     class LateStore(ObjectStore):
         """The job's retention runs between two listings."""
 
-        def list(self, prefix: str) -> tuple[StoredObject, ...]:
+        def list(self, prefix: str, after: str | None = None) -> tuple[StoredObject, ...]:
             if prefix.endswith("/tables"):
                 real.path(real.manifest_path(1)).unlink()
                 real.path(real.files[0].path).unlink()
-            return super().list(prefix)
+            return super().list(prefix, after)
 
     backend = StateBackend(LateStore(real.backend.store.url), real.backend.paths.job)
     views = kept_checkpoints(backend)

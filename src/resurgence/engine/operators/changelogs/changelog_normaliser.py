@@ -31,7 +31,7 @@ from resurgence.connectors.formats.debezium_types import unavailable_sql
 from resurgence.engine.spark.empty_rows import empty_rows
 from resurgence.engine.tables.exact_rows import ExactRows, quoted
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
-from resurgence.engine.tables.live_files import LiveFiles
+from resurgence.engine.tables.live_files import LiveFiles, run_bytes, runs
 from resurgence.engine.tables.observed import observed
 from resurgence.graph.specs.normalise import NormaliseSpec
 from resurgence.graph.values import CHANGE, OPERATION, POSITION
@@ -206,18 +206,21 @@ class ChangelogNormaliser:
         """Return the paths of files worth merging: the newest ones, up to the oldest that is no
         larger than all newer ones together. All rows of the other files are older.
         """
-        newest = sorted(live.files, key=lambda each: each.time_end, reverse=True)
+        newest = sorted(
+            runs(live.files), key=lambda run: max(each.time_end for each in run), reverse=True
+        )
         chosen, size = 0, 0
-        for number, each in enumerate(newest):
-            if size and each.bytes * self._parallelism <= size:
+        for number, run in enumerate(newest):
+            if size and run_bytes(run) * self._parallelism <= size:
                 chosen = number + 1
-            size += each.bytes
+            size += run_bytes(run)
         if not chosen:
             return frozenset()
-        start = min(each.time_start for each in newest[:chosen])
-        while any(each.time_start < start <= each.time_end for each in newest):
-            start = min(each.time_start for each in newest if each.time_end >= start)
-        return frozenset(each.path for each in newest if each.time_end >= start)
+        files = live.files
+        start = min(each.time_start for run in newest[:chosen] for each in run)
+        while any(each.time_start < start <= each.time_end for each in files):
+            start = min(each.time_start for each in files if each.time_end >= start)
+        return frozenset(each.path for each in files if each.time_end >= start)
 
     def merged(self, live: LiveFiles, replaced: frozenset[str]) -> DataFrame:
         """Return the merged rows of some files, one per key, to be written as their replacement."""
