@@ -9,7 +9,7 @@ from collections.abc import Iterable
 import pytest
 from pydantic import JsonValue
 
-from resurgence.connectors import filesystem
+from resurgence.connectors import file_sink
 from resurgence.connectors.contract import CoveredInput, SourceSpan, StagedFile, StagedOutput
 from resurgence.connectors.filesystem import FilesystemSink, FilesystemSinkOptions
 from resurgence.connectors.formats.json_lines import JSON
@@ -60,7 +60,7 @@ class CountingStore(ObjectStore):
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> CountingStore:
     store = CountingStore()
-    monkeypatch.setattr(filesystem, "shared_store", lambda _url: store)
+    monkeypatch.setattr(file_sink, "shared_store", lambda _url: store)
     return store
 
 
