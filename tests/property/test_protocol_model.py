@@ -83,7 +83,7 @@ CASES = {
     "two that fall back": Case([RUN, RUN], 3, damaged=True, least_states=4_000),
     "a run and a rollback": Case([RUN, ROLL_BACK], 3, least_states=7_000),
     "two that fall back over a thinned epoch": Case(
-        [THIN, THIN], 3, damaged=True, least_states=90_000, before=THIN
+        [THIN, THIN], 3, damaged=True, least_states=60_000, before=THIN
     ),
     "a thinning run and a rollback": Case([THIN, ROLL_BACK], 3, least_states=30_000, before=THIN),
     "two epochs each": Case([replace(BARE, epochs=2)] * 2, 1, least_states=2_000),
