@@ -43,14 +43,18 @@ PYTEST := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=25
 # The tests start about a hundred JVMs. An archive built in the background would be ready too late.
 ARCHIVE := $(BIN)/python -m resurgence.engine.spark.class_archive || echo "no class-data archive: JVMs start slower"
 
+SERVERS := $(BIN)/python -m tests.servers
+
 test: venv
 	@$(ARCHIVE)
+	@$(SERVERS) s3
 	@$(PYTEST) -m "not long"
 
 # Random tests use a new seed each time; SEED=n repeats a run.
 test-all: SEED ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))')
 test-all: venv
 	@$(ARCHIVE)
+	@$(SERVERS) s3 gcs azure
 	@seed=$(SEED); echo "random tests: SEED=$$seed"; \
 		HYPOTHESIS_PROFILE=exploring $(PYTEST) --hypothesis-seed=$$seed
 

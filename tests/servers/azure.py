@@ -50,7 +50,7 @@ class AzureServer:
 @contextmanager
 def running_server() -> Iterator[AzureServer]:
     """A server that has passed the proof; NoServer with the reason if there is none."""
-    program = npm_package(*_AZURITE) / "azurite" / "dist" / "src" / "blob" / "main.js"
+    program = build()
     options = ["--blobHost", "127.0.0.1", "--silent", "--inMemoryPersistence"]
     # A newer client than the server knows is not refused.
     options += ["--skipApiVersionCheck", "--disableTelemetry"]
@@ -68,6 +68,11 @@ def running_server() -> Iterator[AzureServer]:
                     patch.setenv(name, value)
                 require_atomic_create(ObjectStore(server.new_url()))
             yield server
+
+
+def build() -> Path:
+    """Return the program, installed if necessary."""
+    return npm_package(*_AZURITE) / "azurite" / "dist" / "src" / "blob" / "main.js"
 
 
 def _create_container(server: AzureServer) -> None:

@@ -53,7 +53,7 @@ class GcsServer:
 @contextmanager
 def running_server() -> Iterator[GcsServer]:
     """A server that has passed the proof; NoServer with the reason if there is none."""
-    binary = go_binary(*_SERVER)
+    binary = build()
     with tempfile.TemporaryDirectory(prefix="gcs-") as folder:
 
         def command(port: int) -> list[str]:
@@ -72,6 +72,11 @@ def running_server() -> Iterator[GcsServer]:
                 require_atomic_create(ObjectStore(server.new_url()))
                 patch.undo()
                 yield server
+
+
+def build() -> Path:
+    """Return the program, built if necessary."""
+    return go_binary(*_SERVER)
 
 
 def _create_bucket(port: int) -> None:

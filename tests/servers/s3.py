@@ -1,11 +1,7 @@
-"""An S3 server: versitygw on a local folder, built by `go install`; without a Go toolchain the moto
-server, if it is installed.
-"""
+"""An S3 server: versitygw on a local folder, built by `go install`."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from resurgence.storage.object_store import ObjectStore
-from tests.servers.builds import NoServer, go_binary
+from tests.servers.builds import go_binary
 from tests.servers.process import running
 from tests.servers.proof import require_atomic_create
 
@@ -67,14 +63,13 @@ def running_server() -> Iterator[S3Server]:
             yield server
 
 
+def build() -> Path:
+    """Return the program, built if necessary."""
+    return go_binary(*_VERSITYGW)
+
+
 def _command(folder: Path) -> Callable[[int], list[str]]:
-    try:
-        binary = go_binary(*_VERSITYGW)
-    except NoServer as no_go:
-        if importlib.util.find_spec("moto") is None:
-            raise NoServer(f"{no_go}, and the package moto is not installed") from no_go
-        moto = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p"]
-        return lambda port: [*moto, str(port)]
+    binary = build()
     (folder / "metadata").mkdir()
     posix = ["posix", "--sidecar", str(folder / "metadata"), str(folder / "data")]
     return lambda port: [str(binary), "--quiet", "--port", f"127.0.0.1:{port}", *posix]
