@@ -138,6 +138,8 @@ class DisturbedJob:
 
     def _crash(self, step: Step, engine: Engine) -> None:
         """Run one more epoch, which crashes."""
+        if f"crashed: fault injected at {step.fault}, epoch {engine.epoch + 1}" in self.happened:
+            return  # A fault fires once, also if its epoch is run again.
         engine = self._open(step, f"{step.fault}@{engine.epoch + 1}=raise")
         if not engine.finished:
             engine.run_epoch()
