@@ -3,8 +3,9 @@ long they take, and what they cost.
 
 The job counts rows by key in windows, each epoch closes one window, and both state and output are
 on a real S3 server on this machine. A proxy before the server counts requests, and delays each by
-the time that a request to an object store takes. The epochs are those of a worker, but for one
-thing: an epoch waits for the retention round of the one before, so that requests can be told apart.
+the time that a request to an object store takes. Epochs run as in a worker, with one difference:
+an epoch waits for the retention round of the previous epoch, so that each request can be attributed
+to its part.
 The counts are the same on every machine; the seconds are not.
 
     python benchmarks/object_store.py [--epochs N] [--delay SECONDS]

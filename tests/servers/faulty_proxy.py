@@ -1,7 +1,7 @@
 """A proxy before an S3 server: counts requests, delays them, and makes them fail by script.
 
-It runs in a thread of its own. A fault waits for the first request that it is for, strikes as often
-as it says, and is over; `struck` says how often it did.
+It runs in a thread of its own. A fault fails the first requests that match it, a
+fixed number of times; `struck` counts them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Failure(StrEnum):
     NO_ANSWER = "no answer"
     """The request is not passed on."""
     SLOW_BODY = "slow body"
-    """The answer begins and stalls."""
+    """The response begins and stalls."""
     CUT_UPLOAD = "cut upload"
     """The connection is cut before the request was read; nothing is passed on."""
     LOST_ANSWER = "lost answer"
-    """The request is done; the connection is cut instead of an answer."""
+    """The request is processed; the connection is cut instead of a response."""
     FAILED_ANSWER = "failed answer"
-    """The request is done; the answer is 500, so that the client sends it again."""
+    """The request is processed; the response is 500, so that the client retries."""
 
 
 _ANSWERED = {
@@ -69,7 +69,7 @@ class SeenRequest:
     """The method, or LIST, COPY, CREATE (a conditional PUT) or BULK_DELETE."""
     path: str
     status: int
-    """0 if it was not answered."""
+    """0 if there was no response."""
     started_at: float
     ended_at: float
 
@@ -82,12 +82,12 @@ class FaultyProxy:
     rewrite: Callable[[bytes], bytes] = bytes
     """Changes the head of a request before it is passed on."""
     rewrite_answer: Callable[[bytes], bytes] = bytes
-    """Changes an answer."""
+    """Changes a response."""
     delay: float = 0.0
     """Seconds that each request waits before it is passed on."""
     faults: list[Fault] = field(default_factory=list)
     arrived: Counter[str] = field(default_factory=Counter)
-    """Requests by kind, answered or not."""
+    """Requests by kind, with or without a response."""
     seen: list[SeenRequest] = field(default_factory=list)
     """Requests that are over."""
     port: int = 0

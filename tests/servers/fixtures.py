@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from typing import TypeVar
 
 import pytest
 
@@ -13,32 +15,30 @@ from tests.servers.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.servers.gcs import GcsServer
 from tests.servers.s3 import S3Server
 
+Server = TypeVar("Server")
+
+
+def _started(name: str, server: AbstractContextManager[Server]) -> Iterator[Server]:
+    try:
+        with server as running:
+            yield running
+    except NoServer as error:
+        pytest.skip(f"no {name} server: {error}")
+
 
 @pytest.fixture(scope="session")
 def s3_server() -> Iterator[S3Server]:
-    try:
-        with s3.running_server() as server:
-            yield server
-    except NoServer as error:
-        pytest.skip(f"no S3 server: {error}")
+    yield from _started("S3", s3.running_server())
 
 
 @pytest.fixture(scope="session")
 def azure_server() -> Iterator[AzureServer]:
-    try:
-        with azure.running_server() as server:
-            yield server
-    except NoServer as error:
-        pytest.skip(f"no Azure server: {error}")
+    yield from _started("Azure", azure.running_server())
 
 
 @pytest.fixture(scope="session")
 def gcs_server() -> Iterator[GcsServer]:
-    try:
-        with gcs.running_server() as server:
-            yield server
-    except NoServer as error:
-        pytest.skip(f"no Google Cloud Storage server: {error}")
+    yield from _started("Google Cloud Storage", gcs.running_server())
 
 
 @pytest.fixture

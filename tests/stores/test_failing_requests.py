@@ -42,8 +42,8 @@ def test_a_read_is_retried_until_it_succeeds(
 def test_an_object_with_a_unique_name_is_created_once(
     s3_proxy: FaultyProxy, s3_url: str, failure: Failure
 ) -> None:
-    """Also where the answer was lost: the client sends the request again, and is told that the
-    object exists.
+    """Also if the response was lost: the client retries, and the server responds that the object
+    exists.
     """
     store = ObjectStore(s3_url)
     fault = Fault(failure, "CREATE")
@@ -54,7 +54,7 @@ def test_an_object_with_a_unique_name_is_created_once(
 
 
 def test_a_create_without_an_answer_is_an_error_in_time(s3_proxy: FaultyProxy, s3_url: str) -> None:
-    """Whether it was done is not known, so the client does not send it again."""
+    """Its outcome is unknown, so the client does not retry."""
     store = ObjectStore(s3_url)
     s3_proxy.inject(Fault(Failure.NO_ANSWER, "CREATE"))
     with pytest.raises(StorageError, match="cannot write"):
