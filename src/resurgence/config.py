@@ -297,5 +297,8 @@ def _environment_values(environment: Mapping[str, str]) -> dict[str, str]:
     for name, value in environment.items():
         key = name.removeprefix(ENVIRONMENT_PREFIX)
         if name != key and key.startswith(sections):
-            values[key.lower().replace("__", ".")] = value
+            # Keys of Spark have capitals: one that is written with small letters is kept as it is.
+            is_plain = key.isupper() or not key.startswith("SPARK__")
+            key = key.lower() if is_plain else f"spark__{key.removeprefix('SPARK__')}"
+            values[key.replace("__", ".")] = value
     return values

@@ -302,6 +302,19 @@ class ExecutorLost(ResurgenceError):
     domain = ErrorDomain.EXTERNAL
 
 
+class ClusterUnavailable(ResurgenceError):
+    """The Spark master is unreachable, grants no executors, or removed the application."""
+
+    code = "spark.unavailable"
+    domain = ErrorDomain.EXTERNAL
+
+
+class ExecutorsUnfit(UserError):
+    """The executors lack what our tasks need: a Python of the same version, or a package."""
+
+    code = "spark.executors"
+
+
 class SparkJobCancelled(ResurgenceError):
     """Someone cancelled the Spark job of an epoch."""
 

@@ -15,6 +15,9 @@ from typing import Generic, Protocol, TypeVar
 
 from resurgence.errors import ConfigError
 
+CONNECTOR_GROUP = "resurgence.connectors"
+FORMAT_GROUP = "resurgence.formats"
+
 
 class Registered(Protocol):
     """An object that can be registered."""

@@ -130,6 +130,17 @@ def test_a_value_may_hold_an_equals_sign() -> None:
     assert settings.faults == "state.written@3=kill"
 
 
+def test_keys_of_spark_in_the_environment_may_have_capitals() -> None:
+    environment = {
+        "RESURGENCE_SPARK__MASTER": "spark://127.0.0.1:7077",
+        "RESURGENCE_SPARK__dynamicAllocation__enabled": "true",
+    }
+    assert load_settings(environment=environment).spark == {
+        "spark.master": "spark://127.0.0.1:7077",
+        "spark.dynamicAllocation.enabled": "true",
+    }
+
+
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RESURGENCE_CHECKPOINT__KEEP", "7")
     monkeypatch.setenv("RESURGENCE_SPARK__DRIVER__MEMORY", "1g")

@@ -75,6 +75,7 @@ def worker_answer(view: WorkerView) -> WorkerDetail:
         phase=view.phase,
         started_at=view.started_at,
         last_heard_at=view.last_heard_at,
+        executors=list(view.executors),
     )
 
 

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from resurgence.control.jobs.job_record import StopMode, Wanted
 from resurgence.control.jobs.transitions import StateName
+from resurgence.engine.spark.executors import Executor
 from resurgence.errors import ErrorDomain
 
 JOB_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
@@ -140,6 +141,11 @@ class WorkerDetail(BaseModel):
     phase: str
     started_at: datetime
     last_heard_at: datetime | None
+    executors: list[Executor] = Field(
+        default=[],
+        description="The executors of its Spark application on a cluster, also the newest hundred"
+        " removed ones. Empty with a local master.",
+    )
 
 
 class PipelineDetail(BaseModel):

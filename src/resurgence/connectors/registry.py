@@ -39,14 +39,14 @@ from resurgence.graph.specs.sink import SinkSpec
 from resurgence.graph.specs.source import SourceSpec
 from resurgence.graph.table_options import FORMAT
 from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName
-from resurgence.plugins import PluginRegistry
+from resurgence.plugins import CONNECTOR_GROUP, PluginRegistry
 from resurgence.secrets import concealer_for, open_options
 
 R = TypeVar("R")
 AnyRole = SourceRole[Any] | SinkRole[Any] | LookupRole[Any]
 
 INSTALLED: Mapping[str, Connector] = PluginRegistry(
-    "resurgence.connectors",
+    CONNECTOR_GROUP,
     Connector,
     (IMPULSE, NEXMARK, SINGLE_FILE, FILESYSTEM, DELTA, POSTGRES, STDOUT, BLACKHOLE),
 )

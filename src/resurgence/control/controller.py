@@ -52,6 +52,7 @@ from resurgence.control.telemetry.events import Event
 from resurgence.control.telemetry.prometheus import exposition
 from resurgence.control.telemetry.webhooks import Webhooks
 from resurgence.control.workers.worker_pool import WorkerPool
+from resurgence.engine.spark.executors import Executor
 from resurgence.errors import StorageError, UserError
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, JobName
@@ -102,6 +103,7 @@ class WorkerView:
     started_at: datetime
     last_heard_at: datetime | None
     log_file: Path
+    executors: tuple[Executor, ...] = ()
 
 
 class Controller:
@@ -433,6 +435,7 @@ class Controller:
                     started_at=handle.started_at,
                     last_heard_at=handle.last_heard_at,
                     log_file=handle.log_file,
+                    executors=handle.executors,
                 )
             )
         return views

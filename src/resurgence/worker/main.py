@@ -26,11 +26,20 @@ from resurgence.engine.epochs.engine import Engine, EpochReport
 from resurgence.engine.epochs.pipeline import Pipeline
 from resurgence.engine.functions.user_functions import register_functions
 from resurgence.engine.spark.errors import failed_subtask, gone, translate
+from resurgence.engine.spark.executors import (
+    Executor,
+    added,
+    check_executors,
+    has_running,
+    lost,
+)
 from resurgence.engine.spark.jvm import JvmProcess
+from resurgence.engine.spark.master import is_local
 from resurgence.engine.spark.session import attach
 from resurgence.engine.spark.warm_up import warm_up
 from resurgence.errors import (
     BadRecord,
+    ClusterUnavailable,
     DamagedState,
     ErrorDomain,
     OutOfMemory,
@@ -39,7 +48,7 @@ from resurgence.errors import (
     SqlError,
 )
 from resurgence.faults import FaultInjector, parse_faults
-from resurgence.ids import Epoch, Generation, WorkerId
+from resurgence.ids import NO_EPOCH, Epoch, Generation, WorkerId
 from resurgence.repeated_lines import CollapsingHandler
 from resurgence.secrets import Concealer, concealer_for
 from resurgence.state.backend import StateBackend
@@ -49,11 +58,15 @@ from resurgence.storage.object_store import shared_store
 from resurgence.store_settings import apply_storage_settings
 from resurgence.udf import load_functions
 from resurgence.worker.connection import ControlConnection
+from resurgence.worker.executor_watch import ExecutorWatch
 from resurgence.worker.messages import (
     CheckpointDamaged,
     EpochCommitted,
     EpochSealed,
     EpochStarted,
+    ExecutorAdded,
+    ExecutorLostEvent,
+    ExecutorsListed,
     Heartbeat,
     InputFinished,
     StandBy,
@@ -74,6 +87,8 @@ _NEXT_ORDER_DEADLINE = timedelta(minutes=5)
 """Longer than the longest pause of a recovery."""
 _MAX_REASONS = 100
 _JVM_EXIT_DEADLINE = timedelta(seconds=2)
+_CLUSTER_SHARE = 0.75
+"""The share of `pipeline.start_timeout` after which a cluster that grants nothing is reported."""
 _JVM_DEADLINE = timedelta(seconds=90)
 _LOCATE_DEADLINE = timedelta(seconds=20)
 _MAX_TEXT_LENGTH = 20_000
@@ -116,6 +131,7 @@ class Worker:
         self._phase_began_at = self._clock.now()
         self._jvm: JvmProcess | None = None
         self._spark: SparkSession | None = None
+        self._executors: ExecutorWatch | None = None
 
     def run(self) -> int:
         """Execute orders until one ends, or fails in a way that requires a new process. Return the
@@ -151,7 +167,9 @@ class Worker:
         began = time.monotonic()
         spark = self._session(order.settings, "standby")
         started = time.monotonic()
-        warm_up(spark)
+        if self._executors is None:
+            # Executors of a cluster cannot read the input of the warm-up.
+            warm_up(spark)
         seconds = {"spark": started - began, "warm_up": time.monotonic() - started}
         self._enter("standby")
         self._connection.send(
@@ -184,12 +202,55 @@ class Worker:
                 else start_worker_jvm(settings.spark, name)
             )
             tempfile.tempdir = str(self._jvm.directory)
-            self._spark = attach(self._jvm)
-            self._watch_jvm(self._jvm)
+            if is_local(self._jvm.master):
+                self._spark = attach(self._jvm)
+                self._watch_jvm(self._jvm)
+            else:
+                self._spark = self._attach_to_cluster(self._jvm, settings)
         else:
             # Spark jobs of a failed engine may still be running.
             self._spark.sparkContext.cancelAllJobs()
         return self._spark
+
+    def _attach_to_cluster(self, jvm: JvmProcess, settings: Settings) -> SparkSession:
+        """Register with the master, and check that executors can run our tasks. A cluster that
+        grants nothing in time is reported before the controller gives up on this worker.
+        """
+        patience = settings.pipeline.start_timeout * _CLUSTER_SHARE
+        timer = threading.Timer(patience.total_seconds(), self._abandon, (jvm, patience))
+        timer.daemon = True
+        timer.start()
+        try:
+            self._spark = attach(jvm)
+            self._watch_jvm(jvm)
+            self._executors = ExecutorWatch(
+                self._spark,
+                interval=settings.pipeline.heartbeat_interval,
+                patience=patience,
+                changed=self._report_executors,
+                starved=lambda: self._abandon(jvm, patience),
+            )
+            self._executors.start()
+            check_executors(self._spark)
+        finally:
+            timer.cancel()
+        return self._spark
+
+    def _abandon(self, jvm: JvmProcess, patience: timedelta) -> None:
+        """Report a cluster that does not run our tasks, and exit."""
+        if self._executors is None:
+            what = "registered no driver"
+        else:
+            has_any = has_running(self._executors.executors)
+            what = "ran no task" if has_any else "granted no executor"
+        self._report(
+            ClusterUnavailable(
+                f"{jvm.master} {what} within {patience.total_seconds():g} s",
+                hint="Check the free cores and memory of the cluster, spark.executor.memory and"
+                " spark.cores.max, and the logs of the executors. The job will retry.",
+            )
+        )
+        os._exit(1)
 
     def _execute(self, order: StartExecution) -> None:
         began = time.monotonic()
@@ -257,6 +318,8 @@ class Worker:
 
     def _greeting(self) -> tuple[WorkerConnected, list[WorkerMessage]]:
         status: list[WorkerMessage] = [self._status(False, {})] if self._is_running else []
+        if self._executors is not None:
+            status.append(self._listed(self._executors.executors))
         final = [self._final_message] if self._final_message else []
         return self._identification(), status + final
 
@@ -322,6 +385,27 @@ class Worker:
             )
         )
 
+    def _listed(self, executors: tuple[Executor, ...]) -> ExecutorsListed:
+        return ExecutorsListed(
+            worker=self._worker, generation=self._generation, executors=executors
+        )
+
+    def _report_executors(self, before: tuple[Executor, ...], now: tuple[Executor, ...]) -> None:
+        self._connection.send(self._listed(now))
+        for each in added(before, now):
+            self._connection.send(
+                ExecutorAdded(worker=self._worker, generation=self._generation, executor=each)
+            )
+        for each in lost(before, now):
+            self._connection.send(
+                ExecutorLostEvent(
+                    worker=self._worker,
+                    generation=self._generation,
+                    epoch=self._engine.progress.epoch if self._engine else NO_EPOCH,
+                    executor=each,
+                )
+            )
+
     def _found_damage(self, found: Verification) -> None:
         self._connection.send(
             CheckpointDamaged(
@@ -335,9 +419,7 @@ class Worker:
     def _report(self, error: Exception) -> bool:
         """Report a failure; return whether this worker can take another order."""
         failure: ResurgenceError = translate(error)
-        if self._jvm is not None and (
-            isinstance(failure, SparkGone) or not self._jvm.is_alive() or self._is_stopped()
-        ):
+        if self._jvm is not None and self._has_ended(self._jvm, failure):
             failure = gone(self._jvm.exit_status(_JVM_EXIT_DEADLINE))
         usable = self._is_usable(failure)
         log.error("failed: %s", failure.message, exc_info=error)
@@ -387,9 +469,16 @@ class Worker:
             log.exception("cannot locate the failing record")
             return ""
 
+    def _has_ended(self, jvm: JvmProcess, failure: ResurgenceError) -> bool:
+        """Return whether the end of the JVM, or of Spark in it, caused the failure."""
+        if isinstance(failure, ClusterUnavailable):
+            return False
+        return isinstance(failure, SparkGone) or not jvm.is_alive() or self._is_stopped()
+
     def _is_usable(self, failure: ResurgenceError) -> bool:
         """Return whether Spark can be reused. What exhausted the memory may still occupy it."""
-        return not isinstance(failure, SparkGone | OutOfMemory) and not self._is_stopped()
+        spoilt = (SparkGone, OutOfMemory, ClusterUnavailable)
+        return not isinstance(failure, spoilt) and not self._is_stopped()
 
     def _is_stopped(self) -> bool:
         try:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from resurgence.config import Duration, Settings
+from resurgence.engine.spark.executors import Executor
 from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
@@ -68,6 +69,30 @@ class StateRestored(WorkerMessage):
     committed_pending: bool = False
     """The sinks of the epoch had not committed, and now have."""
     seconds: dict[str, float]
+
+
+class ExecutorsListed(WorkerMessage):
+    """The executors of the worker's Spark application have changed. Sent again after a reconnect.
+    Not sent with a local master, which has none.
+    """
+
+    type: Literal["executors_listed"] = "executors_listed"
+    executors: tuple[Executor, ...]
+
+
+class ExecutorAdded(WorkerMessage):
+    """Spark got an executor."""
+
+    type: Literal["executor_added"] = "executor_added"
+    executor: Executor
+
+
+class ExecutorLostEvent(WorkerMessage):
+    """Spark lost an executor. It re-runs the executor's tasks elsewhere."""
+
+    type: Literal["executor_lost"] = "executor_lost"
+    epoch: Epoch
+    executor: Executor
 
 
 class EpochStarted(WorkerMessage):
@@ -186,6 +211,9 @@ FromWorker = Annotated[
     WorkerConnected
     | StandbyReady
     | Heartbeat
+    | ExecutorsListed
+    | ExecutorAdded
+    | ExecutorLostEvent
     | StateRestored
     | EpochStarted
     | EpochSealed

@@ -39,6 +39,7 @@ from resurgence.control.jobs.rollback_preview import (
 )
 from resurgence.control.jobs.transitions import TERMINAL, StateName
 from resurgence.control.store.metadata import ApiKey, JobExists, KeyRole, NoSuchJob, StoredEvent
+from resurgence.engine.spark.executors import Executor
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
 from resurgence.sql import compile_pipeline
 
@@ -64,6 +65,7 @@ class SimulatedController(Controller):
         self.stored: dict[JobName, list[StoredEvent]] = {}
         self.reported: list[dict[str, JsonValue]] = []
         self.logs: dict[JobName, list[Path]] = {}
+        self.executors: tuple[Executor, ...] = ()
         self.failing: Exception | None = None
         """Raised by whatever is asked next."""
         self.sinks_retract = True
@@ -166,6 +168,7 @@ class SimulatedController(Controller):
                 started_at=NOW,
                 last_heard_at=None,
                 log_file=self.folder / "w1.log",
+                executors=self.executors,
             )
             for name, record in self.records.items()
             if record.status.worker is not None

@@ -292,6 +292,7 @@ def test_workers_are_shown_without_their_token(http: httpx.Client, rides: str) -
             "phase": "execute",
             "started_at": NOW.isoformat().replace("+00:00", "Z"),
             "last_heard_at": None,
+            "executors": [],
         }
     ]
     assert "digest" not in answer.text

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from pydantic import ValidationError
 
 from resurgence.config import settings_from
+from resurgence.engine.spark.executors import Executor, ExecutorState
 from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, Generation, JobIdentity, JobName, OperatorId, WorkerId
@@ -21,6 +22,9 @@ from resurgence.worker.messages import (
     EpochCommitted,
     EpochSealed,
     EpochStarted,
+    ExecutorAdded,
+    ExecutorLostEvent,
+    ExecutorsListed,
     FromWorker,
     Heartbeat,
     InputFinished,
@@ -39,11 +43,27 @@ from resurgence.worker.messages import (
 
 ONE, FIRST, EPOCH = WorkerId("worker-1"), Generation(1), Epoch(3)
 
+LOST = Executor(
+    id="1",
+    host="10.0.0.7",
+    cores=4,
+    state=ExecutorState.LOST,
+    active_tasks=0,
+    completed_tasks=12,
+    failed_tasks=2,
+    added_at=datetime(2026, 11, 17, 20, tzinfo=UTC),
+    removed_at=datetime(2026, 11, 17, 21, tzinfo=UTC),
+    reason="Command exited with code 137",
+)
+
 SAID: list[FromWorker] = [
     WorkerConnected(worker=ONE, generation=FIRST, token="t", pid=17),
     StandbyReady(worker=ONE, generation=FIRST, seconds={"spark": 2.5}),
     Heartbeat(worker=ONE, generation=FIRST, epoch=EPOCH, phase="execute", phase_seconds=0.5),
     StateRestored(worker=ONE, generation=FIRST, epoch=EPOCH, seconds={"restore": 0.1}),
+    ExecutorsListed(worker=ONE, generation=FIRST, executors=(LOST,)),
+    ExecutorAdded(worker=ONE, generation=FIRST, executor=LOST),
+    ExecutorLostEvent(worker=ONE, generation=FIRST, epoch=EPOCH, executor=LOST),
     EpochStarted(worker=ONE, generation=FIRST, epoch=EPOCH, rows=10),
     EpochSealed(
         worker=ONE,

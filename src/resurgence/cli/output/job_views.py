@@ -20,6 +20,9 @@ from resurgence.cli.service_flags import (
     Server,
     call_service,
 )
+from resurgence.engine.spark.executors import Executor
+
+_TASKS = ("active", "completed", "failed")
 
 
 def list_command(
@@ -99,7 +102,7 @@ def workers_command(
     key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
-    """List the worker processes."""
+    """List the worker processes, and the executors of those that run on a Spark cluster."""
 
     def command(client: ServiceClient) -> int:
         found = client.workers()
@@ -111,6 +114,11 @@ def workers_command(
             header = ("worker", "job", "state", "phase", "pid", "generation", "age", "last heard")
             now = datetime.now(UTC)
             _print(table_lines(header, [_worker_cells(each, now) for each in found]))
+            executors = [_executor_cells(each, one) for each in found for one in each.executors]
+            if executors:
+                titles = ("worker", "executor", "host", "cores", "state", *_TASKS, "reason")
+                print()
+                _print(table_lines(titles, executors))
         return 0
 
     call_service(server, key_file, debug, command)
@@ -196,6 +204,20 @@ def _worker_cells(worker: WorkerDetail, now: datetime) -> tuple[object, ...]:
         worker.generation,
         span_text(now - worker.started_at),
         span_text(now - heard if heard else None),
+    )
+
+
+def _executor_cells(worker: WorkerDetail, executor: Executor) -> tuple[object, ...]:
+    return (
+        worker.worker,
+        executor.id,
+        executor.host,
+        executor.cores,
+        str(executor.state),
+        executor.active_tasks,
+        executor.completed_tasks,
+        executor.failed_tasks,
+        executor.reason,
     )
 
 

@@ -10,8 +10,6 @@ from resurgence.connectors.formats.contract import Format
 from resurgence.connectors.formats.debezium_json import DEBEZIUM_JSON
 from resurgence.connectors.formats.json_lines import JSON
 from resurgence.connectors.formats.parquet_files import PARQUET
-from resurgence.plugins import PluginRegistry
+from resurgence.plugins import FORMAT_GROUP, PluginRegistry
 
-FORMATS: Mapping[str, Format] = PluginRegistry(
-    "resurgence.formats", Format, (JSON, DEBEZIUM_JSON, PARQUET)
-)
+FORMATS: Mapping[str, Format] = PluginRegistry(FORMAT_GROUP, Format, (JSON, DEBEZIUM_JSON, PARQUET))

@@ -342,6 +342,7 @@ class JobKeeper:
             metrics=self._metrics,
             restarts_left=self.restarts_left or 0,
             if_it_dies_now=self.if_it_dies_now,
+            executors=self.handle.executors if self.handle else (),
         )
 
 

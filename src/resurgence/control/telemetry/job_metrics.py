@@ -120,6 +120,7 @@ class JobMetrics:
     fallbacks: int = 0
     damaged_checkpoints: int = 0
     """Found when a running job verified its own newest checkpoint."""
+    executors_lost: int = 0
     _worker_started_at: datetime | None = None
 
     # ---------------------------------------------------------------- facts
@@ -152,6 +153,8 @@ class JobMetrics:
                 self.watermark = self.last_checkpoint = None
             case "checkpoint_damaged":
                 self.damaged_checkpoints += 1
+            case "executor_lost":
+                self.executors_lost += 1
             case "incident" if event["resumed_at"] is not None:
                 took = _instant(event["resumed_at"]) - _instant(event["detected_at"])
                 self.recoveries += 1
@@ -229,6 +232,7 @@ class JobMetrics:
             "replayed_rows": self.replayed_rows,
             "fallbacks": self.fallbacks,
             "damaged_checkpoints": self.damaged_checkpoints,
+            "executors_lost": self.executors_lost,
         }
 
     def _checkpoint_facts(self, now: datetime) -> dict[str, JsonValue] | None:

@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 
 from resurgence.control.jobs.transitions import TERMINAL, StateName
 from resurgence.control.telemetry.job_metrics import IfItDiesNow, JobMetrics
+from resurgence.engine.spark.executors import Executor, ExecutorState
 from resurgence.errors import ErrorDomain
 from resurgence.ids import JobName
 
@@ -42,6 +43,8 @@ class JobSample:
     restarts_left: int
     if_it_dies_now: IfItDiesNow | None
     """None: the job has no worker."""
+    executors: tuple[Executor, ...] = ()
+    """Of its worker, on a cluster."""
 
 
 def exposition(jobs: Sequence[JobSample], now: datetime) -> bytes:
@@ -146,6 +149,11 @@ _PER_JOB = (
         lambda job, _now: job.metrics.damaged_checkpoints,
     ),
     _PerJob(
+        "resurgence_executors_lost_total",
+        "Spark executors that were lost; Spark re-ran their tasks.",
+        lambda job, _now: job.metrics.executors_lost,
+    ),
+    _PerJob(
         "resurgence_restarts_left",
         "Remaining recoveries before the job fails.",
         lambda job, _now: None if job.state in TERMINAL else job.restarts_left,
@@ -183,6 +191,7 @@ class _JobsCollector(Collector):
             yield metric
         yield self._failures()
         yield self._recovery_times()
+        yield self._executors()
 
     def _states(self) -> Metric:
         found = Counter(job.state for job in self._jobs)
@@ -209,6 +218,16 @@ class _JobsCollector(Collector):
         for job in self._jobs:
             total = job.metrics.recovery_time.total_seconds()
             metric.add_metric([job.name], job.metrics.recoveries, total)
+        return metric
+
+    def _executors(self) -> Metric:
+        metric = GaugeMetricFamily(
+            "resurgence_executors", "Spark executors by state.", labels=["job", "state"]
+        )
+        for job in (each for each in self._jobs if each.executors):
+            found = Counter(each.state for each in job.executors)
+            for state in ExecutorState:
+                metric.add_metric([job.name, state], found[state])
         return metric
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
+from resurgence.engine.spark.executors import Executor
 from resurgence.worker.messages import (
     CheckpointDamaged,
     EpochCommitted,
     EpochSealed,
+    ExecutorAdded,
+    ExecutorLostEvent,
     FromWorker,
     StateRestored,
 )
@@ -33,8 +36,24 @@ def event_of(message: FromWorker) -> tuple[str, dict[str, JsonValue]] | None:
             return "committed", {"epoch": message.epoch}
         case StateRestored() if message.committed_pending:
             return "committed", {"epoch": message.epoch}
+        case ExecutorAdded():
+            return "executor_added", _executor_facts(message.executor)
+        case ExecutorLostEvent():
+            lost: dict[str, JsonValue] = {"epoch": message.epoch}
+            return "executor_lost", _executor_facts(message.executor) | lost
         case CheckpointDamaged():
             facts: dict[str, JsonValue] = {"epoch": message.epoch}
             return "checkpoint_damaged", facts | {"reasons": list(message.reasons)}
         case _:
             return None
+
+
+def _executor_facts(executor: Executor) -> dict[str, JsonValue]:
+    facts: dict[str, JsonValue] = {
+        "executor": executor.id,
+        "host": executor.host,
+        "cores": executor.cores,
+    }
+    if executor.reason:
+        facts["reason"] = executor.reason
+    return facts

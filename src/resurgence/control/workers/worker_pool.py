@@ -28,10 +28,17 @@ from resurgence.control.workers.scheduler import (
     WorkerOrder,
     WorkerScheduler,
 )
+from resurgence.engine.spark.executors import Executor
 from resurgence.errors import ResurgenceError
 from resurgence.ids import NO_GENERATION, Generation, WorkerId
 from resurgence.storage.private_files import make_private_folder
-from resurgence.worker.messages import FromWorker, Heartbeat, StandBy, StandbyReady
+from resurgence.worker.messages import (
+    ExecutorsListed,
+    FromWorker,
+    Heartbeat,
+    StandBy,
+    StandbyReady,
+)
 
 _DRAIN_TIMEOUT = timedelta(seconds=1)
 _STANDBY_POLL = timedelta(milliseconds=200)
@@ -80,6 +87,8 @@ class WorkerHandle:
     ready: bool = False
     ended: bool = False
     phase: str = "start"
+    executors: tuple[Executor, ...] = ()
+    """Of a cluster; removed ones included."""
 
     @property
     def record(self) -> WorkerRecord:
@@ -257,6 +266,8 @@ class WorkerPool:
             handle.last_heard_at, handle.last_heard = self.clock.now(), self.detector_clock.now()
             if isinstance(message, Heartbeat):
                 handle.phase = message.phase
+            if isinstance(message, ExecutorsListed):
+                handle.executors = message.executors
             handle.receive(message)
 
         return receive

@@ -24,9 +24,11 @@ from pyspark.sql import SparkSession
 from resurgence.errors import (
     AccessDenied,
     ArrowFailed,
+    ClusterUnavailable,
     ConnectionLost,
     DiskFull,
     ExecutorLost,
+    ExecutorsUnfit,
     ExpressionFailed,
     OutOfMemory,
     PythonCrashed,
@@ -62,6 +64,11 @@ _FULL_HINT = "Free space on the disk. The job will retry."
 _NEW_WORKER = "Check the worker's log if this repeats. The job will restart with a new worker."
 
 _DENIALS = (PermissionError, PermissionDeniedError, UnauthenticatedError)
+_MISSING_MODULE = re.compile(r"No module named '(?P<module>[^'.]+)")
+_NO_PACKAGE = re.compile(r"\[PACKAGE_NOT_INSTALLED\] (?P<package>\w+)")
+_OTHER_PYTHON = re.compile(
+    r"\[PYTHON_VERSION_MISMATCH\].*?: (?P<executor>[\d.]+\d).*?: (?P<driver>[\d.]+\d)"
+)
 _TRACEBACK = "Traceback (most recent call last)"
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|\b(os error|Errno) (28|122)\b")
 _DENIED = re.compile(
@@ -174,11 +181,32 @@ def _from_task(text: str) -> ResurgenceError:
     reported = next((line for line in lines if line and line[0] not in " \t"), "unknown error")
     name, _, message = reported.partition(": ")
     plain = name.rpartition(".")[2]
+    unfit = _unfit(plain, message)
+    if unfit is not None:
+        return unfit
     for module in (builtins, pa.lib, obstore.exceptions):
         kind = getattr(module, plain, None)
         if isinstance(kind, type) and issubclass(kind, Exception):
             return _from_python(kind, message)
     return TaskFailed(reported, hint=_DEFECT)
+
+
+def _unfit(name: str, message: str) -> ExecutorsUnfit | None:
+    """Return the error for a Python process of a task that cannot run our code at all."""
+    if other := _OTHER_PYTHON.search(message):
+        return ExecutorsUnfit(
+            f"the executors run Python {other['executor']}, but the driver runs {other['driver']}",
+            hint=f"Set spark.pyspark.python to a Python {other['driver']} of the executors.",
+        )
+    missing = _MISSING_MODULE.search(message) if name == "ModuleNotFoundError" else None
+    if missing or (missing := _NO_PACKAGE.search(message)):
+        module = missing.group(1)
+        return ExecutorsUnfit(
+            f"the executors lack the Python package {module.lower()}",
+            hint="Install it in the image of the executors, or set spark.pyspark.python to a Python"
+            " that has it.",
+        )
+    return None
 
 
 def _from_python(kind: type[Exception], text: str) -> ResurgenceError:
@@ -240,6 +268,16 @@ def _python_crashed(text: str) -> ResurgenceError:
     )
 
 
+def _no_python(text: str) -> ResurgenceError:
+    found = _CANNOT_RUN.search(text)
+    assert found is not None
+    return ExecutorsUnfit(
+        f"the executors cannot run {found['program']}: {found['reason'].strip()}",
+        hint="Set spark.pyspark.python to the path of Python on the executors.",
+    )
+
+
+_CANNOT_RUN = re.compile(r'Cannot run program "(?P<program>[^"]+)"[^\n]*?error=\d+, (?P<reason>.*)')
 _JAVA: tuple[tuple[re.Pattern[str], Callable[[str], ResurgenceError]], ...] = (
     (
         re.compile(r"\[SCALAR_SUBQUERY_TOO_MANY_ROWS\]"),
@@ -263,12 +301,20 @@ _JAVA: tuple[tuple[re.Pattern[str], Callable[[str], ResurgenceError]], ...] = (
             hint=_KILLED,
         ),
     ),
+    (_CANNOT_RUN, _no_python),
     (_FULL, lambda text: DiskFull(_java_line(text), hint=_FULL_HINT)),
     (_DENIED, lambda text: AccessDenied(_java_line(text), hint=_DENIED_HINT)),
     (
         re.compile(r"ExecutorLostFailure|FetchFailed|Executor heartbeat timed out"),
         lambda text: ExecutorLost(
             _java_line(text), hint="Check the machines of the cluster. The job will retry."
+        ),
+    ),
+    (
+        re.compile(r"Master removed our application|All masters are unresponsive"),
+        lambda text: ClusterUnavailable(
+            f"the Spark cluster ended the application: {_java_line(text)}",
+            hint="Check the Spark master and the logs of the executors. The job will retry.",
         ),
     ),
     (

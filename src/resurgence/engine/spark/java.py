@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,6 +141,6 @@ def jars() -> list[Path]:
     return sorted((spark_home() / "jars").glob("*.jar"))
 
 
-def class_path() -> list[str]:
+def class_path(before: Sequence[str] = (), after: Sequence[str] = ()) -> list[str]:
     # No wildcard: Java does not archive classes that it found through one.
-    return ["-cp", os.pathsep.join(str(jar) for jar in jars())]
+    return ["-cp", os.pathsep.join([*before, *map(str, jars()), *after])]

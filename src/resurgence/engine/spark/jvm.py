@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import struct
 import subprocess
 import threading
@@ -32,6 +33,7 @@ from resurgence.engine.spark.java import (
     find_java,
     spark_home,
 )
+from resurgence.engine.spark.master import is_local
 from resurgence.engine.spark.temporary_files import TemporaryDirectory, sweep_temporary_directories
 from resurgence.errors import ResurgenceError
 from resurgence.storage.private_files import open_private_log
@@ -66,11 +68,16 @@ class JvmProcess:
     """A running JVM and its working directory."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], directory: TemporaryDirectory, gateway: Gateway
+        self,
+        process: subprocess.Popen[bytes],
+        directory: TemporaryDirectory,
+        gateway: Gateway,
+        master: str,
     ) -> None:
         self._process = process
         self._directory = directory
         self.gateway = gateway
+        self.master = master
 
     @property
     def directory(self) -> Path:
@@ -162,9 +169,10 @@ def _start(
         f"-Djava.io.tmpdir={directory}",
         *JAVA_OPTIONS,
         *java_options,
+        *_driver_options(conf),
         *QUIET,
         f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
-        *class_path(),
+        *class_path(_entries(conf.get("spark.driver.extraClassPath")), _hadoop_configuration()),
         "org.apache.spark.deploy.SparkSubmit",
         "--properties-file",
         str(properties_file),
@@ -206,7 +214,7 @@ def _start(
     # Leftover directories can be large, so they are deleted in the background.
     swept = (directory.parent,)
     threading.Thread(target=sweep_temporary_directories, args=swept, daemon=True).start()
-    return JvmProcess(process, own, gateway)
+    return JvmProcess(process, own, gateway, conf.get("spark.master", ""))
 
 
 def _wait_for_gateway(
@@ -241,14 +249,33 @@ def _tail(log_file: Path, start: int, limit: int = 2000) -> str:
         return log.read().decode(errors="replace").strip()
 
 
+def _driver_options(conf: Mapping[str, str]) -> list[str]:
+    """Return the options that Spark's own launcher would read from the settings."""
+    keys = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
+    return [option for key in keys for option in shlex.split(conf.get(key, ""))]
+
+
+def _hadoop_configuration() -> list[str]:
+    """Return the folders in which Hadoop's classes look for their configuration, as for YARN."""
+    variables = ("HADOOP_CONF_DIR", "YARN_CONF_DIR")
+    return [folder for each in variables for folder in _entries(os.environ.get(each))]
+
+
+def _entries(path: str | None) -> list[str]:
+    return path.split(os.pathsep) if path else []
+
+
 def _with_own_directories(conf: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """Return the settings, with paths below the directory for all files of Spark."""
+    """Return the settings, with paths below the directory for all files of Spark. The sockets of
+    Python workers are there only if tasks run on this machine, in this JVM.
+    """
     sockets = "spark.python.unix.domain.socket"
     own = {
         "spark.local.dir": str(directory),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
     }
-    if len(str(directory)) + len(f"/.{uuid.uuid4()}.sock") <= _LONGEST_SOCKET_PATH:
+    is_short = len(str(directory)) + len(f"/.{uuid.uuid4()}.sock") <= _LONGEST_SOCKET_PATH
+    if is_short and is_local(conf.get("spark.master", "local")):
         own[f"{sockets}.dir"] = str(directory)
     settings = own | dict(conf)
     if f"{sockets}.dir" not in settings:

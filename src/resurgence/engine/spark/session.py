@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resurgence.engine.spark.jvm import START_WITHIN, JvmProcess, start_jvm
-from resurgence.errors import ConfigError, ResurgenceError
+from resurgence.engine.spark.master import is_local, is_on_loopback, require_reachable
+from resurgence.errors import ClusterUnavailable, ConfigError, ResurgenceError, SparkGone
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -71,13 +72,10 @@ _FREQUENT_CLASSES = ("PythonUtils", "SimplePythonFunction", "functions", "Python
 time, and the JVM then searches all jars for a class of that name in each imported package.
 """
 
-_LOCAL = {
-    # Do not depend on whether the machine's name resolves.
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.python.daemon.module": "resurgence.engine.spark.python_daemon",
-}
-"""Defaults for local masters, whose Python workers are children of this process."""
+_LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+"""For masters on this machine, which must not depend on whether the machine's name resolves."""
+_LOCAL = {"spark.python.daemon.module": "resurgence.engine.spark.python_daemon"}
+"""For local masters, whose Python workers are children of this process."""
 
 
 def start_session(
@@ -130,7 +128,7 @@ def launch(
     settings = session_conf(
         app_name=app_name, master=master, shuffle_partitions=shuffle_partitions, conf=conf
     )
-    _set_environment(is_local=is_local(master))
+    _set_environment(master, settings.get("spark.pyspark.python"))
     return start_jvm(
         memory=memory,
         conf=settings,
@@ -142,12 +140,42 @@ def launch(
 
 
 def attach(jvm: JvmProcess) -> SparkSession:
-    """Open the session in a launched JVM. This is the second half of a start."""
+    """Open the session in a launched JVM. This is the second half of a start. On a cluster, the
+    caller has a deadline for it.
+    """
     try:
-        return _connect(jvm)
-    except BaseException:
+        require_reachable(jvm.master)
+        spark = _connect(jvm)
+        if not is_local(jvm.master):
+            # Imported here, as it imports PySpark.
+            from resurgence.engine.spark.shipped_packages import ship_packages
+
+            ship_packages(spark, jvm.directory)
+        return spark
+    except BaseException as error:
+        # The JVM holds the text of the error.
+        refused = _refused(jvm, error)
         jvm.close(patience=timedelta(0))
+        if refused is not None:
+            raise refused from error
         raise
+
+
+def _refused(jvm: JvmProcess, error: BaseException) -> ClusterUnavailable | None:
+    """Return the error of a cluster on which Spark could not start; None if it is another one."""
+    if not isinstance(error, Exception) or isinstance(error, ResurgenceError):
+        return None
+    if is_local(jvm.master) or not jvm.is_alive():
+        return None
+    from resurgence.engine.spark.errors import translate
+
+    failure = translate(error)
+    reason = "it ended the application" if isinstance(failure, SparkGone) else failure.message
+    return ClusterUnavailable(
+        f"Spark could not start on {jvm.master}: {reason}",
+        hint="Check the logs of the Spark master, its workers and the executors. The job will"
+        " retry.",
+    )
 
 
 def session_conf(
@@ -162,24 +190,30 @@ def session_conf(
                 hint="Remove the setting. It would make results wrong.",
             )
     named = {"spark.app.name": app_name, "spark.master": with_retries(master)}
-    return _DEFAULTS | (_LOCAL if is_local(master) else {}) | named | dict(conf) | fixed
-
-
-def is_local(master: str) -> bool:
-    return master == "local" or master.startswith("local[")
+    ours = _DEFAULTS
+    if is_on_loopback(master):
+        ours = ours | _LOOPBACK
+    if is_local(master):
+        ours = ours | _LOCAL
+    return ours | named | dict(conf) | fixed
 
 
 def with_retries(master: str) -> str:
-    """Let a local master retry a failed task once; by default it does not."""
+    """Let a local master retry a failed task once; by default it does not. A cluster retries it
+    three times (`spark.task.maxFailures`).
+    """
     return re.sub(r"^local\[(\d+|\*)\]$", r"local[\1,2]", master)
 
 
-def _set_environment(*, is_local: bool) -> None:
-    if is_local:
+def _set_environment(master: str, executor_python: str | None) -> None:
+    if is_local(master):
         os.environ["PYSPARK_PYTHON"] = sys.executable
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    elif executor_python:
+        os.environ["PYSPARK_PYTHON"] = executor_python
     else:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if is_on_loopback(master):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     for connect in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "SPARK_API_MODE"):
         os.environ.pop(connect, None)

@@ -8,6 +8,7 @@ part of the table until they are appended to it.
 from __future__ import annotations
 
 import os
+import platform
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -163,10 +164,10 @@ class StateWriter:
         fault: FaultAction | None,
     ) -> Written:
         """Run one Spark job over rows that have `GROUP`. A fault fires in the first task, after
-        its files are written.
+        its files are written, or after the job if that task ran on another machine.
         """
         access, prefix = store_access(self.url), f"{self.folder}/{epoch}-{generation}"
-        pid, roll_bytes = os.getpid(), ROLL_BYTES
+        pid, machine, roll_bytes = os.getpid(), platform.node(), ROLL_BYTES
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             subtask = current_subtask()
@@ -180,7 +181,7 @@ class StateWriter:
             fill(batches, files)
             files.finish()
             report = _report(subtask, files)
-            if fault is not None and subtask == 0:
+            if fault is not None and subtask == 0 and platform.node() == machine:
                 perform(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
             yield report
 

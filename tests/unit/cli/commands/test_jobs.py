@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from resurgence.cli.app import app
 from resurgence.control.store.metadata import KeyRole
+from resurgence.engine.spark.executors import Executor, ExecutorState
 from resurgence.errors import IncompatibleState, StorageError
 from resurgence.ids import Epoch, JobName
 
@@ -278,6 +280,30 @@ def test_workers_are_a_table(run: Run, rides: str) -> None:
     run("show", "rides")
     line = run("workers").out.splitlines()[1]
     assert line.split()[:6] == ["w1", "rides", "running", "execute", "4711", "1"]
+
+
+def test_executors_of_a_cluster_are_a_second_table(
+    run: Run, controller: SimulatedController, rides: str
+) -> None:
+    controller.executors = (
+        Executor(
+            id="1",
+            host="10.0.0.7",
+            cores=4,
+            state=ExecutorState.LOST,
+            active_tasks=0,
+            completed_tasks=90,
+            failed_tasks=2,
+            added_at=datetime(2026, 11, 17, tzinfo=UTC),
+            reason="Command exited with code 137",
+        ),
+    )
+    run("show", "rides")
+    line = run("workers").out.splitlines()[-1]
+    assert line.split()[:8] == ["w1", "1", "10.0.0.7", "4", "lost", "0", "90", "2"]
+    assert line.endswith("Command exited with code 137")
+    (worker,) = json.loads(run("workers", "--json").out)
+    assert [each["state"] for each in worker["executors"]] == ["lost"]
 
 
 def test_logs_are_the_end_of_the_newest(

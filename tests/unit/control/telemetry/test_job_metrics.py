@@ -253,6 +253,7 @@ def test_progress_is_plain_json_from_the_first_moment_on() -> None:
         "replayed_rows": 9,
         "fallbacks": 0,
         "damaged_checkpoints": 0,
+        "executors_lost": 0,
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from resurgence.control.jobs.transitions import TERMINAL, StateName
 from resurgence.control.telemetry.events import Event
 from resurgence.control.telemetry.job_metrics import IfItDiesNow, JobMetrics
 from resurgence.control.telemetry.prometheus import CONTENT_TYPE, JobSample, exposition
+from resurgence.engine.spark.executors import Executor, ExecutorState
 from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.ids import JobName
 
@@ -48,6 +50,7 @@ EVENTS: tuple[Event, ...] = (
     {"event": "failure", "at": instant_text(NOW), "kind": "task_failed", "domain": "external"},
     {"event": "fallback", "at": instant_text(NOW), "epoch": 4, "reasons": []},
     {"event": "checkpoint_damaged", "at": instant_text(NOW), "epoch": 4, "reasons": []},
+    {"event": "executor_lost", "at": instant_text(NOW), "epoch": 4, "executor": "1"},
     {
         "event": "incident",
         "at": instant_text(NOW),
@@ -69,6 +72,19 @@ def sample(
     for each in events:
         metrics.note(each)
     return JobSample(JobName(name), state, metrics, restarts_left, if_it_dies_now)
+
+
+def executor(state: ExecutorState) -> Executor:
+    return Executor(
+        id="1",
+        host="10.0.0.7",
+        cores=4,
+        state=state,
+        active_tasks=0,
+        completed_tasks=5,
+        failed_tasks=0,
+        added_at=NOW,
+    )
 
 
 def values(*jobs: JobSample) -> Values:
@@ -106,6 +122,7 @@ def of(found: Values, name: str, **labels: str) -> float | None:
         ("resurgence_replayed_rows_total", 70),
         ("resurgence_fallbacks_total", 1),
         ("resurgence_damaged_checkpoints_total", 1),
+        ("resurgence_executors_lost_total", 1),
         ("resurgence_restarts_left", 17),
         ("resurgence_if_it_dies_now_rows", 42),
         ("resurgence_if_it_dies_now_seconds", 4.5),
@@ -150,8 +167,21 @@ def test_unknown_values_are_absent_and_counters_start_at_zero() -> None:
         "resurgence_replayed_rows_total",
         "resurgence_fallbacks_total",
         "resurgence_damaged_checkpoints_total",
+        "resurgence_executors_lost_total",
         "resurgence_restarts_left",
     }
+
+
+def test_executors_are_counted_by_state_and_absent_without_a_cluster() -> None:
+    states = (ExecutorState.RUNNING, ExecutorState.RUNNING, ExecutorState.LOST)
+    executors = tuple(map(executor, states))
+    found = values(replace(sample(), executors=executors), sample(name="local"))
+    counts = {
+        state: of(found, "resurgence_executors", job="rides", state=state)
+        for state in ExecutorState
+    }
+    assert counts == {"running": 2, "released": 0, "lost": 1}
+    assert of(found, "resurgence_executors", job="local", state="running") is None
 
 
 def test_an_unknown_recovery_time_is_absent_while_the_rows_are_exposed() -> None:
@@ -187,7 +217,9 @@ def test_a_terminal_job_has_no_restart_budget(state: StateName) -> None:
 
 
 def test_the_table_in_the_docs_has_exactly_the_metrics_that_are_exposed() -> None:
-    text = exposition([sample(*EVENTS, if_it_dies_now=IfItDiesNow(42, 4.5))], NOW).decode()
+    job = sample(*EVENTS, if_it_dies_now=IfItDiesNow(42, 4.5))
+    job = replace(job, executors=(executor(ExecutorState.RUNNING),))
+    text = exposition([job], NOW).decode()
     exposed = {
         family.name + ("_total" if family.type == "counter" else ""): (
             family.type,
