@@ -115,20 +115,30 @@ class Worker:
         self._upkeep = Upkeep(backend, engine, settings, generation, faults, lambda _: None)
 
     def run_epoch(self) -> Epoch:
-        self._proxy.seen.clear()
+        self._take_requests()
         began = time.perf_counter()
         report = self._engine.run_epoch()
         seconds = time.perf_counter() - began
         assert report is not None
         requests: dict[str, list[SeenRequest]] = {PROTOCOL: [], SINK: [], DATA: []}
-        for each in self._proxy.seen:
+        for each in self._take_requests():
             requests[part_of(each)].append(each)
-        self._proxy.seen.clear()
         self._upkeep.after(report.epoch, report.checkpoint)
         self._upkeep.finish()
-        requests[RETENTION] = list(self._proxy.seen)
+        requests[RETENTION] = self._take_requests()
         spent = report.profile.seconds
         return Epoch(requests, seconds, spent["storage"] + spent["sinks"])
+
+    def _take_requests(self) -> list[SeenRequest]:
+        """Return the requests since the last call. A client may receive a response just before the
+        proxy has noted the request.
+        """
+        deadline = time.monotonic() + 10
+        while self._proxy.open_requests and time.monotonic() < deadline:
+            time.sleep(0.001)
+        taken = list(self._proxy.seen)
+        self._proxy.seen.clear()
+        return taken
 
     def run(self, epochs: int) -> list[Epoch]:
         return [self.run_epoch() for _ in range(epochs)]
@@ -195,12 +205,14 @@ def main() -> None:
         seconds = statistics.median(each.seconds for each in epochs)
         storage = statistics.median(each.storage_seconds for each in epochs)
         print(f"{delay * 1000:>15.0f} ms {seconds:>18.3f} {storage:>19.3f}")
-    constant = typical(undelayed).counts() == typical(delayed).counts()
+    first, last = typical(undelayed).counts(), typical(delayed).counts()
     after = WARM_UP + arguments.epochs
-    print(
-        f"\nrequests {arguments.epochs} epochs later: {'the same' if constant else 'NOT the same'}"
-    )
-    print(f"(compared around epochs {after} and {after + arguments.epochs})")
+    print(f"\nrequests around epochs {after} and {after + arguments.epochs}: ", end="")
+    print("the same" if first == last else "NOT the same")
+    for part, kind in sorted(first.keys() | last.keys()):
+        before, now = first.get((part, kind), 0), last.get((part, kind), 0)
+        if before != now:
+            print(f"  {part}: {before} {kind} before, {now} after")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Jobs on a real Spark cluster: two executors in processes of their own, SIGKILL to each part of
-it, and the output held against the batch answer.
+"""Jobs on a real Spark cluster: two executors in processes of their own, which share nothing but an
+S3 server, SIGKILL to each part of the cluster, and the output held against the batch answer.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,19 +22,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from resurgence.state.paths import state_file_epoch
-from tests.integration.conftest import (
-    BY_MINUTE,
-    DEADLINE_SECONDS,
-    QUICK,
-    RIDES,
-    TOTALS,
-    Project,
-    rows_of,
-    settings,
-)
+from resurgence.storage.object_store import ObjectStore
+from tests.integration.conftest import DEADLINE_SECONDS, QUICK, Project, rows_of, settings
 from tests.integration.test_service import Service, free_port, serving
+from tests.servers.faulty_proxy import Failure, Fault, FaultyProxy
 from tests.spark_cluster import SparkCluster, python_with, spark_cluster
+from tests.sql.changelog import merge
 
 __all__ = ["spark_cluster"]
 
@@ -48,7 +43,7 @@ FOLDER = Path({folder!r})
 
 
 @udf
-def ready(driver: int) -> bool:
+def ready(counter: int) -> bool:
     '''True; but not while there is a file that says to hold.'''
     deadline = time.monotonic() + 120
     while (FOLDER / "hold").exists() and time.monotonic() < deadline:
@@ -56,23 +51,43 @@ def ready(driver: int) -> bool:
         time.sleep(0.05)
     return True
 """
-GUARDED = BY_MINUTE.replace("FROM rides GROUP", "FROM rides WHERE ready(driver) GROUP")
+RIDES = """
+CREATE TABLE rides WITH (
+  connector = 'impulse', message_count = '{rows}', start_time = '2024-03-01T00:00:00', event_time_interval = '10s'
+);
+"""
+BY_MINUTE = """
+CREATE TABLE by_minute (start TEXT, kind BIGINT, rides BIGINT, mean DOUBLE)
+WITH (connector = 'filesystem', path = '{url}/by_minute', format = 'parquet', type = 'sink');
+
+INSERT INTO by_minute SELECT CAST(window.start AS TEXT), kind, n, mean FROM (
+  SELECT tumble(INTERVAL '10 minutes') AS window, counter % 2 AS kind, count(*) AS n, avg(counter) AS mean
+  FROM rides WHERE ready(counter) GROUP BY window, kind);
+"""
 NAMED = """
 CREATE TEMPORARY TABLE drivers (driver BIGINT PRIMARY KEY, name TEXT)
-WITH (connector = 'filesystem', path = 'drivers', format = 'parquet');
-CREATE TABLE named (at TIMESTAMP, name TEXT)
-WITH (connector = 'filesystem', path = 'out/named', format = 'parquet', type = 'sink');
+WITH (connector = 'filesystem', path = '{url}/drivers', format = 'parquet');
+CREATE TABLE named (counter BIGINT, name TEXT)
+WITH (connector = 'filesystem', path = '{url}/named', format = 'parquet', type = 'sink');
 
-INSERT INTO named SELECT at, name FROM rides JOIN drivers ON rides.driver = drivers.driver;
+INSERT INTO named SELECT counter, name FROM rides JOIN drivers ON rides.counter % 50 = drivers.driver;
+"""
+TOTALS = """
+CREATE TABLE totals (driver BIGINT PRIMARY KEY, rides BIGINT, last BIGINT)
+WITH (connector = 'filesystem', path = '{url}/totals', format = 'debezium_json', type = 'sink');
+
+INSERT INTO totals SELECT counter % 50, count(*), max(counter) FROM rides GROUP BY counter % 50;
 """
 
 
 @dataclass
 class OnCluster:
-    """A project whose jobs run on a cluster."""
+    """A project whose jobs run on a cluster, with state and sinks on an S3 server."""
 
     project: Project
     cluster: SparkCluster
+    url: str
+    rows: int = 0
 
     @property
     def folder(self) -> Path:
@@ -80,11 +95,21 @@ class OnCluster:
 
     @property
     def flags(self) -> list[str]:
-        return [
-            "--udfs",
-            "functions.py",
-            *settings(*QUICK, "pipeline.heartbeat_interval=300ms", *self.cluster.settings),
-        ]
+        """For a job of a hundred rows per epoch."""
+        quick = (*QUICK, "pipeline.heartbeat_interval=300ms", "pipeline.epoch_rows=100")
+        return ["--udfs", "functions.py", *settings(*quick, *self.cluster.settings)]
+
+    @property
+    def store(self) -> ObjectStore:
+        return ObjectStore(self.url)
+
+    def write(self, rows: int, *queries: str) -> None:
+        self.rows = rows
+        sql = "".join((RIDES, *queries)).format(rows=rows, url=self.url)
+        (self.folder / "rides.sql").write_text(sql)
+
+    def serving(self, database: str) -> AbstractContextManager[Service]:
+        return serving(self.folder, "--state-dir", f"{self.url}/state", "--database", database)
 
     def hold(self) -> int:
         """Let the tasks wait in mid-epoch; the executor of one that does."""
@@ -99,27 +124,45 @@ class OnCluster:
     def go_on(self) -> None:
         (self.folder / "hold").unlink()
 
-    def assert_named(self) -> None:
-        found = rows_of(
-            f"SELECT name, count(*) FROM '{self.folder}/out/named/*.parquet' GROUP BY 1"
-        )
-        expected = rows_of(
-            f"SELECT 'driver ' || driver, count(*) FROM read_json('{self.folder}/rides.json')"
-            " GROUP BY 1"
-        )
-        assert sorted(found) == sorted(expected)
+    def assert_exactly_once(self) -> None:
+        """Every sink of the pipeline holds the batch answer, row for row."""
+        sql = (self.folder / "rides.sql").read_text()
+        rides = f"(SELECT range AS counter FROM range({self.rows}))"
+        expected = {
+            "by_minute": f"""SELECT CAST(time_bucket(INTERVAL 10 MINUTE,
+                TIMESTAMP '2024-03-01' + counter * INTERVAL 10 SECOND) AS TEXT) AS start,
+                counter % 2 AS kind, count(*), avg(counter) FROM {rides} GROUP BY ALL""",
+            "named": f"SELECT counter, 'driver ' || (counter % 50) FROM {rides}",
+            "totals": f"SELECT counter % 50, count(*), max(counter) FROM {rides} GROUP BY ALL",
+        }
+        for name, query in expected.items():
+            if f"INSERT INTO {name} " in sql:
+                assert sorted(self._output(name)) == sorted(rows_of(query)), name
+
+    def _output(self, sink: str) -> list[tuple[Any, ...]]:
+        contents = [
+            self.store.read(each.path)
+            for each in self.store.list(f"{sink}/")
+            if "/.resurgence/" not in each.path
+        ]
+        if sink == "totals":
+            lines = merge([line for each in contents for line in each.decode().splitlines()])
+            return [tuple(json.loads(line).values()) for line in lines]
+        tables = [pq.read_table(io.BytesIO(each)) for each in contents]
+        return [tuple(row.values()) for table in tables for row in table.to_pylist()]
 
 
 @pytest.fixture
-def here(project: Project, spark_cluster: SparkCluster) -> OnCluster:
+def here(project: Project, spark_cluster: SparkCluster, s3_url: str) -> OnCluster:
     folder = project.folder
     (folder / "functions.py").write_text(FUNCTIONS.format(folder=str(folder)))
-    (folder / "drivers").mkdir()
-    numbers = list(range(1, DRIVERS + 1))
+    numbers = list(range(DRIVERS))
     names = pa.table({"driver": numbers, "name": [f"driver {each}" for each in numbers]})
-    pq.write_table(names, folder / "drivers/drivers.parquet")
-    (folder / "rides.sql").write_text(RIDES + GUARDED + TOTALS)
-    return OnCluster(project, spark_cluster)
+    content = io.BytesIO()
+    pq.write_table(names, content)
+    on_cluster = OnCluster(project, spark_cluster, s3_url)
+    on_cluster.store.create("drivers/drivers.parquet", content.getvalue())
+    return on_cluster
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -139,41 +182,50 @@ def executors(service: Service) -> list[dict[str, Any]]:
 
 @pytest.mark.timeout(600)
 def test_an_executor_killed_in_mid_epoch_is_listed_as_lost_and_nothing_recovers(
-    here: OnCluster,
+    here: OnCluster, postgres_url: str
 ) -> None:
-    """With a function and a lookup; then with more subtasks than executors. The executors' Python
-    has no package of ours.
-    """
-    here.project.write_input(800)
-    (here.folder / "rides.sql").write_text(RIDES + GUARDED)
-    (here.folder / "named.sql").write_text(RIDES + GUARDED + NAMED)
-    with serving(here.folder) as service:
-        service.cli("create", "named.sql", *here.flags, *settings("pipeline.epoch_rows=100"))
-        until(lambda: service.epoch("named") >= 2, "it runs")
+    """With a function and a lookup. The executors have no package of ours and no credentials."""
+    here.write(400, BY_MINUTE, NAMED)
+    with here.serving(postgres_url) as service:
+        service.cli("create", "rides.sql", *here.flags)
+        until(lambda: service.epoch("rides") >= 1, "it runs")
         until(lambda: len(executors(service)) == 2, "both executors are there")
         assert [each["state"] for each in executors(service)] == ["running"] * 2
         assert {each["host"] for each in executors(service)} == {"127.0.0.1"}
         assert all(each["cores"] == 1 for each in executors(service))
         os.kill(here.hold(), signal.SIGKILL)
-        until(lambda: bool(service.events("named", "executor_lost")), "it says so")
+        until(lambda: bool(service.events("rides", "executor_lost")), "it says so")
         (worker,) = json.loads(service.cli("workers", "--json"))
         assert [each["state"] for each in worker["executors"]].count("lost") == 1
         metrics = httpx.get(f"{service.url}/metrics").text
-        assert 'resurgence_executors{job="named",state="lost"} 1.0' in metrics
-        assert 'resurgence_executors_lost_total{job="named"} 1.0' in metrics
-        first = service.epoch("named")
+        assert 'resurgence_executors{job="rides",state="lost"} 1.0' in metrics
+        assert 'resurgence_executors_lost_total{job="rides"} 1.0' in metrics
+        first = service.epoch("rides")
         here.go_on()
-        until(lambda: service.epoch("named") > first, "it goes on")
-        service.cli("rescale", "named", "5")
-        until(lambda: service.state("named") == "Finished", "it finishes")
-        (lost,) = service.events("named", "executor_lost")
+        until(lambda: service.state("rides") == "Finished", "it finishes")
+        (lost,) = service.events("rides", "executor_lost")
         assert lost["epoch"] in (first, first + 1)
         assert lost["reason"]
-        assert service.events("named", "failure") == []
-        assert service.events("named", "incident") == []
-        assert len(service.events("named", "executor_added")) >= 3, "Spark started another one"
-    here.project.assert_exactly_once()
-    here.assert_named()
+        assert service.events("rides", "failure") == []
+        assert service.events("rides", "incident") == []
+        assert len(service.events("rides", "executor_added")) >= 3, "Spark started another one"
+    here.assert_exactly_once()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_job_is_rescaled_to_more_subtasks_than_executors(
+    here: OnCluster, postgres_url: str
+) -> None:
+    here.write(800, BY_MINUTE, TOTALS)
+    with here.serving(postgres_url) as service:
+        service.cli("create", "rides.sql", *here.flags)
+        until(lambda: service.epoch("rides") >= 2, "it runs")
+        service.cli("rescale", "rides", "5")
+        until(lambda: service.state("rides") == "Finished", "it finishes")
+        assert service.job("rides")["status"]["parallelism"] == 5
+        assert service.events("rides", "failure") == []
+    here.assert_exactly_once()
 
 
 def restart_the_master_without_executors(here: OnCluster, _service: Service) -> None:
@@ -199,11 +251,13 @@ RECOVERS = ("spark master, then restarted", "driver")
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("what", KILLS)
-def test_a_job_converges_after_the_sigkill_of(here: OnCluster, what: str) -> None:
-    here.project.write_input(1500)
-    with serving(here.folder) as service:
+def test_a_job_converges_after_the_sigkill_of(
+    here: OnCluster, postgres_url: str, what: str
+) -> None:
+    here.write(800, BY_MINUTE, TOTALS)
+    with here.serving(postgres_url) as service:
         # Without executors for three quarters of it, the driver registers anew.
-        patience = settings("pipeline.epoch_rows=100", "pipeline.start_timeout=40s")
+        patience = settings("pipeline.start_timeout=60s")
         service.cli("create", "rides.sql", *here.flags, *patience)
         until(lambda: service.epoch("rides") >= 2, "it runs")
         here.hold()
@@ -214,22 +268,21 @@ def test_a_job_converges_after_the_sigkill_of(here: OnCluster, what: str) -> Non
         failures = service.events("rides", "failure")
         assert bool(failures) == (what in RECOVERS), failures
         assert all(each["resumed_at"] for each in service.events("rides", "incident"))
-    here.project.assert_exactly_once()
+    here.assert_exactly_once()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_dynamic_allocation_releases_idle_executors(here: OnCluster) -> None:
-    here.project.write_input(1500)
+def test_dynamic_allocation_releases_idle_executors(here: OnCluster, postgres_url: str) -> None:
+    here.write(800, BY_MINUTE, TOTALS)
     dynamic = settings(
-        "pipeline.epoch_rows=100",
         "spark.dynamicAllocation.enabled=true",
         "spark.dynamicAllocation.shuffleTracking.enabled=true",
         "spark.dynamicAllocation.shuffleTracking.timeout=2s",
         "spark.dynamicAllocation.executorIdleTimeout=2s",
         "spark.dynamicAllocation.initialExecutors=2",
     )
-    with serving(here.folder) as service:
+    with here.serving(postgres_url) as service:
         service.cli("create", "rides.sql", "--parallelism", "1", *here.flags, *dynamic)
         until(lambda: service.epoch("rides") >= 2, "it runs")
         here.hold()
@@ -242,50 +295,62 @@ def test_dynamic_allocation_releases_idle_executors(here: OnCluster) -> None:
         until(lambda: service.state("rides") == "Finished", "it finishes")
         assert service.events("rides", "failure") == []
         assert service.events("rides", "executor_lost") == []
-    here.project.assert_exactly_once()
+    here.assert_exactly_once()
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_speculative_tasks_leave_no_file_that_a_manifest_names_twice_or_retention_misses(
-    here: OnCluster,
+    here: OnCluster, s3_proxy: FaultyProxy
 ) -> None:
-    """One of two tasks is slow in every epoch, so Spark runs a copy of it."""
-    slow = FUNCTIONS.replace(
-        "    deadline =",
-        "    from pyspark import TaskContext\n"
-        "    context = TaskContext.get()\n"
-        "    if context.partitionId() == 0 and context.attemptNumber() == 0:\n"
-        "        (FOLDER / f'slow-{{context.taskAttemptId()}}').touch()\n"
-        "        time.sleep(0.1)\n"
-        "    deadline =",
-    )
-    (here.folder / "functions.py").write_text(slow.format(folder=str(here.folder)))
-    here.project.write_input(600)
-    done = here.project.run(
+    """The server stores a state file and does not answer, so Spark runs a copy of the task."""
+    here.write(800, BY_MINUTE, TOTALS)
+    flags = (
         *here.flags,
         "--state-dir",
-        "state",
+        f"{here.url}/state",
         *settings(
-            "pipeline.epoch_rows=100",
             "checkpoint.keep=2",
             "spark.speculation=true",
             "spark.speculation.interval=100ms",
             "spark.speculation.multiplier=1.1",
-            "spark.speculation.quantile=0.1",
+            "spark.speculation.quantile=0.5",
             "spark.speculation.minTaskRuntime=500ms",
         ),
     )
+    faults = [Fault(Failure.SLOW_BODY, "CREATE", "/tables/") for _ in range(2)]
+    s3_proxy.inject(faults[0])
+    running = here.project.start(*flags)
+    here.project.wait_for("committed", epoch=2)
+    s3_proxy.inject(faults[1])
+    here.project.wait_for("committed", epoch=4)
+    running.send_signal(signal.SIGINT)
+    assert running.wait(120) == 0
+    assert [each.struck for each in faults] == [1, 1]
+    state = ObjectStore(f"{here.url}/state")
+    unnamed = _state_files(state) - _named_files(state)
+    assert len(unnamed) >= 1, "no task ran twice"
+
+    # Its first retention round lists what is stored.
+    done = here.project.run(*flags)
     assert done.returncode == 0, done.stderr
-    here.project.assert_exactly_once()
+    here.assert_exactly_once()
     assert here.project.events("failure") == []
-    state = here.folder / "state"
-    files = [path for path in state.rglob("*.parquet") if "tables" in path.parts]
-    assert files
-    for manifest in state.rglob("*.json"):
-        named = [each for each in _strings(json.loads(manifest.read_text())) if "/tables/" in each]
-        assert len(named) == len(set(named)), manifest
-    assert all(state_file_epoch(str(path.relative_to(state))) is not None for path in files)
+    assert _state_files(state) & unnamed == set()
+
+
+def _state_files(state: ObjectStore) -> set[str]:
+    return {each.path for each in state.list("") if "/tables/" in each.path}
+
+
+def _named_files(state: ObjectStore) -> set[str]:
+    """The state files that checkpoints name, none of them twice."""
+    found: set[str] = set()
+    for record in (each.path for each in state.list("") if "/operator-" in each.path):
+        names = [each for each in _strings(json.loads(state.read(record))) if "/tables/" in each]
+        assert len(names) == len(set(names)), record
+        found |= set(names)
+    return found
 
 
 def _strings(value: Any) -> list[str]:
@@ -301,6 +366,7 @@ def _strings(value: Any) -> list[str]:
 def test_executors_that_cannot_run_our_tasks_are_a_clear_error_at_the_start(
     here: OnCluster,
 ) -> None:
+    here.write(100, BY_MINUTE)
     bare = python_with(here.folder / "bare-python", "")
     packages = here.folder / "some-packages"
     packages.mkdir()
@@ -325,6 +391,7 @@ def test_executors_that_cannot_run_our_tasks_are_a_clear_error_at_the_start(
 @pytest.mark.long
 @pytest.mark.timeout(600)
 def test_a_cluster_without_room_for_an_executor_is_reported_in_time(here: OnCluster) -> None:
+    here.write(100, BY_MINUTE)
     done = here.project.run(
         *here.flags,
         *settings(

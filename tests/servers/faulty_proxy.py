@@ -30,7 +30,7 @@ class Failure(StrEnum):
     NO_ANSWER = "no answer"
     """The request is not passed on."""
     SLOW_BODY = "slow body"
-    """The response begins and stalls."""
+    """The request is processed; the response begins and stalls."""
     CUT_UPLOAD = "cut upload"
     """The connection is cut before the request was read; nothing is passed on."""
     LOST_ANSWER = "lost answer"
@@ -90,6 +90,7 @@ class FaultyProxy:
     """Requests by kind, with or without a response."""
     seen: list[SeenRequest] = field(default_factory=list)
     """Requests that are over."""
+    open_requests: int = 0
     port: int = 0
 
     def inject(self, *faults: Fault) -> None:
@@ -125,6 +126,7 @@ class FaultyProxy:
         method, path, headers = parsed(head)
         kind = _kind(method, path, headers)
         self.arrived[kind] += 1
+        self.open_requests += 1
         fault = next((each for each in self.faults if each.is_for(kind, path)), None)
         if fault is not None:
             fault.struck += 1
@@ -153,13 +155,15 @@ class FaultyProxy:
                 status = await _answer(writer, *_ANSWERED[fault.failure])
                 return True
             if fault.failure is Failure.SLOW_BODY:
-                writer.write(answer[: answer.index(b"\r\n\r\n") + _STALL_AFTER])
+                end = min(answer.index(b"\r\n\r\n") + _STALL_AFTER, len(answer) - 1)
+                writer.write(answer[:end])
                 await writer.drain()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(reader.read(1), _SILENCE)
             return False
         finally:
             self.seen.append(SeenRequest(kind, path, status, started_at, time.monotonic()))
+            self.open_requests -= 1
 
 
 def parsed(head: bytes) -> tuple[str, str, dict[str, str]]:

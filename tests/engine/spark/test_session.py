@@ -65,12 +65,13 @@ def test_settings_of_the_user_override_our_defaults() -> None:
     assert _conf(spark__ui__enabled="true")["spark.ui.enabled"] == "true"
 
 
-def test_only_a_local_master_is_tied_to_the_loopback_address() -> None:
+def test_a_cluster_is_not_tied_to_the_loopback_address_and_does_not_wait_for_locality() -> None:
     cluster = session_conf(
         app_name="test", master="spark://host:7077", shuffle_partitions=4, conf={}
     )
     assert "spark.driver.host" not in cluster
     assert _conf()["spark.driver.host"] == "127.0.0.1"
+    assert (_conf().get("spark.locality.wait"), cluster["spark.locality.wait"]) == (None, "0s")
 
 
 @pytest.mark.parametrize(

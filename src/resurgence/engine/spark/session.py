@@ -76,6 +76,12 @@ _LOOPBACK = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.
 """For masters on this machine, which must not depend on whether the machine's name resolves."""
 _LOCAL = {"spark.python.daemon.module": "resurgence.engine.spark.python_daemon"}
 """For local masters, whose Python workers are children of this process."""
+_CLUSTER = {
+    # No executor is nearer to an object store than another one. Spark would let a task of a small
+    # epoch wait for seconds until the executor that cached a block is free.
+    "spark.locality.wait": "0s",
+}
+"""For other masters."""
 
 
 def start_session(
@@ -190,11 +196,9 @@ def session_conf(
                 hint="Remove the setting. It would make results wrong.",
             )
     named = {"spark.app.name": app_name, "spark.master": with_retries(master)}
-    ours = _DEFAULTS
+    ours = _DEFAULTS | (_LOCAL if is_local(master) else _CLUSTER)
     if is_on_loopback(master):
         ours = ours | _LOOPBACK
-    if is_local(master):
-        ours = ours | _LOCAL
     return ours | named | dict(conf) | fixed
 
 
