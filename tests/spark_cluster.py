@@ -78,15 +78,19 @@ class SparkCluster:
         self.until(is_up, f"the master starts; see {log}")
 
     def add_worker(self) -> None:
-        folder = self._folder / f"worker-{len(self._workers)}"
+        """Start one at a loopback address of its own, for Spark a host of its own: it would not run
+        a speculative copy of a task on the same one.
+        """
+        number = len(self._workers)
+        folder, host = self._folder / f"worker-{number}", f"127.0.0.{number + 1}"
         folder.mkdir()
-        arguments = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g")
+        arguments = ("--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g")
         self._workers.append(
             self._spawn(
                 "org.apache.spark.deploy.worker.Worker",
                 (*arguments, "--work-dir", str(folder), self.master),
                 folder / "worker.log",
-                {"SPARK_LOCAL_DIRS": str(folder)},
+                {"SPARK_LOCAL_DIRS": str(folder), "SPARK_LOCAL_IP": host},
             )
         )
 

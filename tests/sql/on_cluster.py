@@ -10,7 +10,8 @@ from pathlib import Path
 
 from resurgence.engine.spark.session import start_session
 from tests.sql.case_run import CaseRun
-from tests.sql.cases import load_cases
+from tests.sql.cases import load_cases, load_combined
+from tests.sql.test_cases import CRASHED
 
 NAMES = (
     "basic",
@@ -32,7 +33,9 @@ NAMES = (
 
 
 def main(master: str, python: str) -> int:
-    cases = {each.name: each for each in load_cases() if not each.pending}
+    chosen = [each for each in load_cases() if each.name in NAMES]
+    assert len(chosen) == len(NAMES)
+    cases = load_combined(chosen)
     different = []
     with tempfile.TemporaryDirectory() as folder:
         spark, jvm = start_session(
@@ -43,13 +46,13 @@ def main(master: str, python: str) -> int:
             conf={"spark.pyspark.python": python, "spark.executor.memory": "512m"},
             log_file=Path(folder, "jvm.log"),
         )
-        for number, name in enumerate(NAMES):
+        for number, case in enumerate(cases):
             place = Path(folder, str(number))
             place.mkdir()
-            difference = CaseRun(spark, cases[name], place).difference("crashed")
-            print(f"{name}: {'differs' if difference else 'same'}", flush=True)
+            difference = CaseRun(spark, case, place).difference(CRASHED)
+            print(f"{case.name}: {'differs' if difference else 'same'}", flush=True)
             if difference:
-                different.append(f"{name}:\n{difference}")
+                different.append(f"{case.name}:\n{difference}")
         spark.stop()
         jvm.close()
     print("\n".join(different))
