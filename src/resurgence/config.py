@@ -133,6 +133,10 @@ class ControllerSettings(_Section):
     """How long workers of a service run without their controller, and how long a new controller
     waits for them.
     """
+    lease: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=15)
+    """How long a controller that shares its database may be silent before the others take over its
+    jobs.
+    """
     webhook_url: str = ""
     """URL to which failures and recoveries are posted."""
     webhook_secret: str = ""

@@ -242,6 +242,13 @@ class Retired(ResurgenceError):
     retry_hint = RetryHint.NO_RETRY
 
 
+class JobLost(ResurgenceError):
+    """Another controller of the service owns the job; this one must let go of it."""
+
+    code = "job.lost"
+    retry_hint = RetryHint.NO_RETRY
+
+
 class TakenOver(Retired):
     """Another process has claimed the job and runs it."""
 

@@ -1,4 +1,4 @@
-"""Identifier types: epochs, generations, operators, jobs, workers."""
+"""Identifier types: epochs, generations, operators, jobs, workers, controllers."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ Generation = NewType("Generation", int)
 OperatorId = NewType("OperatorId", str)
 JobName = NewType("JobName", str)
 WorkerId = NewType("WorkerId", str)
+ControllerId = NewType("ControllerId", str)
+"""One membership of a controller in its service. A controller that lost its lease gets a new one."""
 JobIdentity = NewType("JobIdentity", str)
 """Created once per job and stored with its state. Sinks key their commits by it because, unlike a
 name, it is never reused.

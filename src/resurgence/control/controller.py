@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -24,7 +22,8 @@ from resurgence.control.background import in_thread
 from resurgence.control.definitions.edit_check import require_state_kept
 from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.definitions.job_environment import JobEnvironment
-from resurgence.control.jobs.job_keeper import JobKeeper
+from resurgence.control.fleet.member import FleetMember
+from resurgence.control.jobs.job_keeper import JobKeeper, open_state
 from resurgence.control.jobs.job_record import (
     DesiredConfig,
     JobRecord,
@@ -37,9 +36,11 @@ from resurgence.control.jobs.job_record import (
     rescaled,
     restarted,
     rolled_back,
+    should_start,
     started,
     stopped,
 )
+from resurgence.control.jobs.owned_jobs import OwnedJobs
 from resurgence.control.jobs.rollback_preview import (
     RollbackPreview,
     held_by_sinks,
@@ -55,20 +56,17 @@ from resurgence.control.workers.worker_pool import WorkerPool
 from resurgence.engine.spark.executors import Executor
 from resurgence.errors import StorageError, UserError
 from resurgence.graph.model import Graph
-from resurgence.ids import Epoch, JobName
+from resurgence.ids import ControllerId, Epoch, JobName
+from resurgence.state.protocol.ownership import owner_here
+from resurgence.state.records import OwnerKind
 
 _CONTROL_PORT = "control_port"
-_SERVICE_ID = "service_id"
-_SPREAD = timedelta(milliseconds=300)
-"""The delay between the starts of jobs when a controller starts."""
 _LAST_EVENTS = timedelta(seconds=5)
 _READ_WITHIN = timedelta(seconds=15)
 """How long a request waits for the object store; less than the timeout of clients."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-log = logging.getLogger("resurgence.control")
 
 
 @dataclass(frozen=True)
@@ -116,18 +114,26 @@ class Controller:
         environment: JobEnvironment,
         clock: Clock,
         webhooks: Webhooks | None = None,
+        url: str = "",
+        lease: timedelta = timedelta(seconds=15),
     ) -> None:
+        """`url` is the address of the API, for other controllers on the same database; `lease` is
+        how long they wait before they take over the jobs of this one.
+        """
         self._metadata = metadata
         self._pool = pool
         self._environment = environment
         self._clock = clock
         self._webhooks = webhooks
+        self._url = url
         self._recorder = EventRecorder(metadata)
-        self._keepers: dict[JobName, JobKeeper] = {}
+        self._owned = OwnedJobs(metadata, pool, environment, clock, self._recorder, self._note)
+        self._owned.on_removed = self._forget_files
+        self._lease = lease
+        self._fleet: FleetMember | None = None
         self._background_tasks: list[asyncio.Task[None]] = []
         self._hurried = False
-        self._service_id = ""
-        self._files: dict[JobName, tuple[Place, ...]] = {}
+        self._files: dict[JobName, tuple[PipelineRecord | None, tuple[Place, ...]]] = {}
         """The files that `single_file` sinks write, by job; only for jobs already checked."""
 
     # ---------------------------------------------------------------- life
@@ -137,33 +143,48 @@ class Controller:
         await in_thread(self._metadata.require_writable)
 
     async def open(self) -> None:
-        """Resume all stored jobs. Adopted workers are registered before the channel listens."""
-        self._service_id = await in_thread(self._stored_id)
-        records = await in_thread(self._metadata.jobs)
-        delayed = 0
-        for record in records:
-            keeper = self._add_keeper(record)
-            if not keeper.adopt():
-                keeper.delay = _SPREAD * delayed
-                delayed += 1
+        """Resume the stored jobs: all of them, or a share if the database has other controllers."""
+        self._owned.service_id = await in_thread(self._metadata.service_id)
+        if self._metadata.can_be_shared:
+            await self._open_shared()
+        else:
+            await self._open_alone()
+        self._background_tasks.append(asyncio.create_task(self._recorder.run()))
+        if self._webhooks is not None:
+            self._webhooks.start()
+
+    async def _open_alone(self) -> None:
+        """Resume all jobs. Adopted workers are registered before the channel listens."""
+        self._owned.resume(await in_thread(self._metadata.jobs))
         port = await in_thread(self._metadata.value, _CONTROL_PORT)
         self._pool.port = int(port or 0)
         await self._pool.open()
         assert self._pool.address is not None
         await in_thread(self._metadata.put_value, _CONTROL_PORT, str(self._pool.address[1]))
-        self._background_tasks.append(asyncio.create_task(self._recorder.run()))
-        if self._webhooks is not None:
-            self._webhooks.start()
-        for keeper in self._keepers.values():
-            keeper.begin()
+        self._owned.begin()
+
+    async def _open_shared(self) -> None:
+        """Join the controllers of this database. Workers find their owner by its lease in storage,
+        so the control port does not matter.
+        """
+        await self._pool.open()
+        process = owner_here(OwnerKind.SERVICE, self._owned.service_id, self._clock.now())
+        owners = self._metadata.owners(self._lease)
+        self._fleet = FleetMember(self._metadata, owners, self._owned, process, self._url)
+        self._fleet.joined = self._joined
+        self._owned.require_owned = self._fleet.require_owned
+        await self._fleet.open()
+
+    def _joined(self, controller: ControllerId) -> None:
+        self._owned.owner = self._recorder.owner = controller
 
     async def close(self, mode: StopMode = StopMode.CHECKPOINT) -> None:
         """Stop every job's worker at a checkpoint. The desired state of the jobs does not change,
-        so that the next controller resumes them.
+        so that another controller resumes them.
         """
-        if self._hurried:
-            mode = StopMode.FORCE
-        await asyncio.gather(*(each.close(mode) for each in self._keepers.values()))
+        if self._fleet is not None:
+            await self._fleet.close()
+        await self._owned.close(StopMode.FORCE if self._hurried else mode)
         await self._pool.close()
         await self._recorder.flush(_LAST_EVENTS)
         if self._webhooks is not None:
@@ -175,37 +196,10 @@ class Controller:
     def hurry(self) -> None:
         """Stop waiting for checkpoints."""
         self._hurried = True
-        for keeper in self._keepers.values():
-            keeper.hurry()
+        self._owned.hurry()
 
-    def _stored_id(self) -> str:
-        """Return the id that all processes serving this database share."""
-        known = self._metadata.value(_SERVICE_ID)
-        if known is None:
-            known = uuid.uuid4().hex
-            self._metadata.put_value(_SERVICE_ID, known)
-        return known
-
-    def _add_keeper(self, record: JobRecord) -> JobKeeper:
-        keeper = JobKeeper(
-            record,
-            self._metadata,
-            self._pool,
-            self._environment,
-            self._clock,
-            self._note,
-            self._service_id,
-        )
-        keeper.on_deleted = self._deleted
-        keeper.discard_events = self._recorder.discard
-        self._keepers[record.name] = keeper
-        return keeper
-
-    def _deleted(self, keeper: JobKeeper) -> None:
-        # Another job may already have the name.
-        if self._keepers.get(keeper.name) is keeper:
-            del self._keepers[keeper.name]
-            self._files.pop(keeper.name, None)
+    def _forget_files(self, name: JobName) -> None:
+        self._files.pop(name, None)
 
     def _note(self, job: JobName, event: Event) -> None:
         self._recorder.note(job, event)
@@ -237,11 +231,11 @@ class Controller:
             status=status,
             created_at=now,
         )
-        async with self._claimed_files(new.name, graph):
+        async with self._claimed_files(new.name, graph, pipeline):
             await in_thread(self._metadata.create_job, record)
-            keeper = self._add_keeper(record)
-        keeper.begin()
-        return _view(keeper)
+            if self._fleet is None:
+                self._owned.add(record).begin()
+        return await self.job(new.name)
 
     async def edit(
         self, name: JobName, sql: str, functions: str | None, settings: dict[str, str]
@@ -250,14 +244,14 @@ class Controller:
         switches to the new pipeline after a checkpoint. Raise if state would be lost; then the job
         does not change.
         """
-        before = (await self._keeper(name)).record
+        before = (await self.job(name)).record
         pipeline = PipelineRecord(sql, before.pipeline.state_url, functions, settings)
         definition, graph = await self._compiled(name, pipeline)
         sets_parallelism = "pipeline.parallelism" in settings
         parallelism = definition.settings.pipeline.parallelism
         if not definition.settings.checkpoint.accept_state_loss:
             await self._require_state_kept(
-                name, graph, parallelism if sets_parallelism else before.desired.parallelism
+                before, graph, parallelism if sets_parallelism else before.desired.parallelism
             )
 
         def change(record: JobRecord) -> DesiredConfig:
@@ -268,15 +262,21 @@ class Controller:
                 return desired
             return restarted(desired, force=False, without_state=False)
 
-        async with self._claimed_files(name, graph):
+        async with self._claimed_files(name, graph, pipeline):
             return await self._change(name, change, pipeline)
 
     async def stop(self, name: JobName, mode: StopMode) -> JobView:
         return await self._change(name, lambda record: stopped(record.desired, mode))
 
     async def start(self, name: JobName) -> JobView:
-        keeper = await self._keeper(name)
-        return await self._change(name, lambda record: started(record.desired, keeper.status.state))
+        keeper = self._owned.get(name)
+
+        def change(record: JobRecord) -> DesiredConfig:
+            # The status of a job that runs here may not be stored yet.
+            status = keeper.status if keeper else record.status
+            return started(record.desired, status.state)
+
+        return await self._change(name, change)
 
     async def restart(self, name: JobName, *, force: bool, without_state: bool) -> JobView:
         return await self._change(
@@ -291,9 +291,9 @@ class Controller:
         """Return the effects of a rollback to an epoch. Raise RollbackRefused if it is not
         possible.
         """
-        keeper = await self._keeper(name)
-        _, graph = await self._compiled(name, keeper.record.pipeline)
-        backend = keeper.open_state()
+        record = (await self.job(name)).record
+        _, graph = await self._compiled(name, record.pipeline)
+        backend = open_state(record)
         held = await self._read(name, held_by_sinks, backend, graph)
         return await self._read(name, preview_rollback, backend, graph, to_epoch, held)
 
@@ -317,13 +317,22 @@ class Controller:
         change: Callable[[JobRecord], DesiredConfig],
         pipeline: PipelineRecord | None = None,
     ) -> JobView:
-        """Store the change, then pass it to the keeper, in the order of the requests."""
-        keeper = await self._keeper(name)
-        async with keeper.changing:
-            record = await in_thread(
-                self._metadata.change_desired, name, change, self._clock.now(), pipeline
-            )
-            keeper = self._keepers.get(name, keeper)
+        """Store the change, then pass it to the keeper, in the order of the requests. The owner of
+        a job that does not run here is notified by the database.
+        """
+        keeper = self._owned.get(name)
+        if keeper is None and self._fleet is None:
+            raise self._no_such_job(name, [each.name for each in self._owned])
+        async with keeper.changing if keeper else contextlib.nullcontext():
+            try:
+                record = await in_thread(
+                    self._metadata.change_desired, name, change, self._clock.now(), pipeline
+                )
+            except NoSuchJob:
+                raise self._no_such_job(name, await self._names()) from None
+            keeper = self._owned.get(name) or keeper
+            if keeper is None:
+                return await self._stored_view(record)
             keeper.set_desired(record)
             return _view(keeper)
 
@@ -335,42 +344,74 @@ class Controller:
         return definition, await in_thread(definition.compile, pipeline.sql)
 
     @contextlib.asynccontextmanager
-    async def _claimed_files(self, name: JobName, graph: Graph) -> AsyncIterator[None]:
+    async def _claimed_files(
+        self, name: JobName, graph: Graph, pipeline: PipelineRecord
+    ) -> AsyncIterator[None]:
         """Raise if a pipeline writes a file that another job writes. Its own files are claimed
-        while it is being stored, so that one of two concurrent requests is refused.
+        while it is being stored, so that one of two concurrent requests is refused, here or at
+        another controller.
         """
         written = files_written(graph)
-        if written:
-            for each in [each for each in self._keepers.values() if each.name not in self._files]:
-                found: tuple[Place, ...] = ()
-                # A pipeline that no longer compiles writes nothing.
-                with contextlib.suppress(UserError):
-                    _, other = await self._compiled(each.name, each.record.pipeline)
-                    found = files_written(other)
-                self._files.setdefault(each.name, found)
-        # No await between here and the claim.
-        others = {job: places for job, places in self._files.items() if job != name}
-        require_not_taken(written, others)
-        before = self._files.get(name)
-        self._files[name] = written
+        async with self._files_turn() if written else contextlib.nullcontext():
+            if written:
+                await self._load_files()
+            # No await between here and the claim.
+            others = {job: places for job, (_, places) in self._files.items() if job != name}
+            require_not_taken(written, others)
+            before = self._files.get(name)
+            self._files[name] = (pipeline, written)
+            try:
+                yield
+            except BaseException:
+                self._files.pop(name)
+                if before is not None:
+                    self._files[name] = before
+                raise
+
+    @contextlib.asynccontextmanager
+    async def _files_turn(self) -> AsyncIterator[None]:
+        """Exclude other controllers from storing a pipeline that writes files."""
+        if self._fleet is None:
+            yield
+            return
+        turn = self._metadata.files_turn()
+        await in_thread(turn.__enter__)
         try:
             yield
-        except BaseException:
-            self._files.pop(name)
-            if before is not None:
-                self._files[name] = before
-            raise
+        finally:
+            await in_thread(turn.__exit__, None, None, None)
 
-    async def _require_state_kept(self, name: JobName, edited: Graph, parallelism: int) -> None:
+    async def _load_files(self) -> None:
+        """Find the files that all jobs write."""
+        records = await self._records()
+        if self._fleet is not None:
+            # What another controller deleted is free again.
+            names = {each.name for each in records}
+            for name in [each for each in self._files if each not in names]:
+                del self._files[name]
+        for each in records:
+            known = self._files.get(each.name)
+            if known is not None and (self._fleet is None or known[0] == each.pipeline):
+                continue
+            found: tuple[Place, ...] = ()
+            # A pipeline that no longer compiles writes nothing.
+            with contextlib.suppress(UserError):
+                _, other = await self._compiled(each.name, each.pipeline)
+                found = files_written(other)
+            if self._fleet is None:
+                self._files.setdefault(each.name, (each.pipeline, found))
+            else:
+                self._files[each.name] = (each.pipeline, found)
+
+    async def _require_state_kept(self, before: JobRecord, edited: Graph, parallelism: int) -> None:
         """Raise if an edit would lose state."""
-        keeper = await self._keeper(name)
         running = None
-        if not keeper.is_inactive:
+        if should_start(before.desired, before.status):
             # A pipeline that no longer compiles does not run either.
             with contextlib.suppress(UserError):
-                _, running = await self._compiled(name, keeper.record.pipeline)
+                _, running = await self._compiled(before.name, before.pipeline)
         await self._read(
-            name, require_state_kept, keeper.open_state(), edited, running, parallelism
+            before.name, require_state_kept, open_state(before), edited, running, parallelism
         )
 
     async def _read(
@@ -389,38 +430,67 @@ class Controller:
                 hint="Check the storage and try again.",
             ) from error
 
-    async def _keeper(self, name: JobName) -> JobKeeper:
-        keeper = self._keepers.get(name)
-        if keeper is None:
-            known = ", ".join(sorted(self._keepers)[:12])
-            raise NoSuchJob(
-                f"job '{name}' does not exist", hint=f"Use one of: {known}." if known else ""
-            )
-        return keeper
-
     # ---------------------------------------------------------------- views
 
     async def jobs(self) -> list[JobView]:
         """Return all jobs, by name."""
-        return [_view(keeper) for _, keeper in sorted(self._keepers.items())]
+        if self._fleet is None:
+            return [_view(each) for each in sorted(self._owned, key=lambda each: each.name)]
+        records = await in_thread(self._metadata.jobs)
+        progress = await in_thread(self._metadata.progress)
+        views = []
+        for record in records:
+            keeper = self._owned.get(record.name)
+            stored = JobView(record, progress.get(record.name, {}))
+            views.append(_view(keeper) if keeper else stored)
+        return views
 
     async def job(self, name: JobName) -> JobView:
-        return _view(await self._keeper(name))
+        keeper = self._owned.get(name)
+        if keeper is not None:
+            return _view(keeper)
+        record = await in_thread(self._metadata.job, name) if self._fleet is not None else None
+        if record is None:
+            raise self._no_such_job(name, await self._names())
+        return await self._stored_view(record)
+
+    async def _stored_view(self, record: JobRecord) -> JobView:
+        """Return a job of another controller, as that one has stored it."""
+        progress = await in_thread(self._metadata.progress, record.name)
+        return JobView(record, progress.get(record.name, {}))
+
+    async def _records(self) -> list[JobRecord]:
+        if self._fleet is None:
+            return [each.record for each in self._owned]
+        return await in_thread(self._metadata.jobs)
+
+    async def _names(self) -> list[JobName]:
+        return sorted(each.name for each in await self._records())
+
+    def _no_such_job(self, name: JobName, names: list[JobName]) -> NoSuchJob:
+        known = ", ".join(sorted(names)[:12])
+        return NoSuchJob(
+            f"job '{name}' does not exist", hint=f"Use one of: {known}." if known else ""
+        )
 
     async def events(self, name: JobName, after: int, limit: int) -> list[StoredEvent]:
-        await self._keeper(name)
+        await self._require_job(name)
         return await in_thread(self._metadata.events, name, after=after, limit=limit)
 
     async def incidents(self, name: JobName | None, limit: int) -> list[dict[str, JsonValue]]:
         if name is not None:
-            await self._keeper(name)
+            await self._require_job(name)
         return await in_thread(self._metadata.incidents, name, limit)
+
+    async def _require_job(self, name: JobName) -> None:
+        if self._owned.get(name) is None:
+            await self.job(name)
 
     async def workers(self) -> list[WorkerView]:
         """Return all worker processes, of jobs and standbys."""
         owners = {
             keeper.handle.worker: (keeper.name, keeper.worker_state)
-            for keeper in self._keepers.values()
+            for keeper in self._owned
             if keeper.handle is not None
         }
         views = []
@@ -442,12 +512,12 @@ class Controller:
 
     async def log_files(self, name: JobName) -> list[Path]:
         """Return the log files of the job's workers, the newest last."""
-        await self._keeper(name)
+        await self._require_job(name)
         return await in_thread(self._environment.log_files, name)
 
     async def metrics(self) -> bytes:
         """Return the metrics of all jobs in the Prometheus text format."""
-        samples = [keeper.sample() for keeper in self._keepers.values()]
+        samples = [keeper.sample() for keeper in self._owned]
         return exposition(samples, self._clock.now())
 
 

@@ -30,10 +30,13 @@ log = logging.getLogger("resurgence.control")
 
 @asynccontextmanager
 async def open_service(
-    metadata: MetadataStore, *, state_url: str, folder: Path, values: Mapping[str, str]
+    metadata: MetadataStore, *, state_url: str, folder: Path, values: Mapping[str, str], url: str
 ) -> AsyncIterator[Controller]:
     """Open the controller of a service. It resumes the stored jobs, and stops them at a checkpoint
-    when it ends. `folder` is for logs; `values` are settings of all jobs, by dotted key.
+    when it ends. `folder` is for logs; `values` are settings of all jobs, by dotted key; `url` is
+    the address of the API.
+
+    A SQLite file has one controller, a Postgres database any number.
     """
     settings = settings_from(values)
     clock = SystemClock()
@@ -52,14 +55,20 @@ async def open_service(
         environment,
         clock,
         _webhooks(settings.controller.webhook_url, settings.controller.webhook_secret),
+        url,
+        settings.controller.lease,
     )
-    await _hold(metadata)
+    watch: asyncio.Task[None] | None = None
+    if not metadata.can_be_shared:
+        await _hold(metadata)
     await controller.open()
-    watch = asyncio.create_task(_watch_hold(metadata))
+    if not metadata.can_be_shared:
+        watch = asyncio.create_task(_watch_hold(metadata))
     try:
         yield controller
     finally:
-        watch.cancel()
+        if watch is not None:
+            watch.cancel()
         await controller.close()
 
 
@@ -72,7 +81,8 @@ async def _hold(metadata: MetadataStore) -> None:
         if asyncio.get_running_loop().time() > give_up_at:
             raise ConfigError(
                 "another service uses this metadata database",
-                hint="Stop it, or start this one with another --state-dir or --database.",
+                hint="Stop it, or start this one with another --state-dir. Several services can "
+                "share a Postgres database.",
             )
         await asyncio.sleep(0.1)
 

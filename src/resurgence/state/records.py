@@ -114,6 +114,8 @@ class Owner(Part):
     """The scope of `pid`: a boot of a machine, and a container on it."""
     process_started: str
     """Distinguishes the process from a later one with the same pid."""
+    control: str | None = None
+    """HOST:PORT at which the workers of its jobs reach it, if it can adopt them."""
 
     @property
     def description(self) -> str:

@@ -3,9 +3,9 @@
 Neither thread calls Spark, so a hung epoch neither stops the heartbeat nor hides an order.
 
 A lost connection means that the controller is gone, or has given up this worker. The worker then
-keeps running and reconnects to the same address for as long as `patience`, because the next
-controller may adopt it; meanwhile it buffers its messages. If no controller adopts it in time, the
-process exits at once, and the JVM with it.
+keeps running and reconnects for as long as `patience`, because another controller may adopt it: at
+the same address, or at the one that `new_address` finds. Meanwhile it buffers its messages. If no
+controller adopts it in time, the process exits at once, and the JVM with it.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ CONTROLLER_LOST = 3
 """Exit status of a worker that lost its controller."""
 _RETRY_SECONDS = 0.2
 _STABLE_SECONDS = 1.0
+_LOOK_UP_SECONDS = 1.0
 _MAX_BUFFERED = 10_000
 
 
@@ -53,6 +54,8 @@ class ControlConnection:
         self._beat_seconds: float | None = None
         self._pause = threading.Event()
         self.patience = timedelta(0)
+        self.new_address: Callable[[], tuple[str, int] | None] = lambda: None
+        """Returns the address of the controller that owns the job now, if it is known."""
         self.greeting: Callable[[], tuple[Message, Sequence[Message]]]
         """What a reconnect sends: the identification, and the status that follows the buffer."""
 
@@ -143,11 +146,15 @@ class ControlConnection:
         else:
             time.sleep(_RETRY_SECONDS)
         give_up_at = self._lost_at + self.patience.total_seconds()
+        look_up_at = time.monotonic() + _LOOK_UP_SECONDS
         while time.monotonic() < give_up_at:
             try:
                 fresh = _connect(self._address)
             except OSError:
                 time.sleep(_RETRY_SECONDS)
+                if time.monotonic() >= look_up_at:
+                    self._address = self.new_address() or self._address
+                    look_up_at = time.monotonic() + _LOOK_UP_SECONDS
                 continue
             with self._sending:
                 self._socket = fresh

@@ -14,6 +14,7 @@ import queue
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
@@ -186,12 +187,26 @@ class Worker:
         self._token = order.token
         self._connection.patience = order.patience
         apply_storage_settings(order.settings.storage)
+        self._connection.new_address = self._owner_address(order)
         sources = (each.options for each in order.graph.sources())
         sinks = (each.options for each in order.graph.sinks())
         lookups = (each.options for each in order.graph.lookup_tables())
         self._log_format.concealer = concealer_for(
             [*sources, *sinks, *lookups, order.settings.spark, *_store_secrets(order)]
         )
+
+    def _owner_address(self, order: StartExecution) -> Callable[[], tuple[str, int] | None]:
+        """Return a function that looks up where the owner of the job listens for workers."""
+        leases = StateBackend(shared_store(order.state_url), order.job).leases
+
+        def look_up() -> tuple[str, int] | None:
+            try:
+                return leases.control_address(order.plan.generation)
+            except ResurgenceError as error:
+                log.warning("cannot look up the owner of the job: %s", error.message)
+                return None
+
+        return look_up
 
     def _session(self, settings: Settings, name: str) -> SparkSession:
         """Return the Spark session: started at the first order, reused by all later ones."""

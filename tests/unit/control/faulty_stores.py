@@ -19,7 +19,7 @@ from resurgence.control.store.database import Database
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.events import Event
 from resurgence.errors import StorageError
-from resurgence.ids import JobName
+from resurgence.ids import ControllerId, JobName
 from resurgence.storage.object_store import ObjectStore, StoredObject
 
 LONGEST_SCENE = timedelta(seconds=20)
@@ -140,9 +140,11 @@ class HeldMetadata(MetadataStore):
         self.may_take_events = threading.Event()
         self.may_take_events.set()
 
-    def record_events(self, events: Sequence[tuple[JobName, Event]]) -> None:
+    def record_events(
+        self, events: Sequence[tuple[JobName, Event]], owner: ControllerId | None = None
+    ) -> None:
         self.may_take_events.wait(LONGEST_SCENE.total_seconds())
-        super().record_events(events)
+        super().record_events(events, owner)
 
     def hold_after_delete(self) -> None:
         """Let the next delete be done, and not yet answered."""
@@ -151,12 +153,14 @@ class HeldMetadata(MetadataStore):
     def release_delete(self) -> None:
         self._delete_answered.set()
 
-    def delete_job(self, name: JobName) -> None:
-        super().delete_job(name)
+    def delete_job(self, name: JobName, owner: ControllerId | None = None) -> None:
+        super().delete_job(name, owner)
         self._delete_answered.wait(LONGEST_SCENE.total_seconds())
 
-    def record_status(self, name: JobName, status: JobStatus) -> None:
+    def record_status(
+        self, name: JobName, status: JobStatus, owner: ControllerId | None = None
+    ) -> None:
         for hold in list(self._holds):
             if (hold.job, hold.state) == (name, status.state):
                 hold.wait()
-        super().record_status(name, status)
+        super().record_status(name, status, owner)

@@ -26,10 +26,9 @@ from tests.unit.control.simulated_workers import SimulatedScheduler, World
 
 from resurgence.clock import SystemClock
 from resurgence.config import settings_from
-from resurgence.control import controller
 from resurgence.control.controller import Controller, NewJob
 from resurgence.control.definitions.job_environment import JobEnvironment
-from resurgence.control.jobs import job_keeper, states, supervisor, wake_up
+from resurgence.control.jobs import job_keeper, owned_jobs, states, supervisor, wake_up
 from resurgence.control.jobs.job_record import JobRecord, JobStatus
 from resurgence.control.jobs.transitions import EDGES, TERMINAL, StateName
 from resurgence.control.store.metadata import MetadataStore
@@ -301,7 +300,7 @@ def quicken(patch: pytest.MonkeyPatch) -> None:
         (supervisor, "_SAVE_WITHIN", 1500),
         (event_recorder, "_PAUSE", 20),
         (job_keeper, "_PAUSE", 50),
-        (controller, "_SPREAD", 50),
+        (owned_jobs, "_SPREAD", 50),
         (worker_pool, "_STANDBY_PAUSE", 50),
         (worker_pool, "_STANDBY_POLL", 20),
         (states, "_STEP", 1000),

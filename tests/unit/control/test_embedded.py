@@ -22,7 +22,7 @@ from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry import event_recorder
 from resurgence.control.telemetry.events import Event
 from resurgence.errors import JobHeld
-from resurgence.ids import JobName
+from resurgence.ids import ControllerId, JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend
 from resurgence.state.protocol.ownership import owner_here
@@ -40,9 +40,11 @@ class WatchedMetadata(MetadataStore):
 
     writers: set[str]
 
-    def record_events(self, events: Sequence[tuple[JobName, Event]]) -> None:
+    def record_events(
+        self, events: Sequence[tuple[JobName, Event]], owner: ControllerId | None = None
+    ) -> None:
         self.writers.add(threading.current_thread().name)
-        super().record_events(events)
+        super().record_events(events, owner)
 
 
 def controller(folder: Path, metadata: MetadataStore, seen: list[Event]) -> EmbeddedController:

@@ -14,6 +14,7 @@ from resurgence.state.records import (
     STAGED,
     CommittedRecord,
     EpochCounts,
+    GenerationRecord,
     InputRange,
     Manifest,
     OperatorCheckpointMetadata,
@@ -42,9 +43,12 @@ def seal(
     rows: int = 5,
     is_committed: bool = True,
     sealed_at: datetime = NOW,
+    claim: GenerationRecord | None = None,
 ) -> None:
-    """Seal an epoch of the newest generation. Each stateful operator holds so many rows."""
-    claim = backend.newest_claim()
+    """Seal an epoch of a generation, by default the newest. Each stateful operator holds so many
+    rows.
+    """
+    claim = claim or backend.newest_claim()
     assert claim is not None
     read = input_of(epoch)
     inputs = {each.id: read for each in graph.sources()}

@@ -43,6 +43,8 @@ for line in sys.stdin:
         connection.send(heartbeat())
     elif order == "beat_on":
         connection.beat(timedelta(milliseconds=1), heartbeat)
+    elif order == "look_at":
+        connection.new_address = lambda: ("127.0.0.1", int(number))
     elif order == "await_stop":
         print(connection.stop_requested.wait(5), flush=True)
         continue
@@ -279,3 +281,27 @@ def test_a_connection_that_is_closed_at_once_does_not_renew_the_adopt_timeout(
                 controller.accept(within=0.1)
                 controller.hang_up()
         assert worker.exit_status(within=1) == CONTROLLER_LOST
+
+
+def test_it_finds_the_controller_that_adopts_it(controller: Controller) -> None:
+    """The address is known only some time after the old controller died."""
+    with contextlib.closing(socket.socket()) as reserved, contextlib.ExitStack() as ending:
+        reserved.bind(("127.0.0.1", 0))
+        worker = Worker(controller.port, patience=SECONDS)
+        ending.callback(worker.end)
+        controller.accept()
+        controller.hear()
+        worker.do(f"look_at {reserved.getsockname()[1]}")
+        controller.die()
+        worker.do("await_loss")
+        worker.do("say 10")
+        other = Controller()
+        ending.callback(other.die)
+        worker.do(f"look_at {other.port}")
+        other.accept()
+        heard = [other.hear() for _ in range(3)]
+        assert [each["type"] for each in heard] == [
+            "worker_connected",
+            "epoch_started",
+            "state_restored",
+        ]

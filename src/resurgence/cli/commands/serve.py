@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 7070
 _SHUTDOWN_SECONDS = 10
+_ALL = ("0.0.0.0", "::")
 
 Database = Annotated[
     str | None,
@@ -103,8 +104,8 @@ def serve_command(
     run_and_exit(debug, command)
 
 
-def build_controller(service: Service) -> AbstractAsyncContextManager[Controller]:
-    """Return a context that runs the controller of all jobs."""
+def build_controller(service: Service, url: str) -> AbstractAsyncContextManager[Controller]:
+    """Return a context that runs a controller. `url` is the address of its API."""
     from resurgence.control.service import open_service
 
     return open_service(
@@ -112,6 +113,7 @@ def build_controller(service: Service) -> AbstractAsyncContextManager[Controller
         state_url=service.state_url,
         folder=service.folder,
         values=service.values,
+        url=url,
     )
 
 
@@ -163,7 +165,7 @@ async def _serve_until_signalled(listener: socket.socket, guard: Guard, service:
 
     @contextlib.asynccontextmanager
     async def build() -> AsyncIterator[Controller]:
-        async with build_controller(service) as controller:
+        async with build_controller(service, _reachable_address(listener)) as controller:
             opened.append(controller)
             yield controller
 
@@ -244,6 +246,12 @@ def _listening(host: str, port: int) -> socket.socket:
             f"cannot listen on port {port} of {host}: {error.strerror}",
             hint="Choose another address with --host and --port.",
         ) from error
+
+
+def _reachable_address(listener: socket.socket) -> str:
+    """Return the address for other machines, if the socket listens on all addresses."""
+    host, port = listener.getsockname()[:2]
+    return f"http://{socket.gethostname()}:{port}" if host in _ALL else _address(listener)
 
 
 def _address(listener: socket.socket) -> str:

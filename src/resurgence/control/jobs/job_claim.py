@@ -23,6 +23,11 @@ from resurgence.state.records import GenerationRecord, Owner
 
 _T = TypeVar("_T")
 
+RequireOwned = Callable[[bool], None]
+"""Raises JobLost if another controller of the service owns the job. If that is unknown, raises
+StorageError, unless the argument is True: no one else has claimed a generation.
+"""
+
 
 class JobClaim:
     """Claims generations of a job, and holds the lease of the newest."""
@@ -47,6 +52,8 @@ class JobClaim:
         self.record: GenerationRecord | None = None
         self.take_over = False
         """Claim the job even if another live process runs it."""
+        self.require_owned: RequireOwned | None = None
+        """Asks the service which of its controllers owns the job; None: there is only one."""
 
     @property
     def generation(self) -> Generation:
@@ -92,8 +99,20 @@ class JobClaim:
         if self.record is not None:
             await in_thread(self._backend.leases.release, self.record.generation)
 
+    async def verify_owned(self) -> bool:
+        """Return False if there is only one controller. Raise JobLost if another one owns the job,
+        and StorageError if that is unknown.
+        """
+        if self.require_owned is None:
+            return False
+        await in_thread(self.require_owned, False)
+        return True
+
     def _permit(self, newest: Generation) -> None:
-        if not self.take_over and newest != self.generation:
+        is_undisputed = newest == self.generation
+        if self.require_owned is not None:
+            self.require_owned(is_undisputed)
+        if not self.take_over and not is_undisputed:
             self._backend.leases.require_free(
                 newest, self._owner, self._clock.now(), before=self._sighting
             )

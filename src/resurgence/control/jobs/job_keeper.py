@@ -15,11 +15,13 @@ from resurgence.clock import Clock
 from resurgence.control.background import in_thread
 from resurgence.control.definitions.job_environment import JobEnvironment
 from resurgence.control.jobs.context import JobContext
+from resurgence.control.jobs.job_claim import RequireOwned
 from resurgence.control.jobs.job_record import (
     JobRecord,
     JobStatus,
     StopMode,
     Wanted,
+    WorkerRecord,
     should_start,
 )
 from resurgence.control.jobs.restart_policy import RestartHistory
@@ -30,8 +32,8 @@ from resurgence.control.telemetry.events import Event, EventLog
 from resurgence.control.telemetry.job_metrics import IfItDiesNow, JobMetrics
 from resurgence.control.telemetry.prometheus import JobSample
 from resurgence.control.workers.worker_pool import WorkerHandle, WorkerPool
-from resurgence.errors import ResurgenceError
-from resurgence.ids import JobName
+from resurgence.errors import JobLost, ResurgenceError
+from resurgence.ids import ControllerId, JobName
 from resurgence.state.backend import StateBackend
 from resurgence.state.paths import JobPaths
 from resurgence.state.protocol.ownership import owner_here
@@ -57,9 +59,11 @@ class JobKeeper:
         clock: Clock,
         note: Callable[[JobName, Event], None],
         service: str,
+        owner: ControllerId | None = None,
+        require_owned: RequireOwned | None = None,
     ) -> None:
-        """`service` is the id of the service, which its next process inherits with all that it
-        owns.
+        """`service` is the id of the service, which its other processes share. `owner` is this
+        controller, if it is not the only one; `require_owned` asks whether it still has the job.
         """
         self.name = record.name
         self.record = record
@@ -67,7 +71,10 @@ class JobKeeper:
         """Serialises the requests to this job."""
         self.delay = timedelta(0)
         """The wait before the first start."""
+        self.stray: WorkerRecord | None = None
+        """A worker that another controller, which may still live, had for the job."""
         self.on_deleted: Callable[[JobKeeper], None] = lambda _keeper: None
+        """Called when the job is deleted, or lost to another controller."""
         self.discard_events: Callable[[JobName], Awaitable[None]] | None = None
         self._last_status = record.status
         self._metadata = metadata
@@ -75,6 +82,8 @@ class JobKeeper:
         self._environment = environment
         self._clock = clock
         self._service = service
+        self._owner = owner
+        self._require_owned = require_owned
         self._metrics = JobMetrics(state=record.status.state)
         self._events = EventLog(clock, [self._metrics.note, lambda event: note(self.name, event)])
         self._ctx: JobContext | None = None
@@ -108,7 +117,9 @@ class JobKeeper:
         self._task = asyncio.create_task(self._reconcile())
 
     def set_desired(self, record: JobRecord) -> None:
-        """Apply a desired state that has been stored."""
+        """Apply a desired state that has been stored, unless a newer one has been applied."""
+        if record.revision < self.record.revision:
+            return
         self.record = record
         if self._ctx is not None:
             self._ctx.requests.set_desired(record.desired)
@@ -126,12 +137,34 @@ class JobKeeper:
                 self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
+    async def let_go(self) -> None:
+        """End the job's worker and write nothing more: another controller owns the job."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        if self._ctx is not None:
+            await self._ctx.tear_down()
+
+    async def store_status(self) -> None:
+        """Write the status of a closed job: the controller that claims the job next reads it."""
+        await self._retire_previous()
+        await self._record_last_status()
+
     def hurry(self) -> None:
         """Stop waiting for a checkpoint if the controller is shutting down."""
         if self._closing is not None and self._ctx is not None:
             self._ctx.requests.close(StopMode.FORCE)
 
     async def _reconcile(self) -> None:
+        try:
+            await self._reconcile_until_closed()
+        except JobLost as error:
+            log.warning("let go of job %s: %s", self.name, error.message)
+            self.on_deleted(self)
+
+    async def _reconcile_until_closed(self) -> None:
+        if self.stray is not None:
+            await self._pool.end_stray(self.stray)
         await self._load_metrics()
         await self._wait(self.delay)
         while self._closing is None:
@@ -186,9 +219,13 @@ class JobKeeper:
             if self._closing is not None:
                 self._ctx.requests.close(self._closing)
             await self._retire_previous()
-            self._supervisor = Supervisor(self._ctx, self._metadata, interrupted_in=interrupted_in)
+            self._supervisor = Supervisor(
+                self._ctx, self._metadata, interrupted_in=interrupted_in, owner=self._owner
+            )
             await self._supervisor.run()
             self._last_status = self._supervisor.status
+        except JobLost:
+            raise
         except Exception as error:
             # A bug, or a definition that is no longer valid: it ends the job, not the service.
             log.exception("run of job %s failed", self.name)
@@ -206,9 +243,12 @@ class JobKeeper:
         facts: dict[str, JsonValue] = {"from": StateName.FAILING, "to": StateName.FAILED}
         self._events.emit("state", **facts, reason=before.cause)
         try:
-            await in_thread(self._metadata.record_status, self.name, self._last_status)
+            await self._record_last_status()
         except ResurgenceError as failure:
             log.warning("cannot store the status of job %s: %s", self.name, failure.message)
+
+    async def _record_last_status(self) -> None:
+        await in_thread(self._metadata.record_status, self.name, self._last_status, self._owner)
 
     async def _retire_previous(self) -> None:
         """Retire the supervisor of the previous run, which may still wait for the database."""
@@ -235,7 +275,7 @@ class JobKeeper:
             facts: dict[str, JsonValue] = {"from": source, "to": target}
             self._events.emit("state", **facts, reason=message)
         try:
-            await in_thread(self._metadata.record_status, self.name, self._last_status)
+            await self._record_last_status()
         except ResurgenceError as failure:
             log.warning("cannot store the status of job %s: %s", self.name, failure.message)
 
@@ -245,12 +285,15 @@ class JobKeeper:
         ctx = JobContext.of(
             definition,
             record.desired,
-            self.open_state(),
+            open_state(record),
             self._pool,
             self._events,
             self._clock,
-            owner_here(OwnerKind.SERVICE, self._service, self._clock.now()),
+            owner_here(
+                OwnerKind.SERVICE, self._service, self._clock.now(), control=self._pool.address
+            ),
         )
+        ctx.claim.require_owned = self._require_owned
         ctx.run, ctx.reset_run = run, self._last_status.reset_run
         used = record.pipeline
 
@@ -263,10 +306,6 @@ class JobKeeper:
         ctx.apply_edits = redefine
         return ctx
 
-    def open_state(self) -> StateBackend:
-        """Open the checkpoints of the job."""
-        return StateBackend(ObjectStore(self.record.pipeline.state_url, private=True), self.name)
-
     async def _deleted(self) -> bool:
         """Delete the job, its record last, so that a later controller can resume the deletion."""
         await self._retire_previous()
@@ -276,7 +315,9 @@ class JobKeeper:
             await in_thread(self._environment.remove, self.name)
             if self.discard_events is not None:
                 await self.discard_events(self.name)
-            await in_thread(self._metadata.delete_job, self.name)
+            await in_thread(self._metadata.delete_job, self.name, self._owner)
+        except JobLost:
+            raise
         except ResurgenceError as error:
             log.warning("cannot delete job %s yet: %s", self.name, error.message)
             return False
@@ -288,11 +329,6 @@ class JobKeeper:
     def status(self) -> JobStatus:
         """The current status of the job."""
         return self._supervisor.status if self._supervisor else self._last_status
-
-    @property
-    def is_inactive(self) -> bool:
-        """Whether nothing runs or will run before the next request: no checkpoint can follow."""
-        return not should_start(self.record.desired, self.status)
 
     @property
     def handle(self) -> WorkerHandle | None:
@@ -344,6 +380,11 @@ class JobKeeper:
             if_it_dies_now=self.if_it_dies_now,
             executors=self.handle.executors if self.handle else (),
         )
+
+
+def open_state(record: JobRecord) -> StateBackend:
+    """Open the checkpoints of a job."""
+    return StateBackend(ObjectStore(record.pipeline.state_url, private=True), record.name)
 
 
 def _history(status: JobStatus) -> RestartHistory:

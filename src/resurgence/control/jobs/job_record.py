@@ -116,6 +116,8 @@ class JobRecord:
     desired: DesiredConfig
     status: JobStatus
     created_at: datetime
+    revision: int = 0
+    """Counts the changes of pipeline and desired state."""
 
 
 def stopped(desired: DesiredConfig, mode: StopMode) -> DesiredConfig:

@@ -9,7 +9,7 @@ enforces.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from resurgence.control.jobs.job_record import StopMode
 from resurgence.control.jobs.restart_policy import GiveUp, decide
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.workers.worker_pool import Origin
-from resurgence.errors import ErrorDomain, RetryHint, StorageError
+from resurgence.errors import ErrorDomain, Retired, RetryHint, StorageError, TakenOver
 from resurgence.state.inspection.edits import require_kept, restore_fates
 from resurgence.worker.messages import StopAfterEpoch
 
@@ -99,16 +99,17 @@ async def _adopt_worker(ctx: JobContext) -> bool:
         else:
             break
     if claim is not None and claim.generation == ctx.worker.handle.generation:
+        ctx.claim.record = claim
+        with contextlib.suppress(StorageError):
+            # The worker finds this controller by its lease.
+            await ctx.claim.renew_lease()
         while (
             ctx.clock.now() < give_up_at
             and ctx.model.worker_exited() is None
             and ctx.requests.stop is not StopMode.FORCE
         ):
             if ctx.model.restored is not None or ctx.model.task_failed() is not None:
-                ctx.claim.record = claim
                 ctx.running_since = ctx.clock.now()
-                with contextlib.suppress(StorageError):
-                    await ctx.claim.renew_lease()
                 ctx.worker.report_start(Origin.ADOPTED)
                 return True
             await ctx.tick()
@@ -326,11 +327,17 @@ class Recovering(State):
         return _STEP + 2 * ctx.definition.settings.pipeline.maximal_backoff
 
     async def next(self, ctx: JobContext) -> Transition:
-        ctx.note_failure(self.failure)
+        failure = self.failure
+        if failure.code in (Retired.code, TakenOver.code) and await ctx.claim.verify_owned():
+            # A controller that had lost the job claimed it once more before it noticed.
+            failure = replace(
+                failure, domain=ErrorDomain.INTERNAL, retry_hint=RetryHint.WITH_BACKOFF
+            )
+        ctx.note_failure(failure)
         pipeline = ctx.definition.settings.pipeline
         now = ctx.clock.now()
         decision = decide(
-            self.failure,
+            failure,
             ctx.history,
             now=now,
             committed_epoch=ctx.model.sealed_epoch,

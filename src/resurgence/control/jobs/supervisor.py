@@ -27,8 +27,8 @@ from resurgence.control.jobs.states import (
 from resurgence.control.jobs.transitions import TERMINAL, StateName, require_edge
 from resurgence.control.store.lease_keeper import LeaseKeeper
 from resurgence.control.store.metadata import MetadataStore
-from resurgence.errors import ErrorDomain, ResurgenceError, RetryHint, StorageError
-from resurgence.ids import NO_GENERATION
+from resurgence.errors import ErrorDomain, JobLost, ResurgenceError, RetryHint, StorageError
+from resurgence.ids import NO_GENERATION, ControllerId
 
 _TRIES = 3
 _PAUSE = timedelta(milliseconds=200)
@@ -64,11 +64,19 @@ class Supervisor:
     """Drives one job to a terminal state."""
 
     def __init__(
-        self, ctx: JobContext, metadata: MetadataStore, *, interrupted_in: StateName | None = None
+        self,
+        ctx: JobContext,
+        metadata: MetadataStore,
+        *,
+        interrupted_in: StateName | None = None,
+        owner: ControllerId | None = None,
     ) -> None:
-        """`interrupted_in`: the state an earlier controller left the job in, unless terminal."""
+        """`interrupted_in`: the state an earlier controller left the job in, unless terminal.
+        `owner`: the controller, if it is not the only one.
+        """
         self._ctx = ctx
         self._metadata = metadata
+        self._owner = owner
         self._metadata_available = True
         self._state: State = Created(interrupted_in)
         self._cause = ""
@@ -98,7 +106,9 @@ class Supervisor:
         )
 
     async def run(self) -> State:
-        """Run the job to its end and return its terminal state."""
+        """Run the job to its end and return its terminal state. Raise JobLost, with its worker torn
+        down, if another controller has the job.
+        """
         await self._save()
         lease = LeaseKeeper(self._ctx)
         try:
@@ -132,6 +142,8 @@ class Supervisor:
                 await asyncio.sleep(_PAUSE.total_seconds() * attempt)
             try:
                 return await self._within_deadline(state)
+            except JobLost:
+                raise
             except ResurgenceError as error:
                 error_now = error
             except Exception as error:
@@ -197,8 +209,15 @@ class Supervisor:
             self._unsaved = False
             try:
                 await in_thread(
-                    self._metadata.record_status, self._ctx.definition.name, self.status
+                    self._metadata.record_status,
+                    self._ctx.definition.name,
+                    self.status,
+                    self._owner,
                 )
+            except JobLost as error:
+                # The controller lets go of the job as soon as it looks at the database.
+                log.warning("stopped writing the status: %s", error.message)
+                return
             except StorageError as error:
                 log.warning(
                     "cannot store the status of job %s: %s",

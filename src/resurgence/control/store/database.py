@@ -16,8 +16,9 @@ import contextlib
 import fcntl
 import json
 import sqlite3
+import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -40,7 +41,9 @@ ANSWER_TIMEOUT = timedelta(seconds=12)
 
 TABLES_LOCK = 7_263_001
 EVENTS_LOCK = 7_263_002
-SERVICE_LOCK = 7_263_003
+FILES_LOCK = 7_263_004
+_CHANGES = "resurgence_changes"
+_LISTEN_FOR = timedelta(seconds=5)
 _POSTGRES = ("postgres", "postgresql", "postgresql+psycopg")
 _FORMS = "Write sqlite:///FILE or postgresql://USER:PASSWORD@HOST/DATABASE."
 
@@ -57,9 +60,11 @@ class Database:
     def __init__(self, location: Path | str) -> None:
         url = _url(location)
         self._postgres = url.drivername != "sqlite"
+        self.can_be_shared = self._postgres
+        """Several services at a time can use this database."""
         self._concealer = Concealer(dict.fromkeys(_secrets(url), MASK))
         self._shown = _shown(url)
-        self._held: sa.Connection | IO[str] | None = None
+        self._held: IO[str] | None = None
         self._file: tuple[int, int] | None = None
         """Device and inode of the SQLite file."""
         self._engine = _postgres_engine(url) if self._postgres else _sqlite_engine(url)
@@ -91,35 +96,53 @@ class Database:
         if self._postgres:
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
 
+    @contextmanager
+    def turn(self, lock: int) -> Iterator[None]:
+        """Hold an exclusive lock, in a transaction of its own. A process that freezes meanwhile
+        loses it to the server's timeout.
+        """
+        with self.writing() as connection:
+            self.take_turns(connection, lock)
+            yield
+
+    def notify(self, connection: sa.Connection) -> None:
+        """Tell all listeners of a change, once this transaction is committed."""
+        if self._postgres:
+            connection.execute(sa.select(sa.func.pg_notify(_CHANGES, "")))
+
+    def listen(self, changed: Callable[[], None], ended: threading.Event) -> None:
+        """Call `changed` for every notification until `ended` is set. Raise StorageError if the
+        connection breaks: notifications may have been missed. Blocks: call it in a thread.
+        """
+        import psycopg
+
+        with self._translated("the metadata database failed"):
+            connected = self._engine.connect()
+            connection: Any = connected.connection.driver_connection
+            connected.detach()
+        try:
+            with connection:
+                connection.autocommit = True
+                connection.execute(f"LISTEN {_CHANGES}")
+                changed()
+                while not ended.is_set():
+                    for _ in connection.notifies(timeout=_LISTEN_FOR.total_seconds(), stop_after=1):
+                        changed()
+        except psycopg.Error as error:
+            raise StorageError(f"cannot listen for changes: {self._first_line(error)}") from error
+
     def hold(self) -> bool:
-        """Become the only service of this database, until it is closed or the process ends. Return
+        """Become the only service of a SQLite file, until it is closed or the process ends. Return
         False if another service holds it.
         """
         with self._translated("the metadata database failed"):
-            self._held = self._connection_held() if self._postgres else self._file_held()
+            self._held = self._file_held()
         return self._held is not None
 
     def still_holds(self) -> bool:
-        """Return whether this is still the only service. Acquire the lock again if a restart of the
-        server has released it.
-        """
-        if not isinstance(self._held, sa.Connection):
-            self._require_same_file()
-            return self._held is not None
-        try:
-            self._held.execute(sa.text("SELECT 1"))
-        except sa.exc.SQLAlchemyError:
-            with contextlib.suppress(sa.exc.SQLAlchemyError):
-                self._held.close()
-            return self.hold()
-        return True
-
-    def _connection_held(self) -> sa.Connection | None:
-        connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-        if connection.execute(sa.select(sa.func.pg_try_advisory_lock(SERVICE_LOCK))).scalar():
-            return connection
-        connection.close()
-        return None
+        """Return whether this is still the only service."""
+        self._require_same_file()
+        return self._held is not None
 
     def _file_held(self) -> IO[str] | None:
         file = Path(f"{self._engine.url.database}.lock").open("w")  # noqa: SIM115 - held
@@ -334,11 +357,16 @@ def _postgres_engine(url: sa.URL) -> sa.Engine:
     @sa.event.listens_for(engine, "connect")
     def limit(connection: Any, _record: ConnectionPoolEntry) -> None:
         # Not as startup options, because poolers refuse those, and the URL may have its own.
-        limit = int(STATEMENT_TIMEOUT.total_seconds() * 1000)
-        connection.execute(f"SET statement_timeout = {limit}")
-        # A process that is frozen in a transaction must not hold its locks.
-        connection.execute(f"SET idle_in_transaction_session_timeout = {limit}")
-        connection.commit()
+        try:
+            limit = int(STATEMENT_TIMEOUT.total_seconds() * 1000)
+            connection.execute(f"SET statement_timeout = {limit}")
+            # A process that is frozen in a transaction must not hold its locks.
+            connection.execute(f"SET idle_in_transaction_session_timeout = {limit}")
+            connection.commit()
+        except BaseException:
+            # The pool has not taken it yet.
+            connection.close()
+            raise
 
     return engine
 

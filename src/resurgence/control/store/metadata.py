@@ -8,9 +8,12 @@ errors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import threading
+import uuid
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 
@@ -19,18 +22,20 @@ from pydantic import JsonValue, TypeAdapter
 from sqlalchemy.dialects import postgresql, sqlite
 
 from resurgence.control.jobs.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
-from resurgence.control.store.database import EVENTS_LOCK, Database
+from resurgence.control.store.database import EVENTS_LOCK, FILES_LOCK, Database
+from resurgence.control.store.job_owners import JobOwners
 from resurgence.control.store.schema import (
     API_KEYS,
     EVENTS,
     INCIDENTS,
     JOBS,
+    PROGRESS,
     SERVICE_VALUES,
     STATUSES,
 )
 from resurgence.control.telemetry.events import Event
-from resurgence.errors import UserError
-from resurgence.ids import JobName
+from resurgence.errors import JobLost, UserError
+from resurgence.ids import ControllerId, JobName
 from resurgence.secrets import shown_value
 from resurgence.sql.syntax.masking import masked_sql
 
@@ -95,6 +100,25 @@ class MetadataStore:
     def __init__(self, location: Path | str) -> None:
         self._database = Database(location)
 
+    @property
+    def can_be_shared(self) -> bool:
+        """Whether several controllers at a time can use this database."""
+        return self._database.can_be_shared
+
+    def owners(self, lease: timedelta) -> JobOwners:
+        """Return the owners of jobs, for a database that can be shared."""
+        return JobOwners(self._database, lease)
+
+    def listen(self, changed: Callable[[], None], ended: threading.Event) -> None:
+        """Call `changed` whenever a request or a controller changed something, until `ended` is
+        set. Blocks; raise StorageError if the connection breaks.
+        """
+        self._database.listen(changed, ended)
+
+    def files_turn(self) -> AbstractContextManager[None]:
+        """Exclude other controllers from storing a pipeline that writes files."""
+        return self._database.turn(FILES_LOCK)
+
     def hold(self) -> bool:
         """Become the only service of this database, until it is closed or the process ends. Return
         False if another service holds it.
@@ -121,9 +145,10 @@ class MetadataStore:
                     f"job '{record.name}' already exists", hint="Choose another name."
                 ) from error
             # Rows that a deleted job of that name may have left.
-            for table in (STATUSES, EVENTS, INCIDENTS):
+            for table in (STATUSES, PROGRESS, EVENTS, INCIDENTS):
                 connection.execute(table.delete().where(table.c.job == record.name))
             connection.execute(STATUSES.insert().values(_status_values(record.name, record.status)))
+            self._database.notify(connection)
 
     def put_job(self, record: JobRecord) -> None:
         """Insert or replace a job; events and incidents stay. For jobs that are not started from
@@ -134,10 +159,11 @@ class MetadataStore:
             _upsert(connection, JOBS.c.name, _job_values(record))
             _upsert(connection, STATUSES.c.job, _status_values(record.name, record.status))
 
-    def jobs(self) -> list[JobRecord]:
-        """Return all jobs, by name."""
+    def jobs(self, names: Collection[JobName] | None = None) -> list[JobRecord]:
+        """Return the jobs of these names, or all, by name."""
+        query = _BOTH if names is None else _BOTH.where(JOBS.c.name.in_(names))
         with self._database.reading() as connection:
-            found = [_record(row) for row in connection.execute(_BOTH)]
+            found = [_record(row) for row in connection.execute(query)]
         return sorted(found, key=lambda each: each.name)
 
     def job(self, name: JobName) -> JobRecord | None:
@@ -165,36 +191,61 @@ class MetadataStore:
             if row is None:
                 raise NoSuchJob(f"job '{name}' does not exist")
             before = _record(row)
-            after = replace(before, desired=change(before), pipeline=pipeline or before.pipeline)
+            after = replace(
+                before,
+                desired=change(before),
+                pipeline=pipeline or before.pipeline,
+                revision=before.revision + 1,
+            )
             values = {**_job_values(after), "changed_at": _instant(now)}
             connection.execute(JOBS.update().where(JOBS.c.name == name).values(values))
+            self._database.notify(connection)
         return after
 
-    def record_status(self, name: JobName, status: JobStatus) -> None:
+    def record_status(
+        self, name: JobName, status: JobStatus, owner: ControllerId | None = None
+    ) -> None:
         """Store the status of a job; for its supervisor only. No effect if the job was deleted, or
-        if the stored status is that of a newer generation, whose owner took the job over.
+        if the stored status is that of a newer generation, whose owner took the job over. Raise
+        JobLost if another controller than `owner` has the job.
         """
         is_superseded = sa.and_(
             STATUSES.c.identity == status.identity, STATUSES.c.generation > status.generation
         )
         with self._database.writing() as connection:
+            _require_owned(connection, name, owner)
             connection.execute(
                 STATUSES.update()
                 .where(STATUSES.c.job == name, ~is_superseded)
                 .values(_status_values(name, status))
             )
 
-    def delete_job(self, name: JobName) -> None:
-        """Delete a job and its history. Idempotent."""
+    def delete_job(self, name: JobName, owner: ControllerId | None = None) -> None:
+        """Delete a job and its history. Idempotent. Raise JobLost if another controller than
+        `owner` has the job.
+        """
         with self._database.writing() as connection:
+            _require_owned(connection, name, owner)
             connection.execute(JOBS.delete().where(JOBS.c.name == name))
-            for table in (STATUSES, EVENTS, INCIDENTS):
+            for table in (STATUSES, PROGRESS, EVENTS, INCIDENTS):
                 connection.execute(table.delete().where(table.c.job == name))
+            self._database.notify(connection)
 
-    def record_events(self, events: Sequence[tuple[JobName, Event]]) -> None:
-        """Store events atomically. Incidents are also stored permanently."""
+    def record_events(
+        self, events: Sequence[tuple[JobName, Event]], owner: ControllerId | None = None
+    ) -> None:
+        """Store events atomically; with an `owner`, only those of its jobs. Incidents are also
+        stored permanently.
+        """
         if not events:
             return
+        if owner is not None:
+            with self._database.reading() as connection:
+                found = connection.execute(sa.select(JOBS.c.name).where(JOBS.c.owner == owner))
+                mine = set(found.scalars())
+            events = [each for each in events if each[0] in mine]
+            if not events:
+                return
         happened = [
             {"job": job, "at": each["at"], "event": each["event"], "facts": each}
             for job, each in events
@@ -210,6 +261,14 @@ class MetadataStore:
             connection.execute(EVENTS.insert(), happened)
             if incidents:
                 connection.execute(INCIDENTS.insert(), incidents)
+
+    def progress(self, job: JobName | None = None) -> dict[JobName, dict[str, JsonValue]]:
+        """Return the progress that owners have stored, of one job or of all."""
+        query = sa.select(PROGRESS)
+        if job is not None:
+            query = query.where(PROGRESS.c.job == job)
+        with self._database.reading() as connection:
+            return {JobName(row.job): row.facts for row in connection.execute(query)}
 
     def events(self, job: JobName, *, after: int = 0, limit: int = 1000) -> list[StoredEvent]:
         """Return the first events of a job with ids above `after`, in order."""
@@ -284,6 +343,15 @@ class MetadataStore:
         with self._database.reading() as connection:
             return connection.execute(query).scalar_one_or_none()
 
+    def service_id(self) -> str:
+        """Return the id that all processes serving this database share."""
+        with self._database.writing() as connection:
+            row = {"name": "service_id", "value": uuid.uuid4().hex}
+            make = postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+            connection.execute(make(SERVICE_VALUES).values(row).on_conflict_do_nothing())
+            query = sa.select(SERVICE_VALUES.c.value).where(SERVICE_VALUES.c.name == "service_id")
+            return str(connection.execute(query).scalar_one())
+
     def put_value(self, key: str, value: str) -> None:
         """Store a value of the service, replacing the previous one."""
         with self._database.writing() as connection:
@@ -307,6 +375,16 @@ def stored_sql(path: Path, job: JobName) -> str | None:
     return record.pipeline.sql if record else None
 
 
+def _require_owned(connection: sa.Connection, name: JobName, owner: ControllerId | None) -> None:
+    """Raise JobLost if the job has another owner. Until the transaction ends, it gets none."""
+    if owner is None:
+        return
+    query = sa.select(JOBS.c.owner).where(JOBS.c.name == name).with_for_update(read=True)
+    row = connection.execute(query).first()
+    if row is not None and row.owner != owner:
+        raise JobLost(f"job '{name}' is owned by another controller")
+
+
 def _upsert(
     connection: sa.Connection, key: sa.Column[str], values: Mapping[str, JsonValue]
 ) -> None:
@@ -322,6 +400,7 @@ def _job_values(record: JobRecord) -> dict[str, JsonValue]:
         "desired": _DESIRED.dump_python(record.desired, mode="json"),
         "created_at": _instant(record.created_at),
         "changed_at": _instant(record.created_at),
+        "revision": record.revision,
     }
 
 
@@ -345,6 +424,7 @@ def _record(row: sa.Row[tuple[object, ...]]) -> JobRecord:
             "desired": found[JOBS.c.desired],
             "status": {each.name: found[each] for each in STATUSES.c if each.name != "job"},
             "created_at": found[JOBS.c.created_at],
+            "revision": found[JOBS.c.revision],
         }
     )
 

@@ -29,7 +29,7 @@ class Json(sa.TypeDecorator[JsonValue]):
         return found
 
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 _TABLES = sa.MetaData()
 
@@ -59,6 +59,9 @@ JOBS = sa.Table(
     _required("desired", Json),
     _required("created_at"),
     _required("changed_at"),
+    sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("owner", sa.String),
+    sa.Column("orphaned", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 STATUSES = sa.Table(
     "statuses",
@@ -75,6 +78,17 @@ STATUSES = sa.Table(
     sa.Column("failure", Json),
     sa.Column("history", Json),
     sa.Column("changed_at", sa.String),
+)
+PROGRESS = sa.Table("progress", _TABLES, _key("job"), _required("facts", Json))
+CONTROLLERS = sa.Table(
+    "controllers",
+    _TABLES,
+    _key("id"),
+    _required("process", Json),
+    _required("url"),
+    _required("leaving", sa.Boolean),
+    # Not text: only the database's clock judges it.
+    sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
 )
 EVENTS = sa.Table(
     "events",

@@ -15,7 +15,7 @@ from resurgence.control.background import in_thread
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.events import Event
 from resurgence.errors import StorageError, UserError
-from resurgence.ids import JobName
+from resurgence.ids import ControllerId, JobName
 
 _WAITING = 10_000
 _BATCH = 500
@@ -38,6 +38,8 @@ class EventRecorder:
         self._written = _PRUNED_EVERY
         self._largest = _BATCH
         self.dropped = 0
+        self.owner: ControllerId | None = None
+        """Only events of jobs that this controller owns are written; None: all."""
 
     def note(self, job: JobName, event: Event) -> None:
         """Queue an event. Never blocks."""
@@ -78,7 +80,7 @@ class EventRecorder:
     async def _write(self) -> bool:
         batch = list(itertools.islice(self._waiting, self._largest))
         try:
-            await in_thread(self._metadata.record_events, batch)
+            await in_thread(self._metadata.record_events, batch, self.owner)
         except StorageError as error:
             log.warning("cannot store events yet: %s", error.message)
             return False

@@ -178,6 +178,9 @@ def _arguments(pid: int) -> list[str]:
 class ProcessScheduler:
     """Starts worker processes and watches them."""
 
+    module = "resurgence.worker.process"
+    """What a worker process runs."""
+
     def __init__(self) -> None:
         self._watchers: dict[asyncio.Task[None], WorkerProcess] = {}
 
@@ -193,7 +196,7 @@ class ProcessScheduler:
         command = [
             sys.executable,
             "-m",
-            "resurgence.worker.process",
+            self.module,
             host,
             str(port),
             order.worker,

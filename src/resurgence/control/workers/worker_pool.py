@@ -194,6 +194,10 @@ class WorkerPool:
         self.channel.expect_again(worker, record.generation, digest, self._receiver(worker))
         return handle
 
+    async def end_stray(self, record: WorkerRecord) -> None:
+        """End a worker of this machine that another controller started and may still hold."""
+        await self.scheduler.adopt(record.worker, record.pid, _ignore_exit).tear_down()
+
     async def end(self, handle: WorkerHandle) -> None:
         """End the process of a worker, without a notification of its owner."""
         handle.exited = _ignore_exit

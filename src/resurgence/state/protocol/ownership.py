@@ -11,8 +11,9 @@ the job ends. So a generation without a lease is free. The lease of an owner tha
   One that looks fresh is watched until it is renewed, which proves that its owner is alive, or
   until `LEASE` has passed.
 
-The owner of a service's jobs is the service's database, not the process: only one service at a time
-can hold the database, so the next service resumes the jobs of the previous one without waiting.
+The owner of a service's jobs is the service, not the process: which of its controllers has a job is
+decided in the metadata database, so that one takes over from another without waiting here. The
+lease names the controller's address, by which a worker finds the controller that adopts it.
 
 `judge` decides and is pure; `Leases` reads and writes.
 """
@@ -146,6 +147,14 @@ class Leases:
                 proven=found.proven,
             )
 
+    def control_address(self, generation: Generation) -> tuple[str, int] | None:
+        """Return where the owner of the generation listens for workers, if that is on record."""
+        lease = self._read(generation)
+        if lease is None or lease.owner.control is None:
+            return None
+        host, _, port = lease.owner.control.rpartition(":")
+        return host, int(port)
+
     def _read(self, generation: Generation) -> LeaseRecord | None:
         if generation == NO_GENERATION:
             return None
@@ -159,8 +168,10 @@ class Leases:
 # ---------------------------------------------------------------- processes
 
 
-def owner_here(kind: OwnerKind, identity: str, since: datetime) -> Owner:
-    """Describe this process as an owner."""
+def owner_here(
+    kind: OwnerKind, identity: str, since: datetime, control: tuple[str, int] | None = None
+) -> Owner:
+    """Describe this process as an owner. `control` is where it listens for workers."""
     pid = os.getpid()
     return Owner(
         id=identity,
@@ -170,6 +181,7 @@ def owner_here(kind: OwnerKind, identity: str, since: datetime) -> Owner:
         since=since,
         process_space=_process_space(),
         process_started=_process_started(pid) or "",
+        control=f"{control[0]}:{control[1]}" if control else None,
     )
 
 

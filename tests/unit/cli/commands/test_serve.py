@@ -22,7 +22,7 @@ from pathlib import Path
 from tests.unit.api.simulated_service import SimulatedController, simulated
 from resurgence.cli.commands import serve
 from resurgence.cli.app import main
-serve.build_controller = lambda service: simulated(SimulatedController(Path()))()
+serve.build_controller = lambda service, url: simulated(SimulatedController(Path()))()
 sys.argv[0] = "resurgence"
 main()
 """

@@ -21,8 +21,7 @@ from tests.unit.control.simulated_workers import (
     works,
 )
 
-from resurgence.control import controller
-from resurgence.control.jobs import supervisor
+from resurgence.control.jobs import owned_jobs, supervisor
 from resurgence.control.jobs.job_record import StopMode, Wanted
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.store.metadata import MetadataStore
@@ -407,7 +406,7 @@ async def test_the_starts_of_jobs_are_spread(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spread = 0.2
-    monkeypatch.setattr(controller, "_SPREAD", timedelta(seconds=spread))
+    monkeypatch.setattr(owned_jobs, "_SPREAD", timedelta(seconds=spread))
     names = [JobName(f"job-{n}") for n in range(4)]
     for name in names:
         await service.create(name)
@@ -434,7 +433,7 @@ async def test_a_request_does_not_wait_for_the_turn_of_its_job(
     await service.create()
     await service.run()
     await service.close()
-    monkeypatch.setattr(controller, "_SPREAD", LONG)
+    monkeypatch.setattr(owned_jobs, "_SPREAD", LONG)
     await service.open()
     await restart(service)
     await service.run()

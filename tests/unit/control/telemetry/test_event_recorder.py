@@ -17,7 +17,7 @@ from resurgence.control.telemetry import event_recorder
 from resurgence.control.telemetry.event_recorder import EventRecorder
 from resurgence.control.telemetry.events import Event
 from resurgence.errors import StorageError, UserError
-from resurgence.ids import JobName
+from resurgence.ids import ControllerId, JobName
 
 RIDES, TRIPS = JobName("rides"), JobName("trips")
 SHORT = timedelta(milliseconds=100)
@@ -36,7 +36,9 @@ class Store(MetadataStore):
         self.may_write = threading.Event()
         self.may_write.set()
 
-    def record_events(self, events: Sequence[tuple[JobName, Event]]) -> None:
+    def record_events(
+        self, events: Sequence[tuple[JobName, Event]], owner: ControllerId | None = None
+    ) -> None:
         self.is_writing.set()
         self.may_write.wait(5)
         if self.failing_writes > 0:
@@ -44,7 +46,7 @@ class Store(MetadataStore):
             raise StorageError("the metadata database failed: it is away")
         if self.refused in [event for _, event in events]:
             raise UserError("the metadata database cannot store this value")
-        super().record_events(events)
+        super().record_events(events, owner)
 
     def numbers(self, job: JobName = RIDES) -> list[object]:
         return [each.event["n"] for each in self.events(job, limit=100_000)]

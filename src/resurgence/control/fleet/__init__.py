@@ -1,0 +1,1 @@
+"""The controllers of one service: which of them owns which job."""
