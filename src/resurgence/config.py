@@ -137,6 +137,8 @@ class ControllerSettings(_Section):
     """How long a controller that shares its database may be silent before the others take over its
     jobs.
     """
+    url: str = ""
+    """The address of this controller's API for the others that share its database."""
     webhook_url: str = ""
     """URL to which failures and recoveries are posted."""
     webhook_secret: str = ""

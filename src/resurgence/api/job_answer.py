@@ -65,7 +65,8 @@ def event_answer(stored: StoredEvent) -> JobEvent:
     return JobEvent.model_validate({**stored.event, "id": stored.id})
 
 
-def worker_answer(view: WorkerView) -> WorkerDetail:
+def worker_answer(view: WorkerView, controller: str = "") -> WorkerDetail:
+    """Return a worker. `controller` is the address of the one that has it, if there are several."""
     return WorkerDetail(
         worker=view.worker.worker,
         generation=view.worker.generation,
@@ -76,6 +77,7 @@ def worker_answer(view: WorkerView) -> WorkerDetail:
         started_at=view.started_at,
         last_heard_at=view.last_heard_at,
         executors=list(view.executors),
+        controller=controller or None,
     )
 
 

@@ -36,6 +36,7 @@ from resurgence.api.models import (
     RollbackRequest,
     StopRequest,
 )
+from resurgence.api.other_controllers import forward, is_forwarded
 from resurgence.control.background import in_thread
 from resurgence.control.controller import Controller, JobView, NewJob
 from resurgence.ids import Epoch, JobName
@@ -207,6 +208,7 @@ def _add_history(routes: APIRouter, controller: Controller, polls: LongPolls) ->
         },
     )
     async def logs(
+        request: Request,
         name: Name,
         lines: Annotated[int, Query(ge=1, le=10_000, description="Maximum number of lines.")] = 200,
         worker: Annotated[
@@ -217,8 +219,13 @@ def _add_history(routes: APIRouter, controller: Controller, polls: LongPolls) ->
             ),
         ] = None,
         after: Offset = None,
-    ) -> PlainTextResponse:
-        """Return the end of a worker's log, or the text after an offset; at most one megabyte."""
+    ) -> Response:
+        """Return the end of a worker's log, or the text after an offset; at most one megabyte. The
+        logs are those on the machine of the controller that runs the job.
+        """
+        owner = None if is_forwarded(request) else await controller.owner_elsewhere(JobName(name))
+        if owner is not None:
+            return await forward(request, owner, tuple(LOG_HEADERS))
         files = {file.stem: file for file in await controller.log_files(JobName(name))}
         if not files and worker is None:
             return PlainTextResponse("")

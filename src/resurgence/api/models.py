@@ -146,6 +146,9 @@ class WorkerDetail(BaseModel):
         description="The executors of its Spark application on a cluster, also the newest hundred"
         " removed ones. Empty with a local master.",
     )
+    controller: str | None = Field(
+        default=None, description="The controller that has it, if the service can have several."
+    )
 
 
 class PipelineDetail(BaseModel):
@@ -259,6 +262,9 @@ class Workers(BaseModel):
     """All worker processes."""
 
     workers: list[WorkerDetail]
+    unreachable: list[str] = Field(
+        default=[], description="Controllers that did not answer; their workers are missing."
+    )
 
 
 class Health(BaseModel):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import PlainTextResponse
 
 from resurgence import __version__
 from resurgence.api.declared import OPEN_ERRORS, PLAIN_TEXT, READ_ERRORS, READY_ERRORS
 from resurgence.api.job_answer import worker_answer
 from resurgence.api.models import Health, Incidents, Workers
+from resurgence.api.other_controllers import is_forwarded, workers_elsewhere
 from resurgence.api.readiness import Readiness
 from resurgence.control.controller import Controller
 
@@ -22,9 +23,13 @@ def service_routes(controller: Controller) -> APIRouter:
     routes = APIRouter(tags=["service"], responses=READ_ERRORS)
 
     @routes.get("/v1/workers")
-    async def workers() -> Workers:
-        """List all worker processes, active or standby."""
-        return Workers(workers=[worker_answer(each) for each in await controller.workers()])
+    async def workers(request: Request) -> Workers:
+        """List all worker processes, active or standby, of all controllers of the service."""
+        found = [worker_answer(each, controller.address) for each in await controller.workers()]
+        if is_forwarded(request):
+            return Workers(workers=found)
+        others, unreachable = await workers_elsewhere(request, controller.other_controllers())
+        return Workers(workers=[*found, *others], unreachable=unreachable)
 
     @routes.get("/v1/incidents")
     async def incidents(
@@ -35,7 +40,7 @@ def service_routes(controller: Controller) -> APIRouter:
 
     @routes.get("/metrics", response_class=Response, responses={200: {"content": PLAIN_TEXT}})
     async def metrics() -> PlainTextResponse:
-        """Return the metrics of all jobs in the format of Prometheus."""
+        """Return the metrics of the jobs that this controller runs, in the format of Prometheus."""
         return PlainTextResponse(await controller.metrics(), media_type=_METRICS_TYPE)
 
     return routes

@@ -31,7 +31,6 @@ from resurgence.api.models import (
     Rollback,
     RollbackRequest,
     StopRequest,
-    WorkerDetail,
     Workers,
 )
 from resurgence.control.jobs.job_record import StopMode
@@ -170,8 +169,8 @@ class ServiceClient:
         """Return the effects of a rollback."""
         return self._read(Rollback, "GET", f"/v1/jobs/{name}/rollback", {"to_epoch": to_epoch})
 
-    def workers(self) -> list[WorkerDetail]:
-        return self._read(Workers, "GET", "/v1/workers").workers
+    def workers(self) -> Workers:
+        return self._read(Workers, "GET", "/v1/workers")
 
     def last_log_lines(self, name: str, lines: int) -> LogAnswer:
         """Return the end of the newest worker's log."""

@@ -59,8 +59,11 @@ from resurgence.graph.model import Graph
 from resurgence.ids import ControllerId, Epoch, JobName
 from resurgence.state.protocol.ownership import owner_here
 from resurgence.state.records import OwnerKind
+from resurgence.storage.object_store import ObjectStore
 
 _CONTROL_PORT = "control_port"
+_PROBED = "probed-by-controllers"
+"""An object that need not exist."""
 _LAST_EVENTS = timedelta(seconds=5)
 _READ_WITHIN = timedelta(seconds=15)
 """How long a request waits for the object store; less than the timeout of clients."""
@@ -169,11 +172,18 @@ class Controller:
         """
         await self._pool.open()
         process = owner_here(OwnerKind.SERVICE, self._owned.service_id, self._clock.now())
-        owners = self._metadata.owners(self._lease)
-        self._fleet = FleetMember(self._metadata, owners, self._owned, process, self._url)
+        # The others look once per renewal, so the lease ends earlier by that much.
+        owners = self._metadata.owners(self._lease * 5 / 6)
+        self._fleet = FleetMember(
+            self._metadata, owners, self._owned, process, self._url, self._ask_storage
+        )
         self._fleet.joined = self._joined
         self._owned.require_owned = self._fleet.require_owned
         await self._fleet.open()
+
+    def _ask_storage(self) -> None:
+        """Raise StorageError if the storage of the service does not answer."""
+        ObjectStore(self._environment.state_url).size(_PROBED)
 
     def _joined(self, controller: ControllerId) -> None:
         self._owned.owner = self._recorder.owner = controller
@@ -352,6 +362,9 @@ class Controller:
         another controller.
         """
         written = files_written(graph)
+        if written and self._fleet is not None:
+            # Compiles what is not known yet, before others have to wait.
+            await self._load_files()
         async with self._files_turn() if written else contextlib.nullcontext():
             if written:
                 await self._load_files()
@@ -486,8 +499,28 @@ class Controller:
         if self._owned.get(name) is None:
             await self.job(name)
 
+    def other_controllers(self) -> tuple[str, ...]:
+        """Return the addresses of the other live controllers of the service."""
+        if self._fleet is None:
+            return ()
+        return tuple(url for each, url in self._fleet.peers.items() if each != self._fleet.id)
+
+    async def owner_elsewhere(self, name: JobName) -> str | None:
+        """Return the address of the controller that runs a job; None if it is this one, or none."""
+        if self._fleet is None or self._owned.get(name) is not None:
+            return None
+        owner = await in_thread(self._metadata.owners(self._lease).owner, name)
+        if owner is None or owner == self._fleet.id:
+            return None
+        return self._fleet.peers.get(owner)
+
+    @property
+    def address(self) -> str:
+        """The address of this controller, for the others of the service; empty if it is alone."""
+        return self._url if self._fleet is not None else ""
+
     async def workers(self) -> list[WorkerView]:
-        """Return all worker processes, of jobs and standbys."""
+        """Return the worker processes of this controller, of jobs and standbys."""
         owners = {
             keeper.handle.worker: (keeper.name, keeper.worker_state)
             for keeper in self._owned
@@ -516,7 +549,9 @@ class Controller:
         return await in_thread(self._environment.log_files, name)
 
     async def metrics(self) -> bytes:
-        """Return the metrics of all jobs in the Prometheus text format."""
+        """Return the metrics of the jobs that this controller runs, in the Prometheus text
+        format.
+        """
         samples = [keeper.sample() for keeper in self._owned]
         return exposition(samples, self._clock.now())
 

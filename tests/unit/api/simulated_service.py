@@ -72,6 +72,18 @@ class SimulatedController(Controller):
         self.held: Epoch | None = None
         self.is_stuck = False
         """Jobs stay as they are."""
+        self.others: tuple[str, ...] = ()
+        """The addresses of other controllers, the first of which runs all jobs."""
+
+    def other_controllers(self) -> tuple[str, ...]:
+        return self.others
+
+    async def owner_elsewhere(self, name: JobName) -> str | None:
+        return self.others[0] if self.others else None
+
+    @property
+    def address(self) -> str:
+        return "http://here" if self.others else ""
 
     async def require_writable(self) -> None:
         self._fail()

@@ -165,7 +165,8 @@ async def _serve_until_signalled(listener: socket.socket, guard: Guard, service:
 
     @contextlib.asynccontextmanager
     async def build() -> AsyncIterator[Controller]:
-        async with build_controller(service, _reachable_address(listener)) as controller:
+        url = settings_from(service.values).controller.url or _reachable_address(listener)
+        async with build_controller(service, url.rstrip("/")) as controller:
             opened.append(controller)
             yield controller
 

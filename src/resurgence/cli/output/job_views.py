@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated
@@ -105,7 +106,10 @@ def workers_command(
     """List the worker processes, and the executors of those that run on a Spark cluster."""
 
     def command(client: ServiceClient) -> int:
-        found = client.workers()
+        answer = client.workers()
+        found = answer.workers
+        for each in answer.unreachable:
+            print(f"warning: the controller at {each} does not respond", file=sys.stderr)
         if as_json:
             print(json.dumps([each.model_dump(mode="json") for each in found], indent=2))
         elif not found:
@@ -113,7 +117,14 @@ def workers_command(
         else:
             header = ("worker", "job", "state", "phase", "pid", "generation", "age", "last heard")
             now = datetime.now(UTC)
-            _print(table_lines(header, [_worker_cells(each, now) for each in found]))
+            cells = [_worker_cells(each, now) for each in found]
+            if any(each.controller for each in found):
+                with_controller = [
+                    (*row, each.controller) for row, each in zip(cells, found, strict=True)
+                ]
+                _print(table_lines((*header, "controller"), with_controller))
+            else:
+                _print(table_lines(header, cells))
             executors = [_executor_cells(each, one) for each in found for one in each.executors]
             if executors:
                 titles = ("worker", "executor", "host", "cores", "state", *_TASKS, "reason")

@@ -19,6 +19,8 @@ from resurgence.state.records import Owner
 
 MAX_MOVES = 4
 """Jobs that one controller releases at the same time."""
+PATIENCE_WITH_STORAGE = 0.6
+"""The part of a lease for which a controller waits for the storage to return."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Peer:
     """It renewed its lease lately, so that it will claim what is assigned to it."""
     is_leaving: bool = False
     """It is shutting down and releases its jobs."""
+    reaches_storage: bool = True
+    """The storage of the service answered it lately."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,19 @@ def dead_peers(
     return tuple(dead)
 
 
+def should_give_up(
+    me: ControllerId, peers: Sequence[Peer], unreachable_for: timedelta, lease: timedelta
+) -> bool:
+    """Return whether a controller should release all its jobs, because it cannot reach the storage
+    and another controller can. It waits for the most part of a lease: if the storage is away for
+    all, the others have noticed by then, and nothing moves.
+    """
+    return unreachable_for >= lease * PATIENCE_WITH_STORAGE and any(
+        each.id != me and each.is_fresh and not each.is_leaving and each.reaches_storage
+        for each in peers
+    )
+
+
 class RenewalStreak:
     """How long a controller has renewed its lease without a gap.
 
@@ -117,6 +134,15 @@ class RenewalStreak:
         return self._last - self._began >= self._lease
 
 
+def members(peers: Sequence[Peer]) -> frozenset[ControllerId]:
+    """Return the controllers that jobs are assigned to: those that can reach the storage, unless
+    none can.
+    """
+    alive = [each for each in peers if not each.is_expired and not each.is_leaving]
+    able = [each for each in alive if each.reaches_storage]
+    return frozenset(each.id for each in able or alive)
+
+
 def assign(
     me: ControllerId,
     peers: Sequence[Peer],
@@ -128,7 +154,7 @@ def assign(
     """Return what to claim and what to release. `moving` are the jobs that are being released
     already; `is_settled`: the set of controllers has not changed for a while.
     """
-    alive = [each.id for each in peers if not each.is_expired and not each.is_leaving]
+    alive = members(peers)
     taking = sorted(each.id for each in peers if each.id in alive and each.is_fresh)
     active = dict.fromkeys(alive, 0)
     total = dict.fromkeys(alive, 0)

@@ -1,8 +1,9 @@
 """A controller as a member of its service: renews its lease, claims and releases jobs, notices the
 loss of jobs and the requests that others stored.
 
-One task does all of it, once per beat and whenever the database notifies it; `assignment` decides.
-While the database is away nothing is claimed, released or let go: jobs continue.
+One task renews the lease, so that nothing delays a renewal. Another one reconciles: once per beat,
+and whenever the database notifies it, it reads all rows, and `assignment` decides. While the database
+is away nothing is claimed, released or let go: jobs continue.
 """
 
 from __future__ import annotations
@@ -14,14 +15,21 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 from typing import Protocol
 
 from pydantic import JsonValue
 
 from resurgence.control.background import in_thread
-from resurgence.control.fleet.assignment import RenewalStreak, assign, dead_peers
+from resurgence.control.fleet.assignment import (
+    RenewalStreak,
+    assign,
+    dead_peers,
+    members,
+    should_give_up,
+)
+from resurgence.control.fleet.storage_probe import StorageProbe
 from resurgence.control.jobs.job_record import JobRecord
 from resurgence.control.store.job_owners import Fleet, JobOwners
 from resurgence.control.store.metadata import MetadataStore
@@ -34,6 +42,8 @@ _BEATS_PER_LEASE = 5
 _QUIET = timedelta(milliseconds=50)
 """Notifications within this time are handled together."""
 _RELISTEN = timedelta(seconds=1)
+_SHORTEST_PATIENCE = timedelta(seconds=2)
+"""The shortest wait for the answer to a renewal; else it is half a lease."""
 
 log = logging.getLogger("resurgence.control")
 
@@ -52,8 +62,10 @@ class Host(Protocol):
     async def let_go(self, name: JobName) -> None:
         """Stop running a job that another controller owns."""
 
-    async def hand_over(self, name: JobName) -> None:
-        """Stop a job at a checkpoint, and store everything about it."""
+    async def hand_over(self, name: JobName) -> JobRecord | None:
+        """Stop a job at a checkpoint, and store everything about it. Return its last record; None
+        if it was not run here.
+        """
 
     def apply(self, record: JobRecord) -> None:
         """Apply a request that another controller stored."""
@@ -66,25 +78,35 @@ class FleetMember:
     """One controller among those that share a database."""
 
     def __init__(
-        self, metadata: MetadataStore, owners: JobOwners, host: Host, process: Owner, url: str
+        self,
+        metadata: MetadataStore,
+        owners: JobOwners,
+        host: Host,
+        process: Owner,
+        url: str,
+        ask_storage: Callable[[], object] = lambda: None,
     ) -> None:
-        """`process` identifies this process, `url` is the address of its API."""
+        """`process` identifies this process, `url` is the address of its API. `ask_storage` reads
+        from the storage of the service; it blocks, and raises if that fails.
+        """
         self.id = _new_id()
         self.peers: Mapping[ControllerId, str] = {}
-        """The addresses of all controllers."""
+        """The addresses of all live controllers."""
         self._metadata = metadata
         self._owners = owners
         self._host = host
         self._process = process
         self._url = url
         self._beat = owners.lease / _BEATS_PER_LEASE
+        self._patience = max(owners.lease / 2, _SHORTEST_PATIENCE)
         self._streak = RenewalStreak(owners.lease)
+        self._storage = StorageProbe(ask_storage, self._beat)
         self._members: frozenset[ControllerId] = frozenset()
         self._members_since = time.monotonic()
         self._moving: dict[JobName, asyncio.Task[None]] = {}
         self._shown: dict[JobName, dict[str, JsonValue]] = {}
         self._leaving = False
-        self._stepping = asyncio.Lock()
+        self._reconciling = asyncio.Lock()
         self._poked = asyncio.Event()
         self._ended = threading.Event()
         self._tasks: list[asyncio.Task[None]] = []
@@ -96,18 +118,18 @@ class FleetMember:
     async def open(self) -> None:
         """Join the service. Raise StorageError if the database is away."""
         await self._join()
-        await self._step()
-        self._tasks = [
-            asyncio.create_task(self._run()),
-            asyncio.create_task(self._listen()),
-        ]
+        await self._reconcile()
+        loops = (self._keep_lease, self._keep_jobs, self._watch_storage, self._listen)
+        self._tasks = [asyncio.create_task(each()) for each in loops]
 
     async def close(self) -> None:
         """Release all jobs at a checkpoint, and leave. The lease is renewed until then."""
-        async with self._stepping:
-            # A step in progress may still claim jobs.
+        async with self._reconciling:
+            # One in progress may still claim jobs.
             self._leaving = True
-        self.poke()
+        with contextlib.suppress(StorageError):
+            # The others must not wait for this one to claim what it releases.
+            await self._renew()
         await asyncio.gather(
             *self._moving.values(), *(self._move(name) for name in self._host.revisions())
         )
@@ -126,21 +148,60 @@ class FleetMember:
         """Raise JobLost if this controller does not own the job under this id. Blocks. The database
         is asked if another controller has claimed a generation of the job, or may have, because this
         one could not renew its lease in time.
+
+        While the database is away, only a controller without a lease loses a job, and only one that
+        another has claimed. If it owns the job after all, it takes it up again when the database is
+        back.
         """
-        if is_undisputed and owner == self.id and self._streak.is_current(time.monotonic()):
+        has_lease = owner == self.id and self._streak.is_current(time.monotonic())
+        if is_undisputed and has_lease:
             return
         try:
             is_mine = self._owners.owns(owner, name)
-        except StorageError:
-            if is_undisputed:
+        except StorageError as error:
+            if is_undisputed or has_lease:
                 return
-            raise
+            raise JobLost(f"job '{name}' was claimed by another controller") from error
         if not is_mine:
             raise JobLost(f"job '{name}' is owned by another controller")
 
-    # ---------------------------------------------------------------- the loop
+    # ---------------------------------------------------------------- the loops
 
-    async def _run(self) -> None:
+    async def _keep_lease(self) -> None:
+        while True:
+            await asyncio.sleep(self._beat.total_seconds())
+            try:
+                await self._renew()
+            except StorageError as error:
+                log.warning("cannot renew the lease of this controller: %s", error.message)
+            except Exception:
+                log.exception("cannot renew the lease of this controller")
+
+    async def _renew(self) -> None:
+        me, asked_at = self.id, time.monotonic()
+        try:
+            async with asyncio.timeout(self._patience.total_seconds()):
+                is_member = await in_thread(
+                    self._owners.renew,
+                    me,
+                    leaving=self._leaving,
+                    reaches_storage=self._storage.is_reachable,
+                )
+        except TimeoutError as error:
+            # A connection that the network has lost is given up later. The next renewal gets another.
+            seconds = self._patience.total_seconds()
+            raise StorageError(f"the metadata database did not answer in {seconds:g} s") from error
+        if not is_member:
+            self.poke()
+        elif me == self.id:
+            self._streak.renewed(asked_at)
+
+    async def _watch_storage(self) -> None:
+        while True:
+            await self._storage.check()
+            await asyncio.sleep(self._beat.total_seconds())
+
+    async def _keep_jobs(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._beat.total_seconds()):
@@ -148,48 +209,58 @@ class FleetMember:
                     await asyncio.sleep(_QUIET.total_seconds())
             self._poked.clear()
             try:
-                await self._step()
+                await self._reconcile()
             except StorageError as error:
-                log.warning("cannot renew the lease of this controller: %s", error.message)
+                log.warning("cannot reconcile the jobs of this controller: %s", error.message)
             except Exception:
                 log.exception("cannot reconcile the jobs of this controller")
 
-    async def _step(self) -> None:
-        async with self._stepping:
-            await self._reconcile()
-
     async def _reconcile(self) -> None:
-        asked_at, moving = time.monotonic(), set(self._moving)
-        fleet = await in_thread(self._owners.renew, self.id, leaving=self._leaving)
-        if fleet is None:
+        async with self._reconciling:
+            await self._reconcile_with(set(self._moving), await in_thread(self._owners.fleet))
+
+    async def _reconcile_with(self, moving: Collection[JobName], fleet: Fleet) -> None:
+        """Act on the rows. `moving` are the jobs that were being moved before they were read."""
+        if all(each.id != self.id for each in fleet.peers):
             await self._lose_all()
             return
-        self._streak.renewed(asked_at)
         self._note_members(fleet)
         owned = {each.name: each for each in fleet.jobs if each.owner == self.id}
         known = dict(self._host.revisions())
-        for name in known.keys() - owned.keys():
-            await self._host.let_go(name)
-        # A claim or a release of which the answer was lost. What was being moved when the rows were
-        # read may be released by now.
+        await asyncio.gather(*(self._host.let_go(name) for name in known.keys() - owned.keys()))
+        changed = [
+            name
+            for name, revision in known.items()
+            if name in owned and owned[name].revision > revision
+        ]
+        for record in await in_thread(self._metadata.jobs, changed) if changed else ():
+            self._host.apply(record)
+        # A claim or a release of which the answer was lost, or a job that was given up while the
+        # database was away. What was being moved may be released by now.
         missing = [each for each in owned if each not in known and each not in moving]
+        unreachable_for = self._storage.unreachable_for(time.monotonic())
         if self._leaving:
             for name in missing:
                 await in_thread(self._owners.release, self.id, name)
+        elif should_give_up(self.id, fleet.peers, unreachable_for, self._owners.lease):
+            await self._give_up()
         else:
             await self._take(dict.fromkeys(missing, False))
             await self._bury(fleet)
             await self._balance(fleet)
-        for name, revision in known.items():
-            if name in owned and owned[name].revision > revision:
-                record = await in_thread(self._metadata.job, name)
-                if record is not None:
-                    self._host.apply(record)
         await self._show_progress()
+
+    async def _give_up(self) -> None:
+        """Release all jobs at once: without storage no checkpoint is possible."""
+        names = list(self._host.revisions())
+        if names:
+            log.warning("the storage cannot be reached from here; releasing %d jobs", len(names))
+            await asyncio.gather(*(self._host.let_go(name) for name in names))
+        await in_thread(self._owners.release_all, self.id)
 
     async def _lose_all(self) -> None:
         """Let go of all jobs, because this controller was declared dead; then join again."""
-        log.warning("this controller lost its lease; others have taken over its jobs")
+        log.warning("this controller lost its lease; others take over its jobs")
         await asyncio.gather(*(self._host.let_go(name) for name in self._host.revisions()))
         self.id = _new_id()
         self._streak = RenewalStreak(self._owners.lease)
@@ -197,16 +268,16 @@ class FleetMember:
         self.poke()
 
     async def _join(self) -> None:
+        asked_at = time.monotonic()
         await in_thread(self._owners.join, self.id, self._process, self._url)
+        self._streak.renewed(asked_at)
         self.joined(self.id)
 
     def _note_members(self, fleet: Fleet) -> None:
-        self.peers = {each.id: each.url for each in fleet.peers}
-        members = frozenset(
-            each.id for each in fleet.peers if not each.is_expired and not each.is_leaving
-        )
-        if members != self._members:
-            self._members, self._members_since = members, time.monotonic()
+        self.peers = {each.id: each.url for each in fleet.peers if not each.is_expired}
+        found = members(fleet.peers)
+        if found != self._members:
+            self._members, self._members_since = found, time.monotonic()
 
     async def _bury(self, fleet: Fleet) -> None:
         may_expire = self._streak.covers_a_lease
@@ -246,12 +317,14 @@ class FleetMember:
     async def _move(self, name: JobName) -> None:
         """Stop a job at a checkpoint and release it."""
         owner = self.id
-        await self._host.hand_over(name)
+        record = await self._host.hand_over(name)
         try:
             await in_thread(self._owners.release, owner, name)
         except StorageError as error:
-            # The database is away: the job is still ours.
             log.warning("cannot release job %s: %s", name, error.message)
+            if record is not None and not self._leaving and owner == self.id:
+                # No one can claim it while the database is away.
+                await self._host.take(record, orphaned=False, nth=0)
 
     async def _show_progress(self) -> None:
         found = self._host.progress()

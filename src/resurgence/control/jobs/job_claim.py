@@ -24,8 +24,8 @@ from resurgence.state.records import GenerationRecord, Owner
 _T = TypeVar("_T")
 
 RequireOwned = Callable[[bool], None]
-"""Raises JobLost if another controller of the service owns the job. If that is unknown, raises
-StorageError, unless the argument is True: no one else has claimed a generation.
+"""Raises JobLost if another controller of the service owns the job, or may own it. The argument is
+whether no one else has claimed a generation: then an owner that cannot ask goes on.
 """
 
 
@@ -52,6 +52,8 @@ class JobClaim:
         self.record: GenerationRecord | None = None
         self.take_over = False
         """Claim the job even if another live process runs it."""
+        self.last_known = NO_GENERATION
+        """The newest generation when this process took up the job, as the service has recorded it."""
         self.require_owned: RequireOwned | None = None
         """Asks the service which of its controllers owns the job; None: there is only one."""
 
@@ -100,9 +102,7 @@ class JobClaim:
             await in_thread(self._backend.leases.release, self.record.generation)
 
     async def verify_owned(self) -> bool:
-        """Return False if there is only one controller. Raise JobLost if another one owns the job,
-        and StorageError if that is unknown.
-        """
+        """Return False if there is only one controller. Raise JobLost if another one has the job."""
         if self.require_owned is None:
             return False
         await in_thread(self.require_owned, False)
@@ -111,7 +111,7 @@ class JobClaim:
     def _permit(self, newest: Generation) -> None:
         is_undisputed = newest == self.generation
         if self.require_owned is not None:
-            self.require_owned(is_undisputed)
+            self.require_owned(newest in (self.generation, self.last_known))
         if not self.take_over and not is_undisputed:
             self._backend.leases.require_free(
                 newest, self._owner, self._clock.now(), before=self._sighting

@@ -43,6 +43,7 @@ from resurgence.storage.object_store import ObjectStore
 _PAUSE = timedelta(seconds=1)
 _HISTORY: TypeAdapter[RestartHistory] = TypeAdapter(RestartHistory)
 _LOADED_EVENTS = 5_000
+_DELETED_TOGETHER = 1_000
 
 log = logging.getLogger("resurgence.control")
 
@@ -294,6 +295,7 @@ class JobKeeper:
             ),
         )
         ctx.claim.require_owned = self._require_owned
+        ctx.claim.last_known = self._last_status.generation
         ctx.run, ctx.reset_run = run, self._last_status.reset_run
         used = record.pipeline
 
@@ -311,7 +313,7 @@ class JobKeeper:
         await self._retire_previous()
         try:
             if self.record.desired.delete_state:
-                await in_thread(_delete_state, self.record)
+                await in_thread(_delete_state, self.record, self._require_owned)
             await in_thread(self._environment.remove, self.name)
             if self.discard_events is not None:
                 await self.discard_events(self.name)
@@ -397,7 +399,13 @@ def _history(status: JobStatus) -> RestartHistory:
         return RestartHistory()
 
 
-def _delete_state(record: JobRecord) -> None:
+def _delete_state(record: JobRecord, require_owned: RequireOwned | None) -> None:
+    """Delete the state of a job. A controller that was frozen here must not delete the state of a
+    new job of that name, so it asks again and again whether it owns the job.
+    """
     store = ObjectStore(record.pipeline.state_url)
-    paths = JobPaths(record.name)
-    store.delete(each.path for each in store.list(paths.job))
+    found = [each.path for each in store.list(JobPaths(record.name).job)]
+    for first in range(0, len(found), _DELETED_TOGETHER):
+        if require_owned is not None:
+            require_owned(False)
+        store.delete(found[first : first + _DELETED_TOGETHER])

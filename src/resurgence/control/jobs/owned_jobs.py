@@ -145,11 +145,13 @@ class OwnedJobs:
             await self._recorder.discard(name)
             self._remove(keeper)
 
-    async def hand_over(self, name: JobName) -> None:
-        """Stop a job at a checkpoint, and store everything about it."""
+    async def hand_over(self, name: JobName) -> JobRecord | None:
+        """Stop a job at a checkpoint, and store everything about it. Return its last record; None
+        if it was not run here.
+        """
         keeper = self._keepers.get(name)
         if keeper is None:
-            return
+            return None
         await keeper.close(self._closing or StopMode.CHECKPOINT)
         await self._recorder.flush(_LAST_EVENTS)
         try:
@@ -157,6 +159,7 @@ class OwnedJobs:
         except ResurgenceError as error:
             log.warning("cannot store the status of job %s: %s", name, error.message)
         self._remove(keeper)
+        return keeper.current()
 
     def apply(self, record: JobRecord) -> None:
         """Apply a request that another controller stored."""

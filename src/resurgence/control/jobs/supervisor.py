@@ -27,7 +27,14 @@ from resurgence.control.jobs.states import (
 from resurgence.control.jobs.transitions import TERMINAL, StateName, require_edge
 from resurgence.control.store.lease_keeper import LeaseKeeper
 from resurgence.control.store.metadata import MetadataStore
-from resurgence.errors import ErrorDomain, JobLost, ResurgenceError, RetryHint, StorageError
+from resurgence.errors import (
+    ErrorDomain,
+    JobLost,
+    ResurgenceError,
+    Retired,
+    RetryHint,
+    StorageError,
+)
 from resurgence.ids import NO_GENERATION, ControllerId
 
 _TRIES = 3
@@ -149,7 +156,10 @@ class Supervisor:
             except Exception as error:
                 log.exception("internal error in state %s", state.name)
                 error_now = ResurgenceError(f"{state.name}: {type(error).__name__}: {error}")
-            if error_now.retry_hint is RetryHint.NO_RETRY and not isinstance(state, Failing):
+            # Another controller has claimed the job: Recovering asks which of them owns it.
+            is_disputed = isinstance(error_now, Retired) and self._owner is not None
+            is_final = error_now.retry_hint is RetryHint.NO_RETRY and not is_disputed
+            if is_final and not isinstance(state, Failing):
                 failure = failure_from(error_now)
                 self._ctx.note_failure(failure)
                 return Transition(Failing(GiveUp(failure.reason, failure)), failure.reason)

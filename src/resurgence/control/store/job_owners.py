@@ -56,24 +56,31 @@ class JobOwners:
                     process=process.model_dump(mode="json"),
                     url=url,
                     leaving=False,
+                    reaches_storage=True,
                     lease_until=self._lease_end(),
                 )
             )
 
-    def renew(self, me: ControllerId, *, leaving: bool) -> Fleet | None:
-        """Renew the lease of a controller and return all controllers and jobs. Return None if it
-        was declared dead: all its jobs are lost.
+    def renew(self, me: ControllerId, *, leaving: bool, reaches_storage: bool = True) -> bool:
+        """Renew the lease of a controller. Return False if it was declared dead: all its jobs are
+        lost.
         """
         with self._database.writing() as connection:
             renewed = connection.execute(
                 CONTROLLERS.update()
                 .where(CONTROLLERS.c.id == me)
-                .values(lease_until=self._lease_end(), leaving=leaving)
+                .values(
+                    lease_until=self._lease_end(), leaving=leaving, reaches_storage=reaches_storage
+                )
             )
-        if renewed.rowcount == 0:
-            return None
+        return renewed.rowcount == 1
+
+    def fleet(self) -> Fleet:
+        """Return all controllers and jobs."""
         with self._database.reading() as connection:
-            return Fleet(self._peers(connection), _facts(connection))
+            # In this order: a controller that is listed had not lost its jobs before they are read.
+            facts = _facts(connection)
+            return Fleet(self._peers(connection), facts)
 
     def declare_dead(self, dead: Sequence[Dead]) -> None:
         """Free the jobs of dead controllers. One that has renewed its lease in the meantime is
@@ -88,11 +95,7 @@ class JobOwners:
                     CONTROLLERS.delete().where(CONTROLLERS.c.id == each.id, has_ended)
                 )
                 if gone.rowcount:
-                    connection.execute(
-                        JOBS.update()
-                        .where(JOBS.c.owner == each.id)
-                        .values(owner=None, orphaned=each.is_proven)
-                    )
+                    _free(connection, each.id, orphaned=each.is_proven)
             self._database.notify(connection)
 
     def claim(self, me: ControllerId, names: Sequence[JobName]) -> dict[JobName, bool]:
@@ -125,20 +128,27 @@ class JobOwners:
             )
             self._database.notify(connection)
 
+    def release_all(self, me: ControllerId) -> None:
+        """Free all jobs of a controller."""
+        with self._database.writing() as connection:
+            _free(connection, me, orphaned=False)
+            self._database.notify(connection)
+
     def leave(self, me: ControllerId) -> None:
         """Remove a controller and free the jobs that it still has."""
         with self._database.writing() as connection:
             connection.execute(CONTROLLERS.delete().where(CONTROLLERS.c.id == me))
-            connection.execute(
-                JOBS.update().where(JOBS.c.owner == me).values(owner=None, orphaned=False)
-            )
+            _free(connection, me, orphaned=False)
             self._database.notify(connection)
+
+    def owner(self, name: JobName) -> ControllerId | None:
+        """Return the controller that owns a job."""
+        with self._database.reading() as connection:
+            return connection.execute(sa.select(JOBS.c.owner).where(JOBS.c.name == name)).scalar()
 
     def owns(self, me: ControllerId, name: JobName) -> bool:
         """Return whether a controller owns a job."""
-        with self._database.reading() as connection:
-            owner = connection.execute(sa.select(JOBS.c.owner).where(JOBS.c.name == name)).scalar()
-            return owner == me
+        return self.owner(name) == me
 
     def put_progress(self, me: ControllerId, progress: dict[JobName, dict[str, JsonValue]]) -> None:
         """Store the progress of jobs that a controller owns, for the others to show."""
@@ -172,6 +182,7 @@ class JobOwners:
                 is_expired=row.expired,
                 is_fresh=row.fresh,
                 is_leaving=row.leaving,
+                reaches_storage=row.reaches_storage,
             )
             for row in rows
         )
@@ -201,6 +212,11 @@ def _facts(connection: sa.Connection) -> tuple[JobFact, ...]:
             )
         )
     return tuple(facts)
+
+
+def _free(connection: sa.Connection, owner: ControllerId, *, orphaned: bool) -> None:
+    freed = JOBS.update().where(JOBS.c.owner == owner)
+    connection.execute(freed.values(owner=None, orphaned=orphaned))
 
 
 def _is_member(connection: sa.Connection, me: ControllerId) -> bool:

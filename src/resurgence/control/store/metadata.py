@@ -239,26 +239,23 @@ class MetadataStore:
         """
         if not events:
             return
-        if owner is not None:
-            with self._database.reading() as connection:
-                found = connection.execute(sa.select(JOBS.c.name).where(JOBS.c.owner == owner))
-                mine = set(found.scalars())
-            events = [each for each in events if each[0] in mine]
-            if not events:
-                return
-        happened = [
-            {"job": job, "at": each["at"], "event": each["event"], "facts": each}
-            for job, each in events
-        ]
-        incidents = [
-            {"job": job, "detected_at": each["detected_at"], "facts": each}
-            for job, each in events
-            if each["event"] == "incident"
-        ]
         with self._database.writing() as connection:
+            if owner is not None:
+                mine = _owned(connection, {job for job, _ in events}, owner)
+                events = [each for each in events if each[0] in mine]
+            happened = [
+                {"job": job, "at": each["at"], "event": each["event"], "facts": each}
+                for job, each in events
+            ]
+            incidents = [
+                {"job": job, "detected_at": each["detected_at"], "facts": each}
+                for job, each in events
+                if each["event"] == "incident"
+            ]
             # Without it a lower id could become visible after a higher one, and be missed.
             self._database.take_turns(connection, EVENTS_LOCK)
-            connection.execute(EVENTS.insert(), happened)
+            if happened:
+                connection.execute(EVENTS.insert(), happened)
             if incidents:
                 connection.execute(INCIDENTS.insert(), incidents)
 
@@ -373,6 +370,14 @@ def stored_sql(path: Path, job: JobName) -> str | None:
     finally:
         store.close()
     return record.pipeline.sql if record else None
+
+
+def _owned(
+    connection: sa.Connection, names: Collection[JobName], owner: ControllerId
+) -> frozenset[str]:
+    """Return which of these jobs the controller owns. Until the transaction ends, it loses none."""
+    query = sa.select(JOBS.c.name).where(JOBS.c.name.in_(names), JOBS.c.owner == owner)
+    return frozenset(connection.execute(query.with_for_update(read=True)).scalars())
 
 
 def _require_owned(connection: sa.Connection, name: JobName, owner: ControllerId | None) -> None:

@@ -62,6 +62,7 @@ JOBS = sa.Table(
     sa.Column("revision", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("owner", sa.String),
     sa.Column("orphaned", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Index("jobs_of_owner", "owner"),
 )
 STATUSES = sa.Table(
     "statuses",
@@ -87,6 +88,7 @@ CONTROLLERS = sa.Table(
     _required("process", Json),
     _required("url"),
     _required("leaving", sa.Boolean),
+    _required("reaches_storage", sa.Boolean),
     # Not text: only the database's clock judges it.
     sa.Column("lease_until", sa.DateTime(timezone=True), nullable=False),
 )

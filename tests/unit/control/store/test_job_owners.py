@@ -78,15 +78,18 @@ def test_of_many_claims_of_one_job_one_succeeds(owners: JobOwners) -> None:
     assert sorted([*owned_by(owners, A), *owned_by(owners, B)]) == list(JOBS)
 
 
-def test_a_renewal_returns_all_controllers_and_jobs(owners: JobOwners, postgres_url: str) -> None:
+def test_all_controllers_and_jobs_are_read(
+    owners: JobOwners, postgres_url: str
+) -> None:
     owners.claim(A, JOBS[:1])
     end_lease(postgres_url, B)
-    fleet = owners.renew(A, leaving=True)
-    assert fleet is not None
+    assert owners.renew(A, leaving=True, reaches_storage=False)
+    fleet = owners.fleet()
     a, b = sorted(fleet.peers, key=lambda each: each.id)
     assert (a.id, a.url, a.process) == (A, "http://a", PROCESS)
     assert (a.is_expired, a.is_fresh, a.is_leaving) == (False, True, True)
     assert (b.is_expired, b.is_fresh, b.is_leaving) == (True, False, False)
+    assert (a.reaches_storage, b.reaches_storage) == (False, True)
     facts = {each.name: each for each in fleet.jobs}
     assert [facts[each].owner for each in JOBS] == [A, None, None, None]
     assert all(each.is_active and not each.is_running for each in fleet.jobs)
@@ -98,7 +101,7 @@ def test_a_controller_whose_lease_has_ended_loses_all_its_jobs(
     owners.claim(A, JOBS)
     end_lease(postgres_url, A)
     owners.declare_dead([Dead(A, is_proven=False)])
-    assert owners.renew(A, leaving=False) is None
+    assert not owners.renew(A, leaving=False)
     assert owners.claim(A, JOBS) == {}
     assert owners.claim(B, JOBS) == dict.fromkeys(JOBS, False)
 
@@ -150,7 +153,7 @@ def test_only_the_owner_writes_about_a_job(store: MetadataStore, owners: JobOwne
 def test_one_that_leaves_frees_what_it_still_has(owners: JobOwners) -> None:
     owners.claim(A, JOBS)
     owners.leave(A)
-    assert owners.renew(A, leaving=True) is None
+    assert not owners.renew(A, leaving=True)
     assert set(owners.claim(B, JOBS)) == set(JOBS)
 
 
