@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.engine.spark.session import start_session
 from tests.faults.scenario import Scenario, made_scenario
+from tests.namespaces import victim_namespace
 from tests.postgres import postgres_server, postgres_url
 from tests.servers.fixtures import (
     azure_server,
@@ -35,6 +36,7 @@ __all__ = [
     "s3_server",
     "s3_url",
     "spark",
+    "victim_namespace",
 ]
 
 hypothesis.settings.register_profile("fixed", derandomize=True, database=None)

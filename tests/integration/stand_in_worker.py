@@ -154,6 +154,7 @@ class StandIn:
 
 def main() -> None:
     host, port, worker, generation = sys.argv[1:5]
+    print(f"this is {worker}", file=sys.stderr, flush=True)
     connection = ControlConnection((host, int(port)))
     status = StandIn(connection, WorkerId(worker), int(generation)).run()
     time.sleep(0.05)

@@ -293,6 +293,7 @@ def test_workers_are_shown_without_their_token(http: httpx.Client, rides: str) -
             "started_at": NOW.isoformat().replace("+00:00", "Z"),
             "last_heard_at": None,
             "executors": [],
+            "controller": None,
         }
     ]
     assert "digest" not in answer.text

@@ -106,6 +106,8 @@ class FleetMember:
         self._moving: dict[JobName, asyncio.Task[None]] = {}
         self._shown: dict[JobName, dict[str, JsonValue]] = {}
         self._leaving = False
+        self._is_away = False
+        """The last renewal failed."""
         self._reconciling = asyncio.Lock()
         self._poked = asyncio.Event()
         self._ended = threading.Event()
@@ -173,9 +175,18 @@ class FleetMember:
             try:
                 await self._renew()
             except StorageError as error:
-                log.warning("cannot renew the lease of this controller: %s", error.message)
+                if not self._is_away:
+                    log.warning(
+                        "cannot renew the lease of this controller; its jobs continue: %s",
+                        error.message,
+                    )
+                self._is_away = True
             except Exception:
                 log.exception("cannot renew the lease of this controller")
+            else:
+                if self._is_away:
+                    log.warning("the metadata database answers again")
+                self._is_away = False
 
     async def _renew(self) -> None:
         me, asked_at = self.id, time.monotonic()
@@ -211,7 +222,8 @@ class FleetMember:
             try:
                 await self._reconcile()
             except StorageError as error:
-                log.warning("cannot reconcile the jobs of this controller: %s", error.message)
+                if not self._is_away:
+                    log.warning("cannot reconcile the jobs of this controller: %s", error.message)
             except Exception:
                 log.exception("cannot reconcile the jobs of this controller")
 

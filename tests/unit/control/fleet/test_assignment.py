@@ -16,6 +16,7 @@ from resurgence.control.fleet.assignment import (
     RenewalStreak,
     assign,
     dead_peers,
+    should_give_up,
 )
 from resurgence.ids import ControllerId, JobName
 from resurgence.state.records import Owner, OwnerKind
@@ -128,6 +129,35 @@ def test_a_job_that_recovers_is_not_moved() -> None:
 
 def test_one_that_leaves_is_no_reason_to_move_jobs_to_it() -> None:
     assert assign(A, [peer(A), peer(B, is_leaving=True)], jobs(a=4)).releases == ()
+
+
+# ---------------------------------------------------------------- storage
+
+
+def test_jobs_are_assigned_to_those_that_reach_the_storage_unless_none_does() -> None:
+    cut_off = peer(A, reaches_storage=False)
+    assert claims(jobs(none=2), cut_off, peer(B)) == {"a": [], "b": ["none0", "none1"]}
+    assert assign(B, [cut_off, peer(B)], jobs(b=4)).releases == ()
+    all_cut_off = [peer(each, reaches_storage=False) for each in (A, B)]
+    assert claims(jobs(none=2), *all_cut_off) == {"a": ["none0"], "b": ["none1"]}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "other", "expected"),
+    [
+        (8, {}, False),
+        (9, {}, True),
+        (9, {"reaches_storage": False}, False),
+        (9, {"is_fresh": False}, False),
+        (9, {"is_leaving": True}, False),
+    ],
+)
+def test_a_controller_without_storage_gives_up_its_jobs_if_another_can_have_them(
+    seconds: int, other: dict[str, bool], expected: bool
+) -> None:
+    peers = [peer(A, reaches_storage=False), peer(B, **other)]
+    assert should_give_up(A, peers, timedelta(seconds=seconds), LEASE) is expected
+    assert not should_give_up(A, peers[:1], timedelta(seconds=seconds), LEASE)
 
 
 # ---------------------------------------------------------------- the dead

@@ -86,10 +86,12 @@ class Fleet:
             running = JobStatus(state=StateName.RUNNING, run=1)
             self.store.create_job(JobRecord(name, pipeline, DesiredConfig(2), running, NOW))
 
-    async def join(self, process: Owner | None = None) -> FleetMember:
+    async def join(
+        self, process: Owner | None = None, ask_storage: Callable[[], object] = lambda: None
+    ) -> FleetMember:
         jobs = Jobs()
         here = process or owner_here(OwnerKind.SERVICE, "service", NOW)
-        member = FleetMember(self.store, self.owners, jobs, here, "")
+        member = FleetMember(self.store, self.owners, jobs, here, "", ask_storage)
         await member.open()
         self.jobs.append(jobs)
         self.members.append(member)
@@ -258,5 +260,70 @@ def test_a_controller_that_could_not_renew_asks_before_it_claims(fleet: Fleet) -
         await asyncio.sleep(LEASE.total_seconds())
         with pytest.raises(JobLost):
             member.require_owned(JOBS[0], member.id, True)
+
+    play(fleet, scene)
+
+
+def test_a_controller_without_storage_gives_up_its_jobs_until_it_has_it_again(fleet: Fleet) -> None:
+    is_cut_off = False
+
+    def ask() -> None:
+        if is_cut_off:
+            raise StorageError("no route")
+
+    async def scene() -> None:
+        nonlocal is_cut_off
+        fleet.add_jobs()
+        await fleet.join(ask_storage=ask)
+        await fleet.join()
+        await until(lambda: fleet.is_spread(3, 3))
+        is_cut_off = True
+        await until(lambda: fleet.is_spread(0, 6))
+        assert len(fleet.jobs[0].lost) == 3
+        await asyncio.sleep(LEASE.total_seconds())
+        assert fleet.is_spread(0, 6)
+        is_cut_off = False
+        await until(lambda: fleet.is_spread(3, 3))
+        assert fleet.jobs[1].lost == []
+
+    play(fleet, scene)
+
+
+def test_nothing_moves_if_no_controller_reaches_the_storage(fleet: Fleet) -> None:
+    is_away = False
+
+    def ask() -> None:
+        if is_away:
+            raise StorageError("no route")
+
+    async def scene() -> None:
+        nonlocal is_away
+        fleet.add_jobs()
+        for _ in range(2):
+            await fleet.join(ask_storage=ask)
+        await until(lambda: fleet.is_spread(3, 3))
+        handed_over = [list(each.handed_over) for each in fleet.jobs]
+        is_away = True
+        await asyncio.sleep(2 * LEASE.total_seconds())
+        assert fleet.is_spread(3, 3)
+        assert [each.lost for each in fleet.jobs] == [[], []]
+        assert [each.handed_over for each in fleet.jobs] == handed_over
+
+    play(fleet, scene)
+
+
+def test_a_job_that_cannot_be_released_is_taken_up_again(
+    fleet: Fleet, postgres_server: PostgresServer
+) -> None:
+    async def scene() -> None:
+        fleet.add_jobs()
+        member = await fleet.join()
+        await until(lambda: fleet.is_spread(6))
+        await fleet.die(member)
+        postgres_server.kill()
+        await member._move(JOBS[0])
+        assert fleet.jobs[0].handed_over == [JOBS[0]]
+        assert fleet.is_spread(6)
+        postgres_server.start()
 
     play(fleet, scene)

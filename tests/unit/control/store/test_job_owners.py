@@ -78,9 +78,7 @@ def test_of_many_claims_of_one_job_one_succeeds(owners: JobOwners) -> None:
     assert sorted([*owned_by(owners, A), *owned_by(owners, B)]) == list(JOBS)
 
 
-def test_all_controllers_and_jobs_are_read(
-    owners: JobOwners, postgres_url: str
-) -> None:
+def test_all_controllers_and_jobs_are_read(owners: JobOwners, postgres_url: str) -> None:
     owners.claim(A, JOBS[:1])
     end_lease(postgres_url, B)
     assert owners.renew(A, leaving=True, reaches_storage=False)
