@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -129,22 +129,35 @@ def serving(folder: Path, *arguments: str) -> Iterator[Service]:
 
 
 @pytest.mark.timeout(500)
-def test_jobs_survive_the_sigkill_of_their_controller(project: Project, postgres_url: str) -> None:
-    """Two jobs: one worker continues and is adopted, one is frozen while there is no controller."""
+def test_jobs_survive_the_sigkill_of_their_controllers(project: Project, postgres_url: str) -> None:
+    """Three controllers, two jobs. Those that run them are killed. One worker continues and is adopted
+    by the third; the other one is frozen, and its job is restored.
+    """
     project.write_input(3000)  # Neither must be through before both have begun.
     jobs = ("goes-on", "frozen")
     common = settings(
         *QUICK, *HEARTBEATS, "pipeline.epoch_rows=100", "controller.adopt_timeout=25s"
     )
-    with serving(project.folder, "--database", postgres_url, *common) as service:
+    with ExitStack() as ending:
+        controllers = [
+            ending.enter_context(serving(project.folder, "--database", postgres_url, *common))
+            for _ in range(3)
+        ]
         for job in jobs:
             project.write_pipeline(job, RIDES + BY_MINUTE)
-            service.cli("create", f"{job}.sql")
+            controllers[0].cli("create", f"{job}.sql")
+        service = controllers[0]
         service.until(lambda: all(service.epoch(job) >= 2 for job in jobs), "all jobs run")
-        pids = {job: int(service.job(job)["status"]["worker_pid"]) for job in jobs}
-        service.kill()
+        workers = service.get("/v1/workers")["workers"]
+        pids = {each["job"]: each["pid"] for each in workers}
+        owners = {each["controller"] for each in workers}
+        assert len(owners) == 2
+        for each in controllers:
+            if each.url in owners:
+                each.kill()
+            else:
+                service = each
         os.kill(pids["frozen"], signal.SIGSTOP)
-        service.start()
         service.until(lambda: all(service.state(job) == "Finished" for job in jobs), "all finish")
         for job in jobs:
             project.assert_exactly_once(job)

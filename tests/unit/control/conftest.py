@@ -155,7 +155,9 @@ class ScriptedWorker:
         )
         return 0
 
-    async def fail(self, error: str, retry_hint: RetryHint, domain: ErrorDomain) -> int:
+    async def fail(
+        self, error: str, retry_hint: RetryHint, domain: ErrorDomain, code: str = "task"
+    ) -> int:
         """Report a failure and leave."""
         await self.say(
             TaskFailedEvent(
@@ -166,7 +168,7 @@ class ScriptedWorker:
                 epoch=self.first_epoch,
                 error=error,
                 hint="fix it",
-                code="task",
+                code=code,
                 domain=domain,
                 retry_hint=retry_hint,
             )

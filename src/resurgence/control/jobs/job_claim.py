@@ -61,6 +61,11 @@ class JobClaim:
     def generation(self) -> Generation:
         return self.record.generation if self.record else NO_GENERATION
 
+    @property
+    def is_shared(self) -> bool:
+        """Whether other controllers of the service may own the job."""
+        return self.require_owned is not None
+
     async def claim(self) -> GenerationRecord:
         """Claim the next generation, which fences every older one."""
         abandoned, now = threading.Event(), self._clock.now()

@@ -157,7 +157,7 @@ class Supervisor:
                 log.exception("internal error in state %s", state.name)
                 error_now = ResurgenceError(f"{state.name}: {type(error).__name__}: {error}")
             # Another controller has claimed the job: Recovering asks which of them owns it.
-            is_disputed = isinstance(error_now, Retired) and self._owner is not None
+            is_disputed = isinstance(error_now, Retired) and self._ctx.claim.is_shared
             is_final = error_now.retry_hint is RetryHint.NO_RETRY and not is_disputed
             if is_final and not isinstance(state, Failing):
                 failure = failure_from(error_now)
