@@ -120,7 +120,7 @@ class RenewalStreak:
 
     def renewed(self, now: float) -> None:
         """Note a renewal. `now` is monotonic time in seconds."""
-        if now - self._last > self._lease / 2:
+        if self._has_gap(now):
             self._began = now
         self._last = now
 
@@ -128,10 +128,12 @@ class RenewalStreak:
         """Return whether the last renewal still holds, by this process's own clock."""
         return now - self._last < self._lease
 
-    @property
-    def covers_a_lease(self) -> bool:
-        """Whether others may be declared dead."""
-        return self._last - self._began >= self._lease
+    def covers_a_lease(self, now: float) -> bool:
+        """Return whether others may be declared dead."""
+        return not self._has_gap(now) and self._last - self._began >= self._lease
+
+    def _has_gap(self, now: float) -> bool:
+        return now - self._last > self._lease / 2
 
 
 def members(peers: Sequence[Peer]) -> frozenset[ControllerId]:

@@ -113,7 +113,7 @@ class FleetMember:
         self._ended = threading.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self.joined: Callable[[ControllerId], None] = lambda _id: None
-        """Called with each new id of this controller."""
+        """Called with each new id of this controller, before it is used."""
 
     # ---------------------------------------------------------------- life
 
@@ -258,7 +258,7 @@ class FleetMember:
             await self._give_up()
         else:
             await self._take(dict.fromkeys(missing, False))
-            await self._bury(fleet)
+            await self._declare_dead(fleet)
             await self._balance(fleet)
         await self._show_progress()
 
@@ -280,10 +280,11 @@ class FleetMember:
         self.poke()
 
     async def _join(self) -> None:
+        # First: the answer of a successful join may be lost.
+        self.joined(self.id)
         asked_at = time.monotonic()
         await in_thread(self._owners.join, self.id, self._process, self._url)
         self._streak.renewed(asked_at)
-        self.joined(self.id)
 
     def _note_members(self, fleet: Fleet) -> None:
         self.peers = {each.id: each.url for each in fleet.peers if not each.is_expired}
@@ -291,11 +292,13 @@ class FleetMember:
         if found != self._members:
             self._members, self._members_since = found, time.monotonic()
 
-    async def _bury(self, fleet: Fleet) -> None:
-        may_expire = self._streak.covers_a_lease
+    async def _declare_dead(self, fleet: Fleet) -> None:
+        may_expire = self._streak.covers_a_lease(time.monotonic())
         dead = dead_peers(self.id, fleet.peers, is_running, may_expire=may_expire)
+        for each in dead:
+            what = "process" if each.is_proven else "lease"
+            log.warning("taking over from controller %s, because its %s has ended", each.id, what)
         if dead:
-            log.warning("%d controllers have ended; taking over their jobs", len(dead))
             await in_thread(self._owners.declare_dead, dead)
             self.poke()
 
@@ -322,7 +325,7 @@ class FleetMember:
         if not orphaned:
             return
         delayed = 0
-        for record in await in_thread(self._metadata.jobs, tuple(orphaned)):
+        for record in await in_thread(self._metadata.jobs, tuple(orphaned), self.id):
             await self._host.take(record, orphaned=orphaned[record.name], nth=delayed)
             delayed += not orphaned[record.name]
 

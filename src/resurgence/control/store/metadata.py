@@ -159,9 +159,13 @@ class MetadataStore:
             _upsert(connection, JOBS.c.name, _job_values(record))
             _upsert(connection, STATUSES.c.job, _status_values(record.name, record.status))
 
-    def jobs(self, names: Collection[JobName] | None = None) -> list[JobRecord]:
-        """Return the jobs of these names, or all, by name."""
+    def jobs(
+        self, names: Collection[JobName] | None = None, owner: ControllerId | None = None
+    ) -> list[JobRecord]:
+        """Return the jobs of these names, or all, by name; with an `owner`, only those that it owns."""
         query = _BOTH if names is None else _BOTH.where(JOBS.c.name.in_(names))
+        if owner is not None:
+            query = query.where(JOBS.c.owner == owner)
         with self._database.reading() as connection:
             found = [_record(row) for row in connection.execute(query)]
         return sorted(found, key=lambda each: each.name)

@@ -190,9 +190,9 @@ def test_a_controller_never_declares_itself_dead() -> None:
 def test_only_who_renewed_for_a_whole_lease_may_judge_others() -> None:
     streak = RenewalStreak(LEASE)
     for second in range(0, 16, 3):
-        assert not streak.covers_a_lease
+        assert not streak.covers_a_lease(second)
         streak.renewed(second)
-    assert streak.covers_a_lease
+    assert streak.covers_a_lease(15)
 
 
 def test_a_gap_begins_a_new_streak() -> None:
@@ -200,10 +200,12 @@ def test_a_gap_begins_a_new_streak() -> None:
     streak = RenewalStreak(LEASE)
     for second in range(0, 30, 3):
         streak.renewed(second)
-    assert streak.covers_a_lease
+    assert streak.covers_a_lease(34)
+    # The database is back, and the others are seen before the first renewal.
+    assert not streak.covers_a_lease(35)
     for second in range(60, 76, 3):
         streak.renewed(second)
-        assert streak.covers_a_lease == (second == 75)
+        assert streak.covers_a_lease(second) == (second == 75)
 
 
 def test_a_renewal_holds_for_one_lease() -> None:

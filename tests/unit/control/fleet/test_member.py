@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import ParamSpec, TypeVar
 
 import pytest
 from pydantic import JsonValue
@@ -31,6 +31,8 @@ from resurgence.ids import ControllerId, JobName
 from resurgence.state.protocol.ownership import owner_here
 from resurgence.state.records import Owner, OwnerKind
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 JOBS = tuple(JobName(f"job{n}") for n in range(6))
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 LEASE = timedelta(seconds=2)
@@ -78,6 +80,8 @@ class Fleet:
         self.store = MetadataStore(url)
         self.owners = self.store.owners(LEASE)
         self.jobs: list[Jobs] = []
+        self._calls: set[object] = set()
+        """Calls of the database in threads."""
         self.members: list[FleetMember] = []
 
     def add_jobs(self) -> None:
@@ -91,7 +95,11 @@ class Fleet:
     ) -> FleetMember:
         jobs = Jobs()
         here = process or owner_here(OwnerKind.SERVICE, "service", NOW)
-        member = FleetMember(self.store, self.owners, jobs, here, "", ask_storage)
+        owners, store = self.store.owners(LEASE), self.store
+        for each in (owners.renew, owners.fleet, owners.claim, owners.put_progress):
+            setattr(owners, each.__name__, self._counted(each))
+        store.listen = self._counted(MetadataStore.listen.__get__(store))  # type: ignore[method-assign]
+        member = FleetMember(store, owners, jobs, here, "", ask_storage)
         await member.open()
         self.jobs.append(jobs)
         self.members.append(member)
@@ -99,6 +107,26 @@ class Fleet:
 
     def is_spread(self, *loads: int) -> bool:
         return [len(each.records) for each in self.jobs] == list(loads)
+
+    def wait_for_threads(self) -> None:
+        """The threads of controllers that have died still use the store."""
+        give_up_at = time.monotonic() + DEADLINE_SECONDS
+        while self._calls and time.monotonic() < give_up_at:
+            # Listeners end when notified.
+            with contextlib.suppress(StorageError):
+                self.owners.leave(ControllerId("no one"))
+            time.sleep(0.05)
+
+    def _counted(self, call: Callable[_P, _T]) -> Callable[_P, _T]:
+        def counted(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+            mark = object()
+            self._calls.add(mark)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._calls.discard(mark)
+
+        return counted
 
     async def die(self, member: FleetMember) -> None:
         """It does nothing any more, as if it was killed or frozen."""
@@ -114,12 +142,7 @@ def fleet(postgres_url: str) -> Iterator[Fleet]:
     opened = Fleet(postgres_url)
     with closing(opened.store):
         yield opened
-        # Threads of controllers that have died still use the store. Listeners end when notified.
-        with contextlib.suppress(StorageError):
-            opened.owners.leave(ControllerId("no one"))
-        for each in threading.enumerate():
-            if each.daemon:
-                each.join(DEADLINE_SECONDS)
+        opened.wait_for_threads()
 
 
 def play(fleet: Fleet, scene: Callable[[], Awaitable[None]]) -> None:
