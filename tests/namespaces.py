@@ -43,9 +43,13 @@ class Namespace:
     _links: dict[str, str] = field(default_factory=dict)
     _relays: list[socket.socket] = field(default_factory=list)
 
-    def command(self, words: list[str]) -> list[str]:
-        """The command that runs `words` in the namespace, in the same process."""
-        return ["ip", "netns", "exec", self.name, *words]
+    @property
+    def prefix(self) -> list[str]:
+        """The words before a command that run it in the namespace. Its processes are not visible to
+        others by their numbers, as if it was another machine. They end with the command.
+        """
+        unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+        return ["ip", "netns", "exec", self.name, *unshare]
 
     def link(self, service: str, connect: Connect) -> tuple[str, int]:
         """Link the namespace to a service, to which `connect` connects. Return its address there."""
@@ -95,8 +99,9 @@ class Namespace:
 @contextmanager
 def namespace() -> Iterator[Namespace]:
     """A new namespace; NoNamespaces with the reason if there can be none."""
-    if shutil.which("ip") is None:
-        raise NoNamespaces("the command `ip` of iproute2 is missing")
+    for command, package in (("ip", "iproute2"), ("unshare", "util-linux")):
+        if shutil.which(command) is None:
+            raise NoNamespaces(f"the command `{command}` of {package} is missing")
     mark = uuid.uuid4().hex[:6]
     made = Namespace(f"resurgence-{mark}", f"resurgence-hub-{mark}")
     with ExitStack() as ending:
@@ -105,6 +110,7 @@ def namespace() -> Iterator[Namespace]:
             ending.callback(run, "ip", "netns", "delete", name)
             run("ip", "-n", name, "link", "set", "lo", "up")
         ending.callback(made.close)
+        run(*made.prefix, "true")
         yield made
 
 

@@ -1,5 +1,6 @@
 """A controller that the network cuts off: from the database, from the storage, from its workers. It
-runs in a network namespace whose links are cut; the two others run outside of it.
+runs in a network namespace whose links are cut; the two others run outside of it, and cannot kill its
+workers. So those are fenced.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def stage(
         folders[0],
         f"postgresql://postgres@{host}:{port}/{database}",
         s3_url,
-        prefix=victim_namespace.command([]),
+        prefix=victim_namespace.prefix,
         variables={"AWS_ENDPOINT": endpoint},
     )
     victim.reached_at = victim_namespace.expose(victim.port)

@@ -355,9 +355,11 @@ class Supervised:
         ctx.events.listeners.append(act)
         before(ctx)
         began_at = clock.now()
-        async with asyncio.timeout(10):
-            state = await Supervisor(ctx, self.metadata).run()
-        await pool.close()
+        try:
+            async with asyncio.timeout(10):
+                state = await Supervisor(ctx, self.metadata).run()
+        finally:
+            await pool.close()
         took = clock.now() - began_at
         await asyncio.gather(*scheduler._watchers)
         for each in events:
