@@ -16,7 +16,7 @@ DOCUMENTS = [
 ]
 
 _LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)\s]*)?\)")
-_PATH = re.compile(r"`((?:src|tests|docs|examples|benchmarks|scripts|\.ci)/[\w./-]+)`")
+_PATH = re.compile(r"`((?:src|tests|docs|examples|benchmarks|scripts|deploy|\.ci)/[\w./-]+)`")
 _CODE_BLOCK = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from resurgence.api.access.api_keys import new_key
+from resurgence.api.access.api_keys import imported_key, new_key
 from resurgence.cli.commands.serve import Database, opened_metadata
 from resurgence.cli.output.plain_table import table_lines
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, AsJson, Debug, StateDir, run_and_exit
@@ -21,14 +22,13 @@ from resurgence.errors import ConfigError, did_you_mean
 commands = typer.Typer(no_args_is_help=True, help="Create and remove the API keys of a service.")
 
 KeyName = Annotated[str, typer.Argument(metavar="NAME", help="The name of the key.")]
+Role = Annotated[KeyRole, typer.Option(help="read allows reading, write everything.")]
 
 
 @commands.command("create")
 def create_command(
     name: KeyName,
-    role: Annotated[
-        KeyRole, typer.Option(help="read allows reading, write everything.")
-    ] = KeyRole.READ,
+    role: Role = KeyRole.READ,
     state_dir: StateDir = DEFAULT_STATE_DIR,
     database: Database = None,
     debug: Debug = False,
@@ -41,6 +41,33 @@ def create_command(
             metadata.add_key(key)
         print(f"key '{name}' ({role}); it is not shown again:", file=sys.stderr, flush=True)
         print(text)
+        return 0
+
+    run_and_exit(debug, command)
+
+
+@commands.command("import")
+def import_command(
+    name: KeyName,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file with the key.")],
+    role: Role = KeyRole.READ,
+    state_dir: StateDir = DEFAULT_STATE_DIR,
+    database: Database = None,
+    debug: Debug = False,
+) -> None:
+    """Store a key that you generated, in place of an earlier one of that name. Only its digest is
+    stored.
+    """
+
+    def command() -> int:
+        try:
+            text = file.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"cannot read key '{name}' from {file}: {error}") from error
+        key = imported_key(name, role, text, SystemClock().now())
+        with opened_metadata(state_dir, database) as metadata:
+            metadata.put_key(key)
+        print(f"key '{name}' ({role}) is imported")
         return 0
 
     run_and_exit(debug, command)

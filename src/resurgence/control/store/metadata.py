@@ -325,6 +325,11 @@ class MetadataStore:
                     hint="Choose another name, or remove that one first.",
                 ) from error
 
+    def put_key(self, key: ApiKey) -> None:
+        """Store an API key, replacing the previous one of that name."""
+        with self._database.writing() as connection:
+            _upsert(connection, API_KEYS.c.name, _KEY.dump_python(key, mode="json"))
+
     def keys(self) -> list[ApiKey]:
         """Return all keys, by name."""
         with self._database.reading() as connection:

@@ -54,6 +54,37 @@ def test_keys_are_removed_by_name(cli: Cli) -> None:
     assert cli("keys", "list").out == "there are no keys\n"
 
 
+def test_an_imported_key_replaces_the_one_of_that_name(
+    cli: Cli, state_dir: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "ci.key"
+    for digit in "12":
+        text = f"rsg_ci_{digit * 64}"
+        file.write_text(f"{text}\n")
+        done = cli("keys", "import", "ci", str(file), "--role", "write")
+        assert (done.status, text in done.out + done.err) == (0, False)
+        store = MetadataStore(state_dir / ".service" / "service.db")
+        (key,) = store.keys()
+        store.close()
+        assert (key.name, key.role, key.digest) == ("ci", KeyRole.WRITE, digest(text))
+
+
+@pytest.mark.parametrize(
+    "text", ["rsg_ci_" + "1" * 42, "rsg_other_" + "1" * 64, "1" * 64, "rsg_ci_" + "é" * 64]
+)
+def test_a_key_that_could_be_guessed_or_has_another_name_is_not_imported(
+    cli: Cli, tmp_path: Path, text: str
+) -> None:
+    file = tmp_path / "ci.key"
+    file.write_text(text)
+    done = cli("keys", "import", "ci", str(file))
+    assert (done.status, text in done.err) == (2, False)
+    assert "does not have the form of an API key" in done.err
+    missing = cli("keys", "import", "ci", str(tmp_path / "none"))
+    assert (missing.status, "cannot read key 'ci'" in missing.err) == (2, True)
+    assert cli("keys", "list").out == "there are no keys\n"
+
+
 def test_a_port_in_use_is_a_user_error(cli: Cli) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
