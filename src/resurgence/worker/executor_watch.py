@@ -38,10 +38,15 @@ class ExecutorWatch:
         self._patience = patience
         self._changed = changed
         self._starved = starved
+        self._ended = threading.Event()
         self.executors: tuple[Executor, ...] = ()
 
     def start(self) -> None:
         threading.Thread(target=self._run, name="executors", daemon=True).start()
+
+    def end(self) -> None:
+        """Report nothing more."""
+        self._ended.set()
 
     def _run(self) -> None:
         served_at = time.monotonic()
@@ -53,8 +58,10 @@ class ExecutorWatch:
             except (Py4JError, OSError, EOFError):
                 # The JVM has ended, or Spark has stopped. Both are reported elsewhere.
                 return
+            if self._ended.is_set():
+                return
             before, self.executors = self.executors, now
             if now != before:
                 self._changed(before, now)
-            time.sleep(self._interval.total_seconds())
+            self._ended.wait(self._interval.total_seconds())
         self._starved()

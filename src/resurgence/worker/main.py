@@ -88,6 +88,7 @@ _NEXT_ORDER_DEADLINE = timedelta(minutes=5)
 """Longer than the longest pause of a recovery."""
 _MAX_REASONS = 100
 _JVM_EXIT_DEADLINE = timedelta(seconds=2)
+_RELEASE_WITHIN = timedelta(seconds=10)
 _CLUSTER_SHARE = 0.75
 """The share of `pipeline.start_timeout` after which a cluster that grants nothing is reported."""
 _JVM_DEADLINE = timedelta(seconds=90)
@@ -267,6 +268,18 @@ class Worker:
         )
         os._exit(1)
 
+    def _release_executors(self) -> None:
+        """End the application of a cluster, while the controller still waits for this worker. Only
+        then does Spark delete what belongs to its executors, such as pods of Kubernetes.
+        """
+        if self._executors is None or self._spark is None:
+            return
+        self._executors.end()
+        # A cluster that does not answer must not delay the stop.
+        stopping = threading.Thread(target=self._spark.stop, name="release", daemon=True)
+        stopping.start()
+        stopping.join(_RELEASE_WITHIN.total_seconds())
+
     def _execute(self, order: StartExecution) -> None:
         began = time.monotonic()
         seconds: dict[str, float] = {}
@@ -339,6 +352,7 @@ class Worker:
         return self._identification(), status + final
 
     def _send_final(self, message: WorkerMessage) -> None:
+        self._release_executors()
         self._final_message = message
         self._connection.send(message)
 
