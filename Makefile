@@ -54,7 +54,7 @@ test: venv
 test-all: SEED ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))')
 test-all: venv
 	@$(ARCHIVE)
-	@$(SERVERS) s3 gcs azure
+	@$(SERVERS) s3 gcs azure helm
 	@seed=$(SEED); echo "random tests: SEED=$$seed"; \
 		HYPOTHESIS_PROFILE=exploring $(PYTEST) --hypothesis-seed=$$seed
 

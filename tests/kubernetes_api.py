@@ -11,6 +11,7 @@ import copy
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import threading
@@ -94,6 +95,11 @@ class KubernetesApi:
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {}}
             self._pods[name] = _Pod(self._stored(pod))
             self._set_status(name, "Running")
+
+    def pods(self) -> list[str]:
+        """Return the names of all pods, also of those whose process has ended."""
+        with self._lock:
+            return list(self._pods)
 
     def live_pods(self) -> list[str]:
         """Return the names of the pods whose process has not ended."""
@@ -248,8 +254,9 @@ def _matches(manifest: Manifest, query: dict[str, str]) -> bool:
     """Return whether the selectors of a request match an object."""
     labels = manifest["metadata"].get("labels", {})
     for each in filter(None, query.get("labelSelector", "").split(",")):
-        name, separator, value = each.partition("=")
-        if separator and labels.get(name) != value.lstrip("="):
+        name, separator, value = re.split(r"(!=|==|=|$)", each, maxsplit=1)
+        is_same = labels.get(name) == value if separator else name in labels
+        if is_same == (separator == "!="):
             return False
     for each in filter(None, query.get("fieldSelector", "").split(",")):
         name, _, value = each.partition("=")

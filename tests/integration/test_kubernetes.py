@@ -1,5 +1,5 @@
 """Spark's own code for Kubernetes with the settings of our chart: executors start as pods, by the entry
-point of our image, with no more rights than our role grants.
+point of our image, and the driver does all that our role grants and nothing else.
 
 The API server is a stand-in whose pods are processes of this machine. No live cluster is involved.
 """
@@ -10,26 +10,26 @@ import os
 from pathlib import Path
 
 import kubernetes_validate
+import pytest
 import yaml
 
 from resurgence.engine.spark.java import find_java, spark_home
-from tests.helm import KUBERNETES, NAMESPACE, Helm, Manifest, helm, one, waits_for_helm
-from tests.integration.conftest import Project, settings
-from tests.kubernetes_api import Call, KubernetesApi
+from tests.helm import KUBERNETES, NAMESPACE, ROOT, Manifest, one, stored
+from tests.integration.conftest import DEADLINE_SECONDS, Project, settings
+from tests.kubernetes_api import KubernetesApi
 
-__all__ = ["helm"]
-
-ROOT = Path(__file__).parents[2]
 POD = "prod-resurgence-0"
-SMALL = {"spark.driver.memory": "512m", "spark.executor.memory": "512m"}
+POD_ADDRESS = "127.0.0.2"
+SMALL = ("spark.driver.memory=512m", "spark.executor.memory=512m")
 
 
-@waits_for_helm
-def test_executors_are_pods_as_the_chart_describes_them(helm: Helm, project: Project) -> None:
-    manifests = helm.render({"stateDir": "s3://bucket/jobs", "settings": SMALL})
+@pytest.mark.long
+def test_executors_are_pods_as_the_chart_describes_them(project: Project) -> None:
+    manifests = stored("plain")
+    (rule,) = one(manifests, "Role")["rules"]
     api = KubernetesApi(
         NAMESPACE,
-        rules=one(manifests, "Role")["rules"],
+        rules=[rule],
         entry_point=ROOT / "deploy" / "entrypoint.sh",
         environment=image_environment(),
         folder=project.folder / "pods",
@@ -37,26 +37,34 @@ def test_executors_are_pods_as_the_chart_describes_them(helm: Helm, project: Pro
     api.folder.mkdir()
     with api.serving():
         api.add_pod(POD)
-        done = project.run(
+        process = project.start(
             *("--config", str(written_settings(manifests, project.folder))),
-            *("--epoch-rows", "300"),
+            *("--epoch-rows", "200"),
             *settings(
                 f"spark.master=k8s://{api.url}",
                 f"spark.kubernetes.executor.podTemplateFile={project.folder}/executor.yaml",
-                "pipeline.start_timeout=8m",
+                "pipeline.start_timeout=3m",
+                *SMALL,
                 # The variables of the controller's container.
-                "spark.driver.host=127.0.0.1",
+                f"spark.driver.host={POD_ADDRESS}",
                 f"spark.kubernetes.driver.pod.name={POD}",
             ),
         )
-        left = api.live_pods()
-    assert done.returncode == 0, done.stderr
-    assert left == []
+        project.wait_for("committed")
+        api.kill(next(iter(api.live_pods())))
+        project.wait_for("executor_lost")
+        _, err = process.communicate(timeout=DEADLINE_SECONDS)
+        left = api.pods()
+    assert process.returncode == 0, err
     project.assert_exactly_once()
+    # The killed executor was replaced, and the job ended without a recovery and left no pods.
+    executors = api.created
+    assert {each["kind"] for each in executors} == {"Pod"}
+    assert len(executors) == 3
+    assert project.events("recovery_started") == []
+    assert left == [POD]
     assert api.refused == []
-    assert Call("create", "pods") in api.calls
-    executors = [each for each in api.created if each["kind"] == "Pod"]
-    assert len(executors) == 2
+    assert {each.verb for each in api.calls} == set(rule["verbs"])
     for executor in executors:
         assert_is_as_described(executor, manifests)
 
@@ -93,6 +101,9 @@ def assert_is_as_described(executor: Manifest, manifests: list[Manifest]) -> Non
     policy = one(manifests, "NetworkPolicy", "prod-resurgence-executors")["spec"]
     labels = policy["podSelector"]["matchLabels"]
     assert labels.items() <= executor["metadata"]["labels"].items()
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    driver = f"{POD_ADDRESS}:20000"
+    assert variables["SPARK_DRIVER_URL"] == f"spark://CoarseGrainedScheduler@{driver}"
     account = executor["spec"]["serviceAccountName"]
     assert one(manifests, "ServiceAccount", account)
     assert executor["spec"]["automountServiceAccountToken"] is False

@@ -12,7 +12,19 @@
 
 {{- define "resurgence.selector" -}}
 app.kubernetes.io/name: resurgence
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{- define "resurgence.controllerPods" -}}
+matchLabels:
+  {{- include "resurgence.selector" . | nindent 2 }}
+  app.kubernetes.io/component: controller
+{{- end -}}
+
+{{- define "resurgence.executorPods" -}}
+matchLabels:
+  {{- include "resurgence.selector" . | nindent 2 }}
+  app.kubernetes.io/component: executor
 {{- end -}}
 
 {{- define "resurgence.labels" -}}
@@ -51,8 +63,8 @@ capabilities:
 
 {{- define "resurgence.sparkSettings" -}}
 spark.master: k8s://https://kubernetes.default.svc
-spark.kubernetes.namespace: {{ .Release.Namespace }}
-spark.kubernetes.container.image: {{ include "resurgence.image" . }}
+spark.kubernetes.namespace: {{ .Release.Namespace | quote }}
+spark.kubernetes.container.image: {{ include "resurgence.image" . | quote }}
 spark.kubernetes.container.image.pullPolicy: {{ .Values.image.pullPolicy }}
 {{- with .Values.image.pullSecrets }}
 spark.kubernetes.container.image.pullSecrets: {{ join "," . }}
@@ -60,17 +72,19 @@ spark.kubernetes.container.image.pullSecrets: {{ join "," . }}
 spark.kubernetes.authenticate.executor.serviceAccountName: {{ include "resurgence.name" . }}-executor
 spark.kubernetes.executor.podTemplateFile: /etc/resurgence/executor.yaml
 spark.kubernetes.executor.podTemplateContainerName: executor
-# There is nothing of that kind to delete or to reuse, and the role does not allow it.
+# Drivers have nothing of these kinds, and the role does not allow access to them.
+spark.kubernetes.executor.disableConfigMap: "true"
 spark.kubernetes.driver.service.deleteOnTermination: "false"
 spark.kubernetes.driver.ownPersistentVolumeClaim: "false"
 spark.kubernetes.driver.reusePersistentVolumeClaim: "false"
 spark.executor.instances: {{ .Values.executors.instances | quote }}
 spark.executor.cores: {{ .Values.executors.cores | quote }}
 spark.executor.memory: {{ .Values.executors.memory }}
-spark.driver.bindAddress: 0.0.0.0
+# Spark's default for Python applications, which it recognizes only if it starts the driver itself.
+spark.executor.memoryOverheadFactor: "0.4"
 spark.driver.port: {{ .Values.ports.driver | quote }}
 spark.driver.blockManager.port: {{ .Values.ports.driverBlockManager | quote }}
 spark.blockManager.port: {{ .Values.ports.executorBlockManager | quote }}
-# From each of these ports, try that many that follow.
+# The drivers of one pod try the ports that follow.
 spark.port.maxRetries: {{ sub (int .Values.ports.count) 1 | quote }}
 {{- end -}}
