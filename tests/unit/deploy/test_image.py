@@ -14,6 +14,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+from tests.helm import one, stored
 
 import resurgence
 from resurgence.engine.spark.java import OLDEST_JAVA, spark_home
@@ -87,6 +89,23 @@ def test_the_image_runs_as_an_unprivileged_user_and_reaps_processes() -> None:
     (copied,) = (each for each in arguments_of("COPY") if "entrypoint.sh" in each)
     assert copied.split()[-1] == script
     assert ENTRY_POINT.stat().st_mode & 0o111
+
+
+def test_the_chart_runs_the_image_as_its_user_with_a_writable_home() -> None:
+    (user,) = arguments_of("USER")
+    (folder,) = arguments_of("WORKDIR")[-1:]
+    assert f"HOME={folder}" in arguments_of("ENV")
+    assert f"--home-dir {folder} " in " ".join(arguments_of("RUN"))
+    manifests = stored("plain")
+    pods = [
+        one(manifests, "Deployment")["spec"]["template"]["spec"],
+        yaml.safe_load(one(manifests, "ConfigMap")["data"]["executor.yaml"])["spec"],
+    ]
+    for pod in pods:
+        security = pod["securityContext"]
+        assert f"{security['runAsUser']}:{security['runAsGroup']}" == user
+        (container,) = pod["containers"]
+        assert folder in {each["mountPath"] for each in container["volumeMounts"]}
 
 
 def test_the_modules_that_the_build_runs_exist() -> None:
