@@ -422,6 +422,14 @@ def test_keys_are_added_listed_and_removed(metadata: MetadataStore) -> None:
     assert metadata.keys() == [operate]
 
 
+def test_an_imported_key_replaces_the_one_of_that_name(metadata: MetadataStore) -> None:
+    imported = ApiKey("watch", KeyRole.WRITE, "d2", NOW)
+    metadata.add_key(ApiKey("watch", KeyRole.READ, "d1", NOW))
+    metadata.put_key(imported)
+    metadata.put_key(imported)
+    assert metadata.keys() == [imported]
+
+
 def test_the_newest_value_is_kept(metadata: MetadataStore) -> None:
     assert metadata.value("port") is None
     metadata.put_value("port", "1")
