@@ -20,7 +20,7 @@ from tests.kubernetes_api import KubernetesApi
 
 POD = "prod-resurgence-0"
 POD_ADDRESS = "127.0.0.2"
-SMALL = ("spark.driver.memory=512m", "spark.executor.memory=512m")
+SMALL = ("spark.driver.memory=512m", "spark.executor.memory=1g")
 
 
 @pytest.mark.long
@@ -93,7 +93,8 @@ def assert_is_as_described(executor: Manifest, manifests: list[Manifest]) -> Non
     (container,) = executor["spec"]["containers"]
     assert container["image"] == "resurgence:0.1.0"
     assert container["args"] == ["executor"]
-    assert container["resources"]["limits"].keys() == {"memory"}
+    # The heap, and 40% for the Python processes.
+    assert container["resources"]["limits"] == {"memory": "1433Mi"}
     described = yaml.safe_load(one(manifests, "ConfigMap")["data"]["executor.yaml"])
     (template,) = described["spec"]["containers"]
     assert container["securityContext"] == template["securityContext"]
