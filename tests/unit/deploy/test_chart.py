@@ -193,10 +193,15 @@ def test_network_policies_allow_the_ports_that_spark_uses(tmp_path: Path) -> Non
     for direction, peers in (("ingress", "from"), ("egress", "to")):
         assert allowed(executors[direction], peers, "executor") == to_executor
     assert allowed(executors["ingress"], "from", "controller") == to_executor
+    (container,) = controller(manifests)["containers"]
+    port = container["ports"][0]["containerPort"]
+    variables = {each["name"]: each.get("value") for each in container["env"]}
+    assert variables["RESURGENCE_CONTROLLER__URL"] == f"http://$(POD_IP):{port}"
+    assert allowed(drivers["ingress"], "from", "controller") == {(port, None)}
+    assert allowed(drivers["egress"], "to", "controller") == {(port, None)}
     api = drivers["ingress"][0]
     assert api["from"] == FULL["networkPolicy"]["apiFrom"]
-    (container,) = controller(manifests)["containers"]
-    assert api["ports"] == [{"port": container["ports"][0]["containerPort"]}]
+    assert api["ports"] == [{"port": port}]
     for policy in (drivers, executors):
         open_ports = {
             each["port"] for rule in policy["egress"] if "to" not in rule for each in rule["ports"]
