@@ -12,7 +12,7 @@ from itertools import pairwise
 from pydantic import JsonValue, TypeAdapter
 
 from resurgence.clock import Clock
-from resurgence.control.background import in_thread
+from resurgence.control.background import Lane, in_thread
 from resurgence.control.definitions.job_environment import JobEnvironment
 from resurgence.control.jobs.context import JobContext
 from resurgence.control.jobs.job_claim import RequireOwned
@@ -62,9 +62,11 @@ class JobKeeper:
         service: str,
         owner: ControllerId | None = None,
         require_owned: RequireOwned | None = None,
+        lane: Lane | None = None,
     ) -> None:
         """`service` is the id of the service, which its other processes share. `owner` is this
         controller, if it is not the only one; `require_owned` asks whether it still has the job.
+        `lane` is for the calls of the database that all jobs make at about the same time.
         """
         self.name = record.name
         self.record = record
@@ -85,6 +87,7 @@ class JobKeeper:
         self._service = service
         self._owner = owner
         self._require_owned = require_owned
+        self._lane = lane or Lane(1)
         self._metrics = JobMetrics(state=record.status.state)
         self._events = EventLog(clock, [self._metrics.note, lambda event: note(self.name, event)])
         self._ctx: JobContext | None = None
@@ -192,8 +195,8 @@ class JobKeeper:
     async def _load_metrics(self) -> None:
         """Rebuild the metrics from the events stored by earlier controllers."""
         try:
-            last = await in_thread(self._metadata.last_event_id, self.name)
-            stored = await in_thread(
+            last = await self._lane.call(self._metadata.last_event_id, self.name)
+            stored = await self._lane.call(
                 self._metadata.events,
                 self.name,
                 after=max(0, last - _LOADED_EVENTS),
@@ -221,7 +224,11 @@ class JobKeeper:
                 self._ctx.requests.close(self._closing)
             await self._retire_previous()
             self._supervisor = Supervisor(
-                self._ctx, self._metadata, interrupted_in=interrupted_in, owner=self._owner
+                self._ctx,
+                self._metadata,
+                interrupted_in=interrupted_in,
+                owner=self._owner,
+                lane=self._lane,
             )
             await self._supervisor.run()
             self._last_status = self._supervisor.status
@@ -249,7 +256,9 @@ class JobKeeper:
             log.warning("cannot store the status of job %s: %s", self.name, failure.message)
 
     async def _record_last_status(self) -> None:
-        await in_thread(self._metadata.record_status, self.name, self._last_status, self._owner)
+        await self._lane.call(
+            self._metadata.record_status, self.name, self._last_status, self._owner
+        )
 
     async def _retire_previous(self) -> None:
         """Retire the supervisor of the previous run, which may still wait for the database."""

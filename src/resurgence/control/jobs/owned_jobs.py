@@ -13,7 +13,7 @@ from datetime import timedelta
 from pydantic import JsonValue
 
 from resurgence.clock import Clock
-from resurgence.control.background import in_thread
+from resurgence.control.background import Lane, in_thread
 from resurgence.control.definitions.job_environment import JobEnvironment
 from resurgence.control.jobs.job_keeper import JobKeeper
 from resurgence.control.jobs.job_record import JobRecord, StopMode
@@ -27,6 +27,10 @@ from resurgence.ids import ControllerId, JobName
 
 _SPREAD = timedelta(milliseconds=300)
 """The delay between the starts of jobs that a controller gets at the same time."""
+_DATABASE_CALLS = 6
+"""Calls of the database that jobs make at the same time. Fewer than its pool has connections, so that a
+renewal of the controller's lease and requests need not wait for a thousand jobs.
+"""
 _LAST_EVENTS = timedelta(seconds=5)
 
 RequireOwnedBy = Callable[[JobName, ControllerId, bool], None]
@@ -52,6 +56,7 @@ class OwnedJobs:
         self._clock = clock
         self._recorder = recorder
         self._note = note
+        self._lane = Lane(_DATABASE_CALLS)
         self._keepers: dict[JobName, JobKeeper] = {}
         self._closing: StopMode | None = None
         self.service_id = ""
@@ -83,6 +88,7 @@ class OwnedJobs:
             self.service_id,
             owner,
             require,
+            self._lane,
         )
         keeper.on_deleted = self._remove
         keeper.discard_events = self._recorder.discard

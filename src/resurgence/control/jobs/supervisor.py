@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from pydantic import TypeAdapter
 
-from resurgence.control.background import in_thread
+from resurgence.control.background import Lane
 from resurgence.control.detection.failure import FailureKind, failure_from
 from resurgence.control.jobs.context import JobContext
 from resurgence.control.jobs.job_record import JobStatus
@@ -77,13 +77,16 @@ class Supervisor:
         *,
         interrupted_in: StateName | None = None,
         owner: ControllerId | None = None,
+        lane: Lane | None = None,
     ) -> None:
         """`interrupted_in`: the state an earlier controller left the job in, unless terminal.
-        `owner`: the controller, if it is not the only one.
+        `owner`: the controller, if it is not the only one. `lane`: for calls of the database, shared
+        with other jobs.
         """
         self._ctx = ctx
         self._metadata = metadata
         self._owner = owner
+        self._lane = lane or Lane(1)
         self._metadata_available = True
         self._state: State = Created(interrupted_in)
         self._cause = ""
@@ -218,7 +221,7 @@ class Supervisor:
         while self._unsaved and not self._retired:
             self._unsaved = False
             try:
-                await in_thread(
+                await self._lane.call(
                     self._metadata.record_status,
                     self._ctx.definition.name,
                     self.status,
