@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from fastapi import APIRouter, Body, Path, Query, Request, Response
@@ -39,6 +40,7 @@ from resurgence.api.models import (
 from resurgence.api.other_controllers import forward, is_forwarded
 from resurgence.control.background import in_thread
 from resurgence.control.controller import Controller, JobView, NewJob
+from resurgence.control.store.metadata import StoredEvent
 from resurgence.ids import Epoch, JobName
 
 Name = Annotated[
@@ -183,9 +185,15 @@ def _add_history(routes: APIRouter, controller: Controller, polls: LongPolls) ->
         ] = 0,
     ) -> JobEvents:
         """Return the events after an event, oldest first."""
-        found = await polls.wait_for(
-            lambda: controller.events(JobName(name), after, limit), wait, request.is_disconnected
-        )
+        job = JobName(name)
+
+        async def look() -> Sequence[StoredEvent]:
+            return await controller.events(job, after, limit)
+
+        if wait <= 0:
+            return JobEvents(events=[event_answer(each) for each in await look()])
+        with controller.following(job) as news:
+            found = await polls.wait_for(look, wait, request.is_disconnected, news)
         return JobEvents(events=[event_answer(each) for each in found])
 
     @routes.get("/{name}/incidents")

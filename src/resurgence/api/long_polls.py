@@ -1,7 +1,7 @@
 """Long polls: requests that wait for an event.
 
 A waiting request holds a connection, so their number is limited. They end when the service shuts
-down, so that they do not delay it.
+down, so that they do not delay it. They look at the database only when there are news.
 """
 
 from __future__ import annotations
@@ -22,27 +22,33 @@ T = TypeVar("T")
 class LongPolls:
     """A limited number of waiting requests."""
 
-    def __init__(self, limit: int = 64, interval: timedelta = timedelta(milliseconds=250)) -> None:
+    def __init__(self, limit: int = 500, interval: timedelta = timedelta(seconds=1)) -> None:
+        """`interval` is how often a request checks that its client is still there."""
         self._limit = limit
         self._interval = interval.total_seconds()
-        self._waiting = 0
-        self._closing = asyncio.Event()
+        self._waiting: set[asyncio.Event] = set()
+        self._is_closing = False
 
     def close(self) -> None:
         """End all waits, and allow no more."""
-        self._closing.set()
+        self._is_closing = True
+        for news in self._waiting:
+            news.set()
 
     async def wait_for(
         self,
-        poll: Callable[[], Awaitable[Sequence[T]]],
+        look: Callable[[], Awaitable[Sequence[T]]],
         wait: float,
         is_gone: Callable[[], Awaitable[bool]],
+        news: asyncio.Event,
     ) -> Sequence[T]:
-        """Return what `poll` finds, once it finds something, or nothing after `wait` seconds."""
-        found = await poll()
+        """Return what `look` finds, once it finds something, or nothing after `wait` seconds. `news`
+        is set when it may find something.
+        """
+        found = await look()
         if found or wait <= 0:
             return found
-        if self._waiting >= self._limit:
+        if len(self._waiting) >= self._limit:
             raise Refusal(
                 429,
                 "limit.polls",
@@ -51,15 +57,17 @@ class LongPolls:
                 headers={"Retry-After": "5"},
             )
         deadline = time.monotonic() + wait
-        self._waiting += 1
+        self._waiting.add(news)
         try:
-            while not found and not self._closing.is_set() and not await is_gone():
+            while not found and not self._is_closing and not await is_gone():
                 left = deadline - time.monotonic()
                 if left <= 0:
                     break
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._closing.wait(), min(left, self._interval))
-                found = await poll()
+                    await asyncio.wait_for(news.wait(), min(left, self._interval))
+                if news.is_set():
+                    news.clear()
+                    found = await look()
         finally:
-            self._waiting -= 1
+            self._waiting.discard(news)
         return found

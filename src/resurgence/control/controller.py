@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -49,6 +50,7 @@ from resurgence.control.jobs.rollback_preview import (
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.store.metadata import MetadataStore, NoSuchJob, StoredEvent
 from resurgence.control.telemetry.event_recorder import EventRecorder
+from resurgence.control.telemetry.event_watch import EventWatch
 from resurgence.control.telemetry.events import Event
 from resurgence.control.telemetry.prometheus import exposition
 from resurgence.control.telemetry.webhooks import Webhooks
@@ -130,6 +132,7 @@ class Controller:
         self._webhooks = webhooks
         self._url = url
         self._recorder = EventRecorder(metadata)
+        self._watch = EventWatch(metadata)
         self._owned = OwnedJobs(metadata, pool, environment, clock, self._recorder, self._note)
         self._owned.on_removed = self._forget_files
         self._lease = lease
@@ -489,6 +492,10 @@ class Controller:
     async def events(self, name: JobName, after: int, limit: int) -> list[StoredEvent]:
         await self._require_job(name)
         return await in_thread(self._metadata.events, name, after=after, limit=limit)
+
+    def following(self, name: JobName) -> AbstractContextManager[asyncio.Event]:
+        """Return a context whose event is set whenever the job may have new events, or is gone."""
+        return self._watch.following(name)
 
     async def incidents(self, name: JobName | None, limit: int) -> list[dict[str, JsonValue]]:
         if name is not None:

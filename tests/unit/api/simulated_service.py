@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -39,6 +39,7 @@ from resurgence.control.jobs.rollback_preview import (
 )
 from resurgence.control.jobs.transitions import TERMINAL, StateName
 from resurgence.control.store.metadata import ApiKey, JobExists, KeyRole, NoSuchJob, StoredEvent
+from resurgence.control.telemetry.event_watch import EventWatch
 from resurgence.engine.spark.executors import Executor
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
 from resurgence.sql import compile_pipeline
@@ -61,6 +62,7 @@ class SimulatedController(Controller):
 
     def begin_anew(self, folder: Path) -> None:
         self.folder = folder
+        self._watch = EventWatch(self)
         self.records: dict[JobName, JobRecord] = {}
         self.stored: dict[JobName, list[StoredEvent]] = {}
         self.reported: list[dict[str, JsonValue]] = []
@@ -163,6 +165,12 @@ class SimulatedController(Controller):
     async def events(self, name: JobName, after: int, limit: int) -> list[StoredEvent]:
         self._record(name)
         return [each for each in self.stored.get(name, []) if each.id > after][:limit]
+
+    def last_event_id(self) -> int:
+        return 0
+
+    def news(self, jobs: Collection[JobName], after: int) -> tuple[int, set[JobName]]:
+        return after, set(jobs)
 
     async def incidents(self, name: JobName | None, limit: int) -> list[dict[str, JsonValue]]:
         if name is not None:

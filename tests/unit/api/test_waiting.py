@@ -33,23 +33,50 @@ async def always() -> bool:
 def test_the_number_of_long_polls_is_bounded() -> None:
     async def scenario() -> None:
         polls = LongPolls(limit=2)
-        waiting = [asyncio.create_task(polls.wait_for(nothing, 30, never)) for _ in range(2)]
+        waiting = [asyncio.create_task(polls.wait_for(nothing, 30, never, asyncio.Event())) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(Refusal) as caught:
-            await polls.wait_for(nothing, 30, never)
+            await polls.wait_for(nothing, 30, never, asyncio.Event())
         assert caught.value.status == 429
-        assert await polls.wait_for(nothing, 0, never) == [], "who does not wait is not counted"
+        assert await polls.wait_for(nothing, 0, never, asyncio.Event()) == [], "who does not wait is not counted"
         polls.close()
         assert await asyncio.gather(*waiting) == [[], []]
-        assert await polls.wait_for(nothing, 30, never) == [], "there is room again, but no wait"
+        assert await polls.wait_for(nothing, 30, never, asyncio.Event()) == [], "there is room again, but no wait"
 
     asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
 def test_a_disconnected_client_ends_its_long_poll() -> None:
     began = time.monotonic()
-    assert asyncio.run(LongPolls().wait_for(nothing, 30, always)) == []
+
+    async def scenario() -> None:
+        assert await LongPolls().wait_for(nothing, 30, always, asyncio.Event()) == []
+
+    asyncio.run(scenario())
     assert time.monotonic() - began < 5
+
+
+def test_a_long_poll_looks_only_when_there_are_news() -> None:
+    async def scenario() -> None:
+        stored: list[int] = []
+        looks = 0
+
+        async def look() -> list[int]:
+            nonlocal looks
+            looks += 1
+            return stored
+
+        news = asyncio.Event()
+        polls = LongPolls(interval=timedelta(milliseconds=5))
+        waiting = asyncio.create_task(polls.wait_for(look, 30, never, news))
+        await asyncio.sleep(0.1)
+        assert looks == 1
+        stored.append(7)
+        news.set()
+        assert await waiting == [7]
+        assert looks == 2
+
+    asyncio.run(asyncio.wait_for(scenario(), 10))
 
 
 def test_a_hung_database_delays_no_request_beyond_its_deadline() -> None:

@@ -282,11 +282,30 @@ class MetadataStore:
         with self._database.reading() as connection:
             return [StoredEvent(row.id, row.facts) for row in connection.execute(query)]
 
-    def last_event_id(self, job: JobName) -> int:
-        """Return the id of the job's newest event; 0 if it has none."""
-        query = sa.select(sa.func.max(EVENTS.c.id)).where(EVENTS.c.job == job)
+    def last_event_id(self, job: JobName | None = None) -> int:
+        """Return the id of the newest event, of one job or of all; 0 if there is none."""
+        query = sa.select(sa.func.max(EVENTS.c.id))
+        if job is not None:
+            query = query.where(EVENTS.c.job == job)
         with self._database.reading() as connection:
             return connection.execute(query).scalar_one() or 0
+
+    def news(self, jobs: Collection[JobName], after: int) -> tuple[int, set[JobName]]:
+        """Return the id of the newest event, and which of these jobs have events with ids above
+        `after` or do not exist any more.
+        """
+        newest = (
+            sa.select(EVENTS.c.job, sa.func.max(EVENTS.c.id).label("last"))
+            .where(EVENTS.c.id > after)
+            .group_by(EVENTS.c.job)
+        )
+        with self._database.reading() as connection:
+            existing = set(
+                connection.execute(sa.select(JOBS.c.name).where(JOBS.c.name.in_(jobs))).scalars()
+            )
+            last = {row.job: row.last for row in connection.execute(newest)}
+        changed = {each for each in jobs if each in last or each not in existing}
+        return max([after, *last.values()]), changed
 
     def incidents(
         self, job: JobName | None = None, limit: int = 1000

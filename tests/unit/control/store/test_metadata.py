@@ -349,6 +349,21 @@ def test_events_are_returned_in_order_and_page_by_page(metadata: MetadataStore) 
     assert metadata.events(JOB, after=ids[-1]) == []
 
 
+def test_news_are_of_jobs_with_new_events_and_of_deleted_jobs(metadata: MetadataStore) -> None:
+    for name in (JOB, OTHER):
+        metadata.create_job(job(name))
+    metadata.record_events([(JOB, event("state", 1)), (OTHER, event("state", 2))])
+    last = metadata.last_event_id()
+    assert metadata.news([JOB, OTHER], last) == (last, set())
+    metadata.record_events([(OTHER, event("state", 3))])
+    newest = metadata.last_event_id()
+    assert newest > last
+    assert metadata.news([JOB, OTHER], last) == (newest, {OTHER})
+    assert metadata.news([JOB], last) == (newest, set())
+    metadata.delete_job(JOB)
+    assert metadata.news([JOB, OTHER], newest) == (newest, {JOB})
+
+
 def test_ids_of_events_are_never_used_again(metadata: MetadataStore) -> None:
     metadata.record_events([(JOB, event("state", at)) for at in range(3)])
     newest = metadata.last_event_id(JOB)
