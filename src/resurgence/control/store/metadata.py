@@ -319,10 +319,8 @@ class MetadataStore:
             found = [{**row.facts, "job": row.job} for row in connection.execute(query)]
         return found[::-1]
 
-    def prune(self, keep_events: int) -> None:
-        """Delete all but the newest events of each job. Incidents stay."""
-        with self._database.reading() as connection:
-            jobs = connection.execute(sa.select(EVENTS.c.job).distinct()).scalars().all()
+    def prune(self, keep_events: int, jobs: Collection[JobName]) -> None:
+        """Delete all but the newest events of each of these jobs. Incidents stay."""
         for job in jobs:
             oldest_first = sa.select(EVENTS.c.id).where(EVENTS.c.job == job)
             newest_to_go = (

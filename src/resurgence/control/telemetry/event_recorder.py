@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import logging
 from collections import deque
+from collections.abc import Sequence
 from datetime import timedelta
 
 from resurgence.control.background import in_thread
@@ -19,9 +20,12 @@ from resurgence.ids import ControllerId, JobName
 
 _WAITING = 10_000
 _BATCH = 500
+_GATHER = timedelta(milliseconds=100)
+"""How long an event waits for others that are written with it."""
 _PAUSE = timedelta(seconds=1)
 _RETAINED_EVENTS = 10_000
 _PRUNED_EVERY = 2_000
+"""Events of one job."""
 
 log = logging.getLogger("resurgence.control")
 
@@ -34,8 +38,8 @@ class EventRecorder:
         self._waiting: deque[tuple[JobName, Event]] = deque()
         self._arrived = asyncio.Event()
         self._writing = asyncio.Lock()
-        # Prunes on the first write: a process may end before it has written a full interval itself.
-        self._written = _PRUNED_EVERY
+        self._unpruned: dict[JobName, int] = {}
+        """How many events of each job were written since its last pruning."""
         self._largest = _BATCH
         self.dropped = 0
         self.owner: ControllerId | None = None
@@ -55,6 +59,8 @@ class EventRecorder:
         """Write until cancelled."""
         while True:
             await self._arrived.wait()
+            # A transaction for each event would cost more than the events.
+            await asyncio.sleep(_GATHER.total_seconds())
             self._arrived.clear()
             while self._waiting:
                 if not await self._write_batch():
@@ -71,6 +77,7 @@ class EventRecorder:
         """Drop the queued events of this job."""
         async with self._writing:
             self._waiting = deque(each for each in self._waiting if each[0] != job)
+            self._unpruned.pop(job, None)
 
     async def _write_batch(self) -> bool:
         # A flush must not write a batch a second time.
@@ -95,12 +102,16 @@ class EventRecorder:
             # An event dropped in the meantime is no longer at the front.
             if self._waiting and self._waiting[0] is written:
                 self._waiting.popleft()
-        await self._prune(len(batch))
+        await self._prune([job for job, _ in batch])
         return True
 
-    async def _prune(self, written: int) -> None:
-        self._written += written
-        if self._written >= _PRUNED_EVERY:
-            self._written = 0
+    async def _prune(self, written: Sequence[JobName]) -> None:
+        """Prune the jobs that have grown by an interval since the last time."""
+        for job in written:
+            # The first write prunes: a process may end before it has written a full interval itself.
+            self._unpruned[job] = self._unpruned.get(job, _PRUNED_EVERY) + 1
+        due = [job for job in set(written) if self._unpruned[job] >= _PRUNED_EVERY]
+        if due:
+            self._unpruned.update(dict.fromkeys(due, 0))
             with contextlib.suppress(StorageError):
-                await in_thread(self._metadata.prune, _RETAINED_EVENTS)
+                await in_thread(self._metadata.prune, _RETAINED_EVENTS, due)

@@ -415,9 +415,12 @@ def test_incidents_are_kept_apart_from_other_events(metadata: MetadataStore) -> 
 def test_the_newest_events_of_each_job_are_kept_and_all_incidents(metadata: MetadataStore) -> None:
     metadata.record_events([(OTHER, event("incident", 0)), (OTHER, event("state", 1))])
     metadata.record_events([(JOB, event("incident", at)) for at in range(6)])
-    metadata.prune(keep_events=2)
+    metadata.prune(1, [OTHER])
+    assert len(metadata.events(JOB)) == 6
+    assert [each.event["at"] for each in metadata.events(OTHER)] == ["1"]
+    metadata.prune(2, [JOB, OTHER])
     assert [each.event["at"] for each in metadata.events(JOB)] == ["4", "5"]
-    assert [each.event["at"] for each in metadata.events(OTHER)] == ["0", "1"]
+    assert [each.event["at"] for each in metadata.events(OTHER)] == ["1"]
     assert len(metadata.incidents()) == 7
 
 

@@ -228,3 +228,19 @@ def test_old_events_are_pruned(store: Store, monkeypatch: pytest.MonkeyPatch) ->
         await until(lambda: store.numbers() == list(range(50, 100)))
 
     record(store, scene)
+
+
+def test_only_jobs_that_have_grown_are_pruned(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pruned: list[list[JobName]] = []
+    monkeypatch.setattr(event_recorder, "_PRUNED_EVERY", 3)
+    monkeypatch.setattr(store, "prune", lambda _keep, jobs: pruned.append(sorted(jobs)))
+
+    async def scene(recorder: EventRecorder) -> None:
+        for number, job in enumerate([RIDES, TRIPS, TRIPS, TRIPS, TRIPS]):
+            recorder.note(job, event(number))
+            await until(lambda job=job, number=number: number in store.numbers(job))
+
+    record(store, scene)
+    assert pruned == [[RIDES], [TRIPS], [TRIPS]]
