@@ -191,6 +191,19 @@ class RunningJobModel:
                 )
         return None
 
+    def due_in(self, now: datetime) -> timedelta:
+        """Return how long no failure can be found unless something is observed: the time until a
+        running worker has been silent, or in one phase, for too long.
+        """
+        due = self._heartbeat_timeout
+        for status in self._workers.values():
+            if status.state is not WorkerState.RUNNING:
+                continue
+            due = min(due, status.last_heard_at + self._heartbeat_timeout - now)
+            if status.phase != IDLE and status.phase_began_at is not None:
+                due = min(due, status.phase_began_at + self._epoch_timeout - now)
+        return max(due, timedelta(0))
+
     def all_stopped(self) -> bool:
         """Return whether every worker has reported that it stopped."""
         return all(each.state is WorkerState.STOPPED for each in self._workers.values())

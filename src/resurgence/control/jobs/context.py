@@ -43,6 +43,9 @@ _JITTER = random.SystemRandom()
 """Separate from the global generator, which may be seeded for reproducibility."""
 
 
+_SHORTEST_WAIT = timedelta(milliseconds=10)
+
+
 async def _nothing() -> None:
     return
 
@@ -141,6 +144,13 @@ class JobContext:
     async def tick(self, at_most: timedelta | None = None) -> None:
         """Wait for a notification, but at most one progress tick or `at_most`."""
         await (self.wake_up.tick() if at_most is None else self.wake_up.tick(at_most))
+
+    async def until_due(self) -> None:
+        """Wait for a notification, or until the detector could find a failure. A thousand running
+        jobs must not each wake up five times a second to find none.
+        """
+        due = self.model.due_in(self.detector_time())
+        await self.wake_up.wait(max(due, _SHORTEST_WAIT))
 
     def detect(self) -> Failure | None:
         """Return the failure that the detector finds now, if any."""

@@ -237,7 +237,7 @@ class Running(State):
             if ctx.model.all_stopped():
                 # An earlier controller ordered it to stop, and died before it did.
                 return Transition(Restarting(), "the worker had already been ordered to stop")
-            await ctx.tick()
+            await ctx.until_due()
 
 
 async def _finish_epoch(ctx: JobContext) -> Failure | None:

@@ -20,7 +20,11 @@ class WakeUp:
 
     async def tick(self, at_most: timedelta = PROGRESS_TICK) -> None:
         """Wait for a notification, but at most one progress tick or `at_most`."""
+        await self.wait(min(at_most, PROGRESS_TICK))
+
+    async def wait(self, at_most: timedelta) -> None:
+        """Wait for a notification, but at most so long."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(at_most, PROGRESS_TICK).total_seconds()):
+            async with asyncio.timeout(at_most.total_seconds()):
                 await self._happened.wait()
         self._happened.clear()

@@ -343,3 +343,35 @@ def test_rows_of_started_epochs_are_remembered_until_they_are_sealed(
     assert (running.sealed_epoch, running.committed_epoch) == (4, 3)
     running.observe(committed(4), after(3))
     assert (running.sealed_epoch, running.committed_epoch) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [heartbeat("idle")],
+        [heartbeat("execute", age=3.0)],
+        [heartbeat("execute", age=EPOCH_TIMEOUT.total_seconds() - 4)],
+        [heartbeat("execute", age=3.0), sealed(4), committed(4)],
+    ],
+)
+def test_a_failure_is_due_exactly_when_the_detector_finds_one(
+    running: RunningJobModel, messages: list[FromWorker]
+) -> None:
+    for message in messages:
+        running.observe(message, after(1))
+    due_at = after(1) + running.due_in(after(1))
+
+    def fails(at: datetime) -> bool:
+        return bool(running.worker_timedout(at) or running.progress_stalled(at))
+
+    assert not fails(due_at - timedelta(milliseconds=1))
+    assert fails(due_at)
+
+
+def test_a_failure_that_is_overdue_is_due_now(running: RunningJobModel) -> None:
+    assert running.due_in(after(1000)) == timedelta(0)
+
+
+def test_a_worker_that_does_not_run_is_never_due_before_a_timeout(model: RunningJobModel) -> None:
+    assert model.due_in(after(1000)) == TIMEOUT
