@@ -41,6 +41,8 @@ from resurgence.state.records import Owner
 _BEATS_PER_LEASE = 5
 _QUIET = timedelta(milliseconds=50)
 """Notifications within this time are handled together."""
+_SHARE = 0.2
+"""The part of the time that is spent on reading all rows, if notifications arrive all the time."""
 _RELISTEN = timedelta(seconds=1)
 _SHORTEST_PATIENCE = timedelta(seconds=2)
 """The shortest wait for the answer to a renewal; else it is half a lease."""
@@ -105,6 +107,7 @@ class FleetMember:
         self._members_since = time.monotonic()
         self._moving: dict[JobName, asyncio.Task[None]] = {}
         self._shown: dict[JobName, dict[str, JsonValue]] = {}
+        self._show_at = 0.0
         self._leaving = False
         self._is_away = False
         """The last renewal failed."""
@@ -213,12 +216,14 @@ class FleetMember:
             await asyncio.sleep(self._beat.total_seconds())
 
     async def _keep_jobs(self) -> None:
+        took = 0.0
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._beat.total_seconds()):
                     await self._poked.wait()
-                    await asyncio.sleep(_QUIET.total_seconds())
+                    await asyncio.sleep(max(_QUIET.total_seconds(), took / _SHARE - took))
             self._poked.clear()
+            began = time.monotonic()
             try:
                 await self._reconcile()
             except StorageError as error:
@@ -226,6 +231,7 @@ class FleetMember:
                     log.warning("cannot reconcile the jobs of this controller: %s", error.message)
             except Exception:
                 log.exception("cannot reconcile the jobs of this controller")
+            took = time.monotonic() - began
 
     async def _reconcile(self) -> None:
         async with self._reconciling:
@@ -342,6 +348,10 @@ class FleetMember:
                 await self._host.take(record, orphaned=False, nth=0)
 
     async def _show_progress(self) -> None:
+        """Store the progress of all jobs, once per beat, however many requests arrive."""
+        if time.monotonic() < self._show_at:
+            return
+        self._show_at = time.monotonic() + self._beat.total_seconds() * 0.9
         found = self._host.progress()
         shown = {name: _without_ages(facts) for name, facts in found.items()}
         changed = {name: found[name] for name in found if self._shown.get(name) != shown[name]}
