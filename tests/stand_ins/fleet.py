@@ -24,7 +24,6 @@ from pathlib import Path
 import httpx
 import psycopg
 
-from resurgence.ids import JobName
 from tests.stand_ins.host_scheduler import HOST, SOCKET_VARIABLE
 from tests.stand_ins.worker_host import Fault, InjectedFault, WorkerHost
 
@@ -225,7 +224,9 @@ class Fleet:
         began = time.monotonic()
         names = [f"job{number:04}" for number in range(self.jobs, self.jobs + count)]
         slots = asyncio.Semaphore(_CREATED_AT_ONCE)
-        async with httpx.AsyncClient(timeout=60) as client:
+        # The server closes idle connections after five seconds.
+        limits = httpx.Limits(keepalive_expiry=2)
+        async with httpx.AsyncClient(timeout=120, limits=limits) as client:
 
             async def create(number: int, name: str) -> None:
                 at = self.controllers[number % len(self.controllers)].url
@@ -351,9 +352,7 @@ async def _until_ready(client: httpx.AsyncClient, controller: ControllerProcess)
     raise TimeoutError(f"a controller does not start: {controller.log.read_text()[-2000:]}")
 
 
-async def until(
-    condition: Callable[[], bool], seconds: float, what: Callable[[], str]
-) -> None:
+async def until(condition: Callable[[], bool], seconds: float, what: Callable[[], str]) -> None:
     """Wait for a condition; raise TimeoutError with what was waited for."""
     give_up_at = time.monotonic() + seconds
     while not condition():

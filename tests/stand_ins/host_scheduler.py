@@ -31,7 +31,9 @@ class HostedProcess:
     async def tear_down(self) -> None:
         if not self.ended.is_set():
             self._scheduler.send({"do": "kill", "worker": self._worker})
-            await asyncio.wait({asyncio.ensure_future(self.ended.wait())}, timeout=_TEAR_DOWN_SECONDS)
+            await asyncio.wait(
+                {asyncio.ensure_future(self.ended.wait())}, timeout=_TEAR_DOWN_SECONDS
+            )
 
 
 class HostScheduler:

@@ -116,9 +116,7 @@ class StandInScript:
         )
 
     def started(self, epoch: Epoch) -> EpochStarted:
-        return EpochStarted(
-            worker=self._worker, generation=self.generation, epoch=epoch, rows=ROWS
-        )
+        return EpochStarted(worker=self._worker, generation=self.generation, epoch=epoch, rows=ROWS)
 
     def sealed(self, epoch: Epoch) -> EpochSealed:
         return EpochSealed(

@@ -181,9 +181,7 @@ class WorkerHost:
         self._server.close()
         for _, task in self._workers.values():
             task.cancel()
-        await asyncio.gather(
-            *(task for _, task in self._workers.values()), return_exceptions=True
-        )
+        await asyncio.gather(*(task for _, task in self._workers.values()), return_exceptions=True)
         await asyncio.gather(*self._watchers, return_exceptions=True)
         self._storing.shutdown(cancel_futures=True)
 

@@ -33,15 +33,22 @@ async def always() -> bool:
 def test_the_number_of_long_polls_is_bounded() -> None:
     async def scenario() -> None:
         polls = LongPolls(limit=2)
-        waiting = [asyncio.create_task(polls.wait_for(nothing, 30, never, asyncio.Event())) for _ in range(2)]
+        waiting = [
+            asyncio.create_task(polls.wait_for(nothing, 30, never, asyncio.Event()))
+            for _ in range(2)
+        ]
         await asyncio.sleep(0)
         with pytest.raises(Refusal) as caught:
             await polls.wait_for(nothing, 30, never, asyncio.Event())
         assert caught.value.status == 429
-        assert await polls.wait_for(nothing, 0, never, asyncio.Event()) == [], "who does not wait is not counted"
+        assert await polls.wait_for(nothing, 0, never, asyncio.Event()) == [], (
+            "who does not wait is not counted"
+        )
         polls.close()
         assert await asyncio.gather(*waiting) == [[], []]
-        assert await polls.wait_for(nothing, 30, never, asyncio.Event()) == [], "there is room again, but no wait"
+        assert await polls.wait_for(nothing, 30, never, asyncio.Event()) == [], (
+            "there is room again, but no wait"
+        )
 
     asyncio.run(asyncio.wait_for(scenario(), 10))
 

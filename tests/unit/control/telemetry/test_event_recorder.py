@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -237,10 +238,13 @@ def test_only_jobs_that_have_grown_are_pruned(
     monkeypatch.setattr(event_recorder, "_PRUNED_EVERY", 3)
     monkeypatch.setattr(store, "prune", lambda _keep, jobs: pruned.append(sorted(jobs)))
 
+    def is_stored(job: JobName, number: int) -> bool:
+        return number in store.numbers(job)
+
     async def scene(recorder: EventRecorder) -> None:
         for number, job in enumerate([RIDES, TRIPS, TRIPS, TRIPS, TRIPS]):
             recorder.note(job, event(number))
-            await until(lambda job=job, number=number: number in store.numbers(job))
+            await until(functools.partial(is_stored, job, number))
 
     record(store, scene)
     assert pruned == [[RIDES], [TRIPS], [TRIPS]]
