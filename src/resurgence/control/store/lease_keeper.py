@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 from datetime import timedelta
 
 from resurgence.control.jobs.context import JobContext
@@ -15,6 +16,8 @@ from resurgence.errors import StorageError
 from resurgence.state.protocol.ownership import RENEW_EVERY
 
 _RELEASE_WITHIN = timedelta(seconds=2)
+_JITTER = random.SystemRandom()
+"""Separate from the global generator, which may be seeded for reproducibility."""
 
 log = logging.getLogger("resurgence.control")
 
@@ -39,7 +42,7 @@ class LeaseKeeper:
     async def _renew_until_released(self) -> None:
         while not self._releasing.is_set():
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(RENEW_EVERY.total_seconds()):
+                async with asyncio.timeout(RENEW_EVERY.total_seconds() * _spread()):
                     await self._releasing.wait()
             # One task does both: a renewal after the release would hold the job for ever.
             try:
@@ -51,3 +54,8 @@ class LeaseKeeper:
                 log.warning(
                     "cannot write the lease of job %s: %s", self._ctx.definition.name, error.message
                 )
+
+
+def _spread() -> float:
+    """Return a factor that keeps jobs that started together from renewing together."""
+    return _JITTER.uniform(0.75, 1.0)
