@@ -157,8 +157,10 @@ def _exists(pid: int) -> bool:
 
 
 def is_worker(pid: int, worker: WorkerId) -> bool:
-    """Return whether this process is that worker: a pid may have been reused."""
-    return str(worker) in _arguments(pid)
+    """Return whether this process is that worker: a pid may have been reused. A worker of a scheduler
+    without processes has the pid 0.
+    """
+    return pid != 0 and str(worker) in _arguments(pid)
 
 
 def _arguments(pid: int) -> list[str]:
