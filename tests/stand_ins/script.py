@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from resurgence.errors import ResurgenceError
 from resurgence.ids import Epoch, Generation, WorkerId
 from resurgence.state.backend import StateBackend
 from resurgence.state.records import CommittedRecord, EpochCounts, GenerationRecord
@@ -17,6 +18,7 @@ from resurgence.worker.messages import (
     Heartbeat,
     StartExecution,
     StateRestored,
+    TaskFailedEvent,
     WorkerConnected,
     WorkerStopped,
 )
@@ -142,3 +144,17 @@ class StandInScript:
 
     def stopped(self) -> WorkerStopped:
         return WorkerStopped(worker=self._worker, generation=self.generation, epoch=self.epoch)
+
+    def failed(self, error: ResurgenceError) -> TaskFailedEvent:
+        return TaskFailedEvent(
+            worker=self._worker,
+            generation=self.generation,
+            operator=None,
+            subtask=None,
+            epoch=Epoch(self.epoch + 1),
+            error=error.message,
+            hint=error.hint,
+            code=error.code,
+            domain=error.domain,
+            retry_hint=error.retry_hint,
+        )

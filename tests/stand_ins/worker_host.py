@@ -20,6 +20,7 @@ from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 
+from resurgence.errors import ResurgenceError
 from resurgence.ids import Epoch, Generation, JobName, WorkerId
 from resurgence.worker.connection import CONTROLLER_LOST
 from resurgence.worker.messages import (
@@ -106,6 +107,10 @@ class HostedWorker:
                 each.result()
         except _Exit as exit_:
             return exit_.status
+        except ResurgenceError as error:
+            # It was fenced out, or storage failed.
+            self._say(self._script.failed(error))
+            return 1
         except (OSError, ValueError):
             return CONTROLLER_LOST
         finally:
