@@ -1,7 +1,7 @@
 """The control plane at scale: many jobs on a few controllers, under steady failures.
 
-The controllers are `resurgence serve` processes on one Postgres server with default settings of its
-own. Workers are stand-ins without Spark, all in this process: they hold real control connections,
+The controllers are `resurgence serve` processes on one Postgres server, which does not wait for its
+disk (`fsync` is off). State is in a local directory. Workers are stand-ins without Spark, all in this process: they hold real control connections,
 send heartbeats and the messages of epochs, and store a checkpoint in the first epoch of each
 generation. Of four failures, three are exits and one is a worker that goes silent with its
 connection open. So the figures are the cost of the control plane alone: a real worker needs a
@@ -18,7 +18,8 @@ epochs, and `pipeline.healthy_duration`, because a job that is hit often would b
     writes/s         rows inserted, updated and deleted in the database, by all controllers
     commits/s        transactions, read-only ones included
     detect exit      from the exit of a worker to the event `failure`: p50 / p99
-    detect silence   from its last message to the event `failure`; the timeout is 10 s
+    detect silence   from the moment at which a worker goes silent to the event `failure`; the timeout
+                     of 10 s began up to a second earlier, with its last heartbeat
     reschedule       from the exit of a worker to the state Running, 0.5 s of backoff included
 
     python benchmarks/control_plane.py [--jobs N,N] [--controllers N] [--failures PER_MINUTE]

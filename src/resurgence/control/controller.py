@@ -19,7 +19,7 @@ from pydantic import JsonValue
 
 from resurgence.clock import Clock
 from resurgence.connectors.path_overlap import Place, files_written, require_not_taken
-from resurgence.control.background import in_thread
+from resurgence.control.background import Lane, in_thread
 from resurgence.control.definitions.edit_check import require_state_kept
 from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.definitions.job_environment import JobEnvironment
@@ -66,6 +66,8 @@ from resurgence.storage.object_store import ObjectStore
 _CONTROL_PORT = "control_port"
 _PROBED = "probed-by-controllers"
 """An object that need not exist."""
+_EVENT_READERS = 3
+"""Requests that read events at the same time. Hundreds of clients may follow one job."""
 _LAST_EVENTS = timedelta(seconds=5)
 _READ_WITHIN = timedelta(seconds=15)
 """How long a request waits for the object store; less than the timeout of clients."""
@@ -133,6 +135,7 @@ class Controller:
         self._url = url
         self._recorder = EventRecorder(metadata)
         self._watch = EventWatch(metadata)
+        self._lane = Lane(_EVENT_READERS)
         self._owned = OwnedJobs(metadata, pool, environment, clock, self._recorder, self._note)
         self._owned.on_removed = self._forget_files
         self._lease = lease
@@ -491,7 +494,7 @@ class Controller:
 
     async def events(self, name: JobName, after: int, limit: int) -> list[StoredEvent]:
         await self._require_job(name)
-        return await in_thread(self._metadata.events, name, after=after, limit=limit)
+        return await self._lane.call(self._metadata.events, name, after=after, limit=limit)
 
     def following(self, name: JobName) -> AbstractContextManager[asyncio.Event]:
         """Return a context whose event is set whenever the job may have new events, or is gone."""
