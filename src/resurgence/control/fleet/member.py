@@ -56,9 +56,9 @@ class Host(Protocol):
     def revisions(self) -> Mapping[JobName, int]:
         """Return the jobs that it runs, with the revisions that it knows."""
 
-    async def take(self, record: JobRecord, *, orphaned: bool, nth: int) -> None:
-        """Run a job that was claimed, as the nth of a batch. `orphaned`: its worker, if it has
-        one, waits to be adopted.
+    async def take(self, record: JobRecord, *, orphaned: bool, nth: int) -> bool:
+        """Run a job that was claimed. `orphaned`: its worker, if it has one, waits to be adopted.
+        Return False if the job needs a new worker: it starts as the nth of a batch.
         """
 
     async def let_go(self, name: JobName) -> None:
@@ -330,10 +330,10 @@ class FleetMember:
         """Run jobs that this controller owns."""
         if not orphaned:
             return
-        delayed = 0
+        started = 0
         for record in await in_thread(self._metadata.jobs, tuple(orphaned), self.id):
-            await self._host.take(record, orphaned=orphaned[record.name], nth=delayed)
-            delayed += not orphaned[record.name]
+            has_worker = await self._host.take(record, orphaned=orphaned[record.name], nth=started)
+            started += not has_worker
 
     async def _move(self, name: JobName) -> None:
         """Stop a job at a checkpoint and release it."""

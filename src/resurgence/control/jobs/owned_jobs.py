@@ -130,18 +130,20 @@ class OwnedJobs:
         """Return the jobs with the revisions that their keepers know."""
         return {name: keeper.record.revision for name, keeper in self._keepers.items()}
 
-    async def take(self, record: JobRecord, *, orphaned: bool, nth: int) -> None:
-        """Run a job that was claimed, as the nth of a batch. `orphaned`: its worker, if it has
-        one, waits to be adopted.
+    async def take(self, record: JobRecord, *, orphaned: bool, nth: int) -> bool:
+        """Run a job that was claimed. `orphaned`: its worker, if it has one, waits to be adopted.
+        Return False if the job needs a new worker: it starts as the nth of a batch.
         """
         keeper = self.add(record)
         worker = record.status.worker
         # A pid means nothing on another machine.
         is_here = worker is not None and await in_thread(is_worker, worker.pid, worker.worker)
-        if not (is_here and orphaned and keeper.adopt()):
+        is_adopted = is_here and orphaned and keeper.adopt()
+        if not is_adopted:
             keeper.delay = _SPREAD * nth
             keeper.stray = worker if is_here else None
         keeper.begin()
+        return is_adopted
 
     async def let_go(self, name: JobName) -> None:
         """Stop running a job that another controller owns, or that was deleted."""

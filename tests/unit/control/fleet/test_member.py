@@ -47,15 +47,19 @@ class Jobs:
         self.orphaned: set[JobName] = set()
         self.lost: list[JobName] = []
         self.handed_over: list[JobName] = []
+        self.places: list[int] = []
+        """Of the jobs in their batches. Each needs a new worker."""
 
     def revisions(self) -> Mapping[JobName, int]:
         return {name: record.revision for name, record in self.records.items()}
 
-    async def take(self, record: JobRecord, *, orphaned: bool, nth: int) -> None:
+    async def take(self, record: JobRecord, *, orphaned: bool, nth: int) -> bool:
         assert record.name not in self.records
         self.records[record.name] = record
+        self.places.append(nth)
         if orphaned:
             self.orphaned.add(record.name)
+        return False
 
     async def let_go(self, name: JobName) -> None:
         self.lost.append(name)
@@ -187,6 +191,7 @@ def test_the_jobs_of_a_process_that_has_ended_are_taken_over_at_once(fleet: Flee
         await fleet.join()
         await until(lambda: len(fleet.jobs[1].records) == 6)
         assert fleet.jobs[1].orphaned == set(JOBS)
+        assert fleet.jobs[1].places == list(range(6)), "their starts are not spread"
 
     play(fleet, scene)
 
