@@ -8,23 +8,19 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-import httpx
-
 from tests.stand_ins.fleet import Fleet, Measurement, running_fleet
 from tests.stand_ins.worker_host import Fault
 
 HEARTBEATS_PER_SECOND = 10
 QUIET = (
     f"pipeline.heartbeat_interval={1000 // HEARTBEATS_PER_SECOND}ms",
-    "pipeline.heartbeat_timeout=2s",
+    "pipeline.heartbeat_timeout=5s",
     "pipeline.epoch_interval=1h",
     "pipeline.initial_backoff=50ms",
     "controller.lease=5s",
 )
 """After its first epoch a job sends only heartbeats."""
-FOLLOWERS = 70
-NEVER = 2**53
-"""No event has an id above it."""
+FEW, MANY = 4, 40
 
 
 def test_jobs_recover_and_neither_threads_nor_writes_grow_with_them(postgres_url: str) -> None:
@@ -35,23 +31,22 @@ def test_jobs_recover_and_neither_threads_nor_writes_grow_with_them(postgres_url
 
     async def in_folder(folder: Path) -> None:
         async with running_fleet(folder, postgres_url, 2, QUIET) as fleet:
-            await fleet.create_jobs(4)
+            await fleet.create_jobs(FEW)
             few = await _quiet_cost(fleet)
-            await fleet.create_jobs(16)
+            await fleet.create_jobs(MANY - FEW)
             many = await _quiet_cost(fleet)
-            # Each controller renews its lease once a second; a write per heartbeat would be 200.
+            # Each controller renews its lease once a second; a write per heartbeat would be 400.
             assert many.written_per_second < 0.1 * fleet.jobs * HEARTBEATS_PER_SECOND
             assert many.commits_per_second < 0.2 * fleet.jobs * HEARTBEATS_PER_SECOND
             most = [max(each.threads for each in found.controllers) for found in (few, many)]
-            assert most[1] <= most[0] + 8, "of 8 more jobs per controller"
+            assert most[1] <= most[0] + 12, "of 18 more jobs per controller"
 
             failed = await fleet.measure(2.5, 240)
             assert {each.fault.fault for each in failed.recoveries} == set(Fault)
             assert all(each.running_after is not None for each in failed.recoveries)
             exits = [each for each in failed.recoveries if each.fault.fault is Fault.EXIT]
             assert min(each.detected_after or 9 for each in exits) < 1
-            assert fleet.states() == {"Running": 20}
-            await _require_shared_query(fleet)
+            assert fleet.states() == {"Running": MANY}
 
     asyncio.run(asyncio.wait_for(scenario(), 100))
 
@@ -64,16 +59,3 @@ async def _quiet_cost(fleet: Fleet) -> Measurement:
         if fleet.sample_database().written - before.written <= 2 * len(fleet.controllers):
             break
     return await fleet.measure(1.5, 0)
-
-
-async def _require_shared_query(fleet: Fleet) -> None:
-    """Many clients that wait for events cost as much as one."""
-    wait = {"after": NEVER, "wait": 4}
-    url = f"{fleet.controllers[0].url}/v1/jobs/job0000/events"
-    async with httpx.AsyncClient(timeout=30, limits=httpx.Limits(max_connections=None)) as client:
-        waiting = [asyncio.create_task(client.get(url, params=wait)) for _ in range(FOLLOWERS)]
-        followed = await _quiet_cost(fleet)
-        assert not any(each.done() for each in waiting)
-        assert all(each.json() == {"events": []} for each in await asyncio.gather(*waiting))
-    # Each looks once or twice at the beginning; four times a second would be 280.
-    assert followed.commits_per_second < 2 * FOLLOWERS
