@@ -214,17 +214,23 @@ def test_an_executor_killed_in_mid_epoch_is_listed_as_lost_and_nothing_recovers(
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_a_job_is_rescaled_to_more_subtasks_than_executors(
+def test_a_job_recovers_in_the_same_driver_and_is_rescaled_to_more_subtasks_than_executors(
     here: OnCluster, postgres_url: str
 ) -> None:
     here.write(800, BY_MINUTE, TOTALS)
     with here.serving(postgres_url) as service:
-        service.cli("create", "rides.sql", *here.flags)
-        until(lambda: service.epoch("rides") >= 2, "it runs")
+        fault = settings("faults=sink.staged@2=raise")
+        service.cli("create", "rides.sql", *here.flags, *fault)
+        until(lambda: service.epoch("rides") >= 3, "it recovers")
+        (failure,) = service.events("rides", "failure")
+        assert failure["kind"] == "task_failed"
+        started = service.events("rides", "worker_started")
+        assert [each["generation"] for each in started] == [1, 2]
+        assert started[0]["pid"] == started[1]["pid"]
         service.cli("rescale", "rides", "5")
         until(lambda: service.state("rides") == "Finished", "it finishes")
         assert service.job("rides")["status"]["parallelism"] == 5
-        assert service.events("rides", "failure") == []
+        assert len(service.events("rides", "failure")) == 1
     here.assert_exactly_once()
 
 

@@ -27,13 +27,7 @@ from resurgence.engine.epochs.engine import Engine, EpochReport
 from resurgence.engine.epochs.pipeline import Pipeline
 from resurgence.engine.functions.user_functions import register_functions
 from resurgence.engine.spark.errors import failed_subtask, gone, translate
-from resurgence.engine.spark.executors import (
-    Executor,
-    added,
-    check_executors,
-    has_running,
-    lost,
-)
+from resurgence.engine.spark.executors import Executor, added, lost
 from resurgence.engine.spark.jvm import JvmProcess
 from resurgence.engine.spark.master import is_local
 from resurgence.engine.spark.session import attach
@@ -58,8 +52,8 @@ from resurgence.storage.access import store_access
 from resurgence.storage.object_store import shared_store
 from resurgence.store_settings import apply_storage_settings
 from resurgence.udf import load_functions
+from resurgence.worker.cluster_application import ClusterApplication
 from resurgence.worker.connection import ControlConnection
-from resurgence.worker.executor_watch import ExecutorWatch
 from resurgence.worker.messages import (
     CheckpointDamaged,
     EpochCommitted,
@@ -88,9 +82,6 @@ _NEXT_ORDER_DEADLINE = timedelta(minutes=5)
 """Longer than the longest pause of a recovery."""
 _MAX_REASONS = 100
 _JVM_EXIT_DEADLINE = timedelta(seconds=2)
-_RELEASE_WITHIN = timedelta(seconds=10)
-_CLUSTER_SHARE = 0.75
-"""The share of `pipeline.start_timeout` after which a cluster that grants nothing is reported."""
 _JVM_DEADLINE = timedelta(seconds=90)
 _LOCATE_DEADLINE = timedelta(seconds=20)
 _MAX_TEXT_LENGTH = 20_000
@@ -133,7 +124,8 @@ class Worker:
         self._phase_began_at = self._clock.now()
         self._jvm: JvmProcess | None = None
         self._spark: SparkSession | None = None
-        self._executors: ExecutorWatch | None = None
+        self._cluster: ClusterApplication | None = None
+        """None with a local master."""
 
     def run(self) -> int:
         """Execute orders until one ends, or fails in a way that requires a new process. Return the
@@ -169,7 +161,7 @@ class Worker:
         began = time.monotonic()
         spark = self._session(order.settings, "standby")
         started = time.monotonic()
-        if self._executors is None:
+        if self._cluster is None:
             # Executors of a cluster cannot read the input of the warm-up.
             warm_up(spark)
         seconds = {"spark": started - began, "warm_up": time.monotonic() - started}
@@ -222,63 +214,22 @@ class Worker:
                 self._spark = attach(self._jvm)
                 self._watch_jvm(self._jvm)
             else:
-                self._spark = self._attach_to_cluster(self._jvm, settings)
+                self._cluster = ClusterApplication(
+                    self._jvm.master, settings.pipeline, self._report_executors, self._abandon
+                )
+                with self._cluster.deadline():
+                    self._spark = attach(self._jvm)
+                    self._watch_jvm(self._jvm)
+                    self._cluster.open(self._spark)
         else:
             # Spark jobs of a failed engine may still be running.
             self._spark.sparkContext.cancelAllJobs()
         return self._spark
 
-    def _attach_to_cluster(self, jvm: JvmProcess, settings: Settings) -> SparkSession:
-        """Register with the master, and check that executors can run our tasks. A cluster that
-        grants nothing in time is reported before the controller gives up on this worker.
-        """
-        patience = settings.pipeline.start_timeout * _CLUSTER_SHARE
-        timer = threading.Timer(patience.total_seconds(), self._abandon, (jvm, patience))
-        timer.daemon = True
-        timer.start()
-        try:
-            self._spark = attach(jvm)
-            self._watch_jvm(jvm)
-            self._executors = ExecutorWatch(
-                self._spark,
-                interval=settings.pipeline.heartbeat_interval,
-                patience=patience,
-                changed=self._report_executors,
-                starved=lambda: self._abandon(jvm, patience),
-            )
-            self._executors.start()
-            check_executors(self._spark)
-        finally:
-            timer.cancel()
-        return self._spark
-
-    def _abandon(self, jvm: JvmProcess, patience: timedelta) -> None:
-        """Report a cluster that does not run our tasks, and exit."""
-        if self._executors is None:
-            what = "registered no driver"
-        else:
-            has_any = has_running(self._executors.executors)
-            what = "ran no task" if has_any else "granted no executor"
-        self._report(
-            ClusterUnavailable(
-                f"{jvm.master} {what} within {patience.total_seconds():g} s",
-                hint="Check the free cores and memory of the cluster, spark.executor.memory and"
-                " spark.cores.max, and the logs of the executors. The job will retry.",
-            )
-        )
+    def _abandon(self, failure: ResurgenceError) -> None:
+        """Report a failure, and exit, even if a call of Spark is waiting."""
+        self._report(failure)
         os._exit(1)
-
-    def _release_executors(self) -> None:
-        """End the application of a cluster, while the controller still waits for this worker. Only
-        then does Spark delete what belongs to its executors, such as pods of Kubernetes.
-        """
-        if self._executors is None or self._spark is None:
-            return
-        self._executors.end()
-        # A cluster that does not answer must not delay the stop.
-        stopping = threading.Thread(target=self._spark.stop, name="release", daemon=True)
-        stopping.start()
-        stopping.join(_RELEASE_WITHIN.total_seconds())
 
     def _execute(self, order: StartExecution) -> None:
         began = time.monotonic()
@@ -310,21 +261,19 @@ class Worker:
         )
         while not engine.finished:
             if self._connection.stop_requested.is_set():
-                upkeep.finish()
-                self._send_final(
-                    WorkerStopped(
-                        worker=self._worker, generation=self._generation, epoch=engine.epoch
-                    )
-                )
-                return
+                break
             report = engine.run_epoch(self._started, self._sealed, self._committed)
             if report is None:
                 self._connection.stop_requested.wait(_IDLE_POLL.total_seconds())
             else:
                 upkeep.after(report.epoch, report.checkpoint)
         upkeep.finish()
+        if self._cluster is not None:
+            # While the controller still waits for this worker.
+            self._cluster.release()
+        ended = InputFinished if engine.finished else WorkerStopped
         self._send_final(
-            InputFinished(worker=self._worker, generation=self._generation, epoch=engine.epoch)
+            ended(worker=self._worker, generation=self._generation, epoch=engine.epoch)
         )
 
     # ---------------------------------------------------------------- identification and status
@@ -346,13 +295,12 @@ class Worker:
 
     def _greeting(self) -> tuple[WorkerConnected, list[WorkerMessage]]:
         status: list[WorkerMessage] = [self._status(False, {})] if self._is_running else []
-        if self._executors is not None:
-            status.append(self._listed(self._executors.executors))
+        if self._cluster is not None:
+            status.append(self._listed(self._cluster.executors))
         final = [self._final_message] if self._final_message else []
         return self._identification(), status + final
 
     def _send_final(self, message: WorkerMessage) -> None:
-        self._release_executors()
         self._final_message = message
         self._connection.send(message)
 
@@ -521,8 +469,7 @@ class Worker:
         def watch() -> None:
             while jvm.is_alive():
                 time.sleep(0.1)
-            self._report(gone(jvm.exit_status(timedelta(0))))
-            os._exit(1)
+            self._abandon(gone(jvm.exit_status(timedelta(0))))
 
         threading.Thread(target=watch, name="jvm", daemon=True).start()
 
