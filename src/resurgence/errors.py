@@ -242,6 +242,13 @@ class Retired(ResurgenceError):
     retry_hint = RetryHint.NO_RETRY
 
 
+class ControllerUnreachable(ResurgenceError):
+    """Another controller of the service does not answer."""
+
+    code = "controller.unreachable"
+    domain = ErrorDomain.EXTERNAL
+
+
 class JobLost(ResurgenceError):
     """Another controller of the service owns the job; this one must let go of it."""
 

@@ -16,6 +16,8 @@ from resurgence.storage.parquet import create_new
 from tests.servers.faulty_proxy import Failure, Fault, FaultyProxy
 
 DATA = b"x" * 100_000
+UNANSWERED = (Failure.NO_ANSWER, Failure.SLOW_BODY)
+"""The client waits for a response until its deadline."""
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +40,7 @@ def test_a_read_is_retried_until_it_succeeds(
     assert fault.struck == 1
 
 
-@pytest.mark.parametrize("failure", [each for each in Failure if each is not Failure.NO_ANSWER])
+@pytest.mark.parametrize("failure", [each for each in Failure if each not in UNANSWERED])
 def test_an_object_with_a_unique_name_is_created_once(
     s3_proxy: FaultyProxy, s3_url: str, failure: Failure
 ) -> None:
@@ -53,10 +55,13 @@ def test_an_object_with_a_unique_name_is_created_once(
     assert fault.struck == 1
 
 
-def test_a_create_without_an_answer_is_an_error_in_time(s3_proxy: FaultyProxy, s3_url: str) -> None:
+@pytest.mark.parametrize("failure", UNANSWERED)
+def test_a_create_without_an_answer_is_an_error_in_time(
+    s3_proxy: FaultyProxy, s3_url: str, failure: Failure
+) -> None:
     """Its outcome is unknown, so the client does not retry."""
     store = ObjectStore(s3_url)
-    s3_proxy.inject(Fault(Failure.NO_ANSWER, "CREATE"))
+    s3_proxy.inject(Fault(failure, "CREATE"))
     with pytest.raises(StorageError, match="cannot write"):
         store.create("a", DATA)
     assert s3_proxy.arrived["CREATE"] == 1

@@ -14,19 +14,11 @@ from fastapi import Request, Response
 from pydantic import ValidationError
 
 from resurgence.api.models import WorkerDetail, Workers
-from resurgence.errors import ErrorDomain, ResurgenceError, RetryHint
+from resurgence.errors import ControllerUnreachable
 
 FORWARDED = "X-Resurgence-Forwarded"
 _CONNECT = timedelta(seconds=2)
 _ANSWER = timedelta(seconds=10)
-
-
-class ControllerUnreachable(ResurgenceError):
-    """Another controller of the service does not answer."""
-
-    code = "controller.unreachable"
-    domain = ErrorDomain.EXTERNAL
-    retry_hint = RetryHint.WITH_BACKOFF
 
 
 def is_forwarded(request: Request) -> bool:

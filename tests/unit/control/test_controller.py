@@ -458,7 +458,9 @@ async def test_the_events_of_a_deleted_job_are_not_those_of_its_successor(
     service.metadata.may_take_events.set()
     await anew
     await service.run()
-    events = await service.controller.events(JOB, after=0, limit=1)
+    async with asyncio.timeout(10):
+        while not (events := await service.controller.events(JOB, after=0, limit=1)):
+            await asyncio.sleep(0.02)
     assert [each.event["to"] for each in events] == ["Compiling"]
 
 
