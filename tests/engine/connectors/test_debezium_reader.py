@@ -14,8 +14,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.contract import BAD_POSITION
-from resurgence.connectors.formats.debezium_reader import DebeziumReader
+from resurgence.connectors.formats.debezium.reader import DebeziumReader
 from resurgence.graph.values import OPERATION, POSITION, Column
+from tests.engine.connectors.text_records import FILE, text_records
 
 ITEMS = (
     Column(name="id", type="BIGINT", nullable=False),
@@ -29,7 +30,7 @@ NOON_SECONDS = int(NOON.replace(tzinfo=UTC).timestamp())
 
 def parsed(spark: SparkSession, reader: DebeziumReader, events: Sequence[object]) -> DataFrame:
     texts = [each if isinstance(each, str) else json.dumps(each) for each in events]
-    lines = spark.createDataFrame(list(enumerate(texts)), "position BIGINT, text STRING")
+    lines = text_records(spark, enumerate(texts))
     return reader.parse(lines)
 
 
@@ -85,7 +86,6 @@ def test_events_that_change_no_row_are_skipped(spark: SparkSession) -> None:
     skipped = [
         "null",
         " null\r",
-        "",
         message,
         {"ts_ms": 5},
         enveloped(message),
@@ -103,8 +103,8 @@ def test_the_schema_payload_envelope_is_unwrapped(spark: SparkSession, schema: b
     record = enveloped(change) if schema else {"schema": None, "payload": change}
     found = parsed(spark, DebeziumReader(ITEMS), [record]).collect()
     assert [tuple(each) for each in found] == [
-        (1, "a", None, -1, 0, None),
-        (1, "b", None, 1, 0, None),
+        (1, "a", None, -1, (FILE, 0), None),
+        (1, "b", None, 1, (FILE, 0), None),
     ]
 
 
@@ -274,11 +274,11 @@ def test_values_out_of_range_are_bad_records(spark: SparkSession, case: str, sch
     reader = DebeziumReader(TYPED, ("id",))
     record = enveloped(change) if schema else change
     (found,) = parsed(spark, reader, [record]).collect()
-    assert found[BAD_POSITION] == 0
-    reason, column, _ = reader.explain_bad_line(json.dumps(record))
+    assert found[BAD_POSITION].offset == 0
+    reason, column, _ = reader.explain(json.dumps(record).encode())
     (name,) = BAD_ROWS[case].keys() - {"id"}
     assert f"'{name}'" in reason, reason
-    assert column > 1
+    assert (column or 0) > 1
 
 
 BAD: dict[str, tuple[dict[str, object], DebeziumReader, str, bool]] = {
@@ -315,7 +315,7 @@ BAD: dict[str, tuple[dict[str, object], DebeziumReader, str, bool]] = {
 def test_events_that_cannot_be_applied_are_bad_records(spark: SparkSession, case: str) -> None:
     record, reader, wanted, needs_key = BAD[case]
     found = parsed(spark, reader, [record]).collect()
-    assert {each[BAD_POSITION] for each in found} == {0}
-    reason, _, hint = reader.explain_bad_line(json.dumps(record))
+    assert {each[BAD_POSITION].offset for each in found} == {0}
+    reason, _, hint = reader.explain(json.dumps(record).encode())
     assert reason.startswith(wanted), reason
     assert needs_key == ("PRIMARY KEY" in (hint or ""))

@@ -11,12 +11,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.connectors.contract import BAD_POSITION
-from resurgence.connectors.formats import json_lines
-from resurgence.connectors.formats.line_encoder import LINE
+from resurgence.connectors.formats.contract import VALUE
+from resurgence.connectors.formats.json import writer as json_writer
+from resurgence.connectors.formats.json.lines import JsonLineReader
 from resurgence.connectors.single_file import SingleFileSource, SingleFileSourceOptions
 from resurgence.errors import BadRecord, RetryHint, SourceRangeGone
 from resurgence.graph.values import Column
 from resurgence.state.records import InputRange
+from tests.engine.connectors.text_records import line_position
 from tests.engine.harness import Job, Leg, sink_table, source_table
 
 NOW = datetime(2024, 1, 1, tzinfo=UTC)
@@ -28,7 +30,9 @@ COLUMNS = (
 
 
 def source(path: Path) -> SingleFileSource:
-    return SingleFileSource(SingleFileSourceOptions.read({"path": str(path)}), COLUMNS)
+    return SingleFileSource(
+        SingleFileSourceOptions.read({"path": str(path)}), JsonLineReader(COLUMNS)
+    )
 
 
 def whole(path: Path, most_rows: int = 1_000_000) -> InputRange:
@@ -40,13 +44,14 @@ def read(spark: SparkSession, path: Path, parallelism: int = 2) -> list[tuple[An
     """(id, name, position of a bad line) of each row that the file gives."""
     rows = source(path).read(spark, whole(path), parallelism)
     return sorted(
-        (tuple(each) for each in rows.select("id", "name", BAD_POSITION).collect()), key=repr
+        (tuple(each) for each in rows.select("id", "name", f"{BAD_POSITION}.offset").collect()),
+        key=repr,
     )
 
 
 def rendered(spark: SparkSession, select: str) -> str:
-    (row,) = json_lines.render(spark.sql(f"SELECT {select}")).collect()
-    text = row[LINE]
+    (row,) = json_writer.render(spark.sql(f"SELECT {select}")).collect()
+    text = row[VALUE]
     assert isinstance(text, str)
     return text
 
@@ -62,7 +67,7 @@ def test_a_row_is_written_as_one_line_with_its_nulls(spark: SparkSession) -> Non
     )
     assert text == (
         '{"i":1,"n":null,"d":1.50,"r":0.1,"s":"ž\\n\\"🌊","b":true,"day":"2024-02-29",'
-        '"big":9223372036854775807,"a":[1,null]}\n'
+        '"big":9223372036854775807,"a":[1,null]}'
     )
 
 
@@ -150,7 +155,10 @@ def test_a_file_of_several_blocks_is_read_by_several_tasks_with_the_right_line_n
     rows = source(path).read(spark, whole(path), 2)
     assert rows.rdd.getNumPartitions() == 2
     found = rows.selectExpr(
-        "count(*)", "sum(id)", "max(length(name))", f"sort_array(collect_list({BAD_POSITION}))"
+        "count(*)",
+        "sum(id)",
+        "max(length(name))",
+        f"sort_array(collect_list({BAD_POSITION}.offset))",
     ).collect()
     ids = sum(range(25_000)) - 9_000 - 24_000 - 12_000 - 20_000 - 1
     assert [tuple(each) for each in found] == [(24_999, ids, 5_000_000, [9_000, 24_000])]
@@ -261,19 +269,19 @@ BAD_LINES = [
     (b"2", "column 1: not a JSON object"),
     (b'{"id": 2, "name": "\xff\xfe"}', "column 20: not UTF-8: byte ff"),
     (b"null", "column 1: not a JSON object"),
-    (b'{"id": 2}{"id": 3}', "column 10: more than one JSON value on the line"),
-    (b'{"id": 2} {"id": 3}', "column 11: more than one JSON value on the line"),
-    (b'{"id": 2},{"id": 3}', "column 10: more than one JSON value on the line"),
-    (b'{"id": 2}\r{"id": 3}\r', "column 11: more than one JSON value on the line"),
-    (b'{"id": 2} trailing', "column 11: more than one JSON value on the line"),
-    (b'{"id": 2},', "column 10: more than one JSON value on the line"),
-    (b'{"id": 2},null', "column 10: more than one JSON value on the line"),
-    (b'{"id": 2}}', "column 10: more than one JSON value on the line"),
-    (b'{"id": 2}]', "column 10: more than one JSON value on the line"),
-    (b'{"id": 2}],"end":0}', "column 10: more than one JSON value on the line"),
-    (b'{"id": 2}, "end": 0', "column 10: more than one JSON value on the line"),
-    (b'{"id": 2}], "record": [{"id": 3}', "column 10: more than one JSON value on the line"),
-    (b'{"id": 2}], "more": [{"id": 3}', "column 10: more than one JSON value on the line"),
+    (b'{"id": 2}{"id": 3}', "column 10: more than one JSON value"),
+    (b'{"id": 2} {"id": 3}', "column 11: more than one JSON value"),
+    (b'{"id": 2},{"id": 3}', "column 10: more than one JSON value"),
+    (b'{"id": 2}\r{"id": 3}\r', "column 11: more than one JSON value"),
+    (b'{"id": 2} trailing', "column 11: more than one JSON value"),
+    (b'{"id": 2},', "column 10: more than one JSON value"),
+    (b'{"id": 2},null', "column 10: more than one JSON value"),
+    (b'{"id": 2}}', "column 10: more than one JSON value"),
+    (b'{"id": 2}]', "column 10: more than one JSON value"),
+    (b'{"id": 2}],"end":0}', "column 10: more than one JSON value"),
+    (b'{"id": 2}, "end": 0', "column 10: more than one JSON value"),
+    (b'{"id": 2}], "record": [{"id": 3}', "column 10: more than one JSON value"),
+    (b'{"id": 2}], "more": [{"id": 3}', "column 10: more than one JSON value"),
     (b"{'id': 2}", "column 2: not JSON"),
     (b'{"id": 2, "name": \'b\'}', "column 19: not JSON"),
     (b"{id: 2}", "column 2: not JSON"),
@@ -297,7 +305,7 @@ def test_a_bad_line_is_marked_and_explained(spark: SparkSession, tmp_path: Path)
     ]
     assert sum(bad is None for _, _, bad in found) == len(BAD_LINES)
     for number, (_, reason) in enumerate(BAD_LINES):
-        error = source(path).bad_record(whole(path), 2 * number + 1)
+        error = source(path).bad_record(whole(path), line_position(2 * number + 1))
         assert f"{path}, line {2 * number + 2}, {reason}" in error.message
 
 
@@ -344,4 +352,7 @@ def test_dropped_bad_lines_are_counted_and_affect_no_other_line(
 def test_a_bad_first_line_is_explained_without_its_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "in.json"
     path.write_bytes(b'\xef\xbb\xbf{"id": x}\n')
-    assert "line 1, column 8: not JSON" in source(path).bad_record(whole(path), 0).message
+    assert (
+        "line 1, column 8: not JSON"
+        in source(path).bad_record(whole(path), line_position(0)).message
+    )

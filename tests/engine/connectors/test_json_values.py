@@ -10,10 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.connectors.contract import BAD_POSITION
-from resurgence.connectors.formats.json_lines import JsonLineReader
+from resurgence.connectors.formats.json.lines import JsonLineReader
 from resurgence.connectors.single_file import SingleFileSource, SingleFileSourceOptions
 from resurgence.errors import BadRecord
 from resurgence.graph.values import Column
+from tests.engine.connectors.text_records import line_position, text_records
 from tests.engine.harness import (
     Job,
     Leg,
@@ -144,9 +145,11 @@ def test_values_are_read_as_they_are_written(
                 f'{{"x": [{{"{name}": 0}}, {json.dumps(written)}, {written}], "{name}"\t: {written} , "y": 1.5}}',
             )
         )
-    parsed = reader.parse(spark.createDataFrame(lines, "position BIGINT, text STRING"))
+    parsed = reader.parse(text_records(spark, lines))
     shown = ", ".join(f"CAST(`{name}` AS STRING) AS `{name}`" for name in names.values())
-    found = parsed.selectExpr("__record_position AS position", BAD_POSITION, *shown.split(", "))
+    found = parsed.selectExpr(
+        "__record_position.offset AS position", BAD_POSITION, *shown.split(", ")
+    )
     rows = {row.position: row for row in found.collect()}
     for position, line in lines:
         kind, unit, _, expected = cases[position // 2]
@@ -163,15 +166,13 @@ def test_long_values_are_extracted_without_deep_recursion(spark: SparkSession) -
     ]
     lines = [(position, f'{{"x": {each}, "a": {each}}}') for position, each in enumerate(values)]
     reader = JsonLineReader((Column(name="a", type="STRING"),))
-    found = reader.parse(spark.createDataFrame(lines, "position BIGINT, text STRING"))
+    found = reader.parse(text_records(spark, lines))
     assert [row.a for row in found.collect()] == values
 
 
 def test_of_a_duplicate_name_the_last_value_counts(spark: SparkSession) -> None:
     reader = JsonLineReader((Column(name="a", type="STRING"),))
-    lines = spark.createDataFrame(
-        [(0, '{"a": {"b": 1}, "a": 2.5}')], "position BIGINT, text STRING"
-    )
+    lines = text_records(spark, [(0, '{"a": {"b": 1}, "a": 2.5}')])
     assert [row.a for row in reader.parse(lines).collect()] == ["2.5"]
 
 
@@ -181,9 +182,11 @@ def test_milliseconds_without_a_unit_are_a_bad_record_whose_hint_names_the_optio
     path = tmp_path / "in.json"
     path.write_text('{"at": 1709294400000}\n')
     columns = (Column(name="at", type="TIMESTAMP"),)
-    source = SingleFileSource(SingleFileSourceOptions.read({"path": str(path)}), columns)
+    source = SingleFileSource(
+        SingleFileSourceOptions.read({"path": str(path)}), JsonLineReader(columns)
+    )
     planned = source.plan(source.first_offset(datetime.now(UTC), 1), 10, datetime.now(UTC))
-    error = source.bad_record(planned, 0)
+    error = source.bad_record(planned, line_position(0))
     assert "column 8: 'at' is out of range for a TIMESTAMP in seconds: 1709294400000" in str(error)
     assert "timestamp_unit" in error.hint
 

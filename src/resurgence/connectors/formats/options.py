@@ -1,15 +1,12 @@
-"""The options of tables whose records are lines, shared by all connectors of such tables."""
+"""The options of tables with records, shared by all connectors of such tables. Each format declares
+its own besides.
+"""
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from resurgence.graph.table_options import (
-    TIMESTAMP_FORMAT,
-    UNSTRUCTURED,
-    TableOptions,
-    option,
-)
+from resurgence.graph.table_options import TableOptions, option
 
 
 class BadData(StrEnum):
@@ -17,6 +14,7 @@ class BadData(StrEnum):
 
     FAIL = "fail"
     DROP = "drop"
+    DEAD_LETTER = "dead_letter"
 
 
 class TimestampUnit(StrEnum):
@@ -28,45 +26,23 @@ class TimestampUnit(StrEnum):
     NANOS = "nanos"
 
 
-class TimestampFormat(StrEnum):
-    """How timestamps are written."""
-
-    RFC3339 = "rfc3339"
-    UNIX_MILLIS = "unix_millis"
-
-
-class LineSourceOptions(TableOptions):
-    """The options of a source whose records are lines."""
+class SourceOptions(TableOptions):
+    """The options of every source."""
 
     bad_data: BadData = option(
-        "`fail` (default): a line that does not parse, or lacks a `NOT NULL` value, fails the job"
-        " with line and column. `drop`: such lines are dropped and counted",
+        "what happens to a record that does not parse, or lacks a `NOT NULL` value. `fail`"
+        " (default): the job fails with its position. `drop`: it is dropped and counted."
+        " `dead_letter`: it is counted and stored in the job's [dead letters](dead_letters.md)",
         default=BadData.FAIL,
     )
+
+
+class RecordSourceOptions(SourceOptions):
+    """The options of a source whose records are parsed."""
+
     timestamp_unit: TimestampUnit | None = option(
         "the unit of whole numbers in `TIMESTAMP` columns: `seconds` (default), `millis`, `micros`,"
         " `nanos`. `'timestamp_unit.column'` sets the unit of one column",
         default=None,
         per_column=True,
     )
-    unstructured: bool | None = option(
-        "`true`: a line is not parsed or validated; its text is the only column that the table"
-        " reads, `value TEXT` or `value JSON`. Only a line that is not UTF-8 is bad",
-        default=None,
-        name=UNSTRUCTURED,
-    )
-
-
-class LineSinkOptions(TableOptions):
-    """The options of a sink that can write lines."""
-
-    timestamp_format: TimestampFormat | None = option(
-        "how `json` writes timestamps: `rfc3339` (default), or `unix_millis`, whole milliseconds"
-        " since 1970",
-        default=None,
-        name=TIMESTAMP_FORMAT,
-    )
-
-    @property
-    def timestamps(self) -> TimestampFormat:
-        return self.timestamp_format or TimestampFormat.RFC3339

@@ -9,9 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from resurgence.connectors.formats.debezium_json import DEBEZIUM_JSON
-from resurgence.connectors.formats.json_lines import JSON
-from resurgence.connectors.formats.line_encoder import LINE, LineEncoder
+from resurgence.connectors.formats.contract import VALUE
+from resurgence.connectors.formats.debezium.events import DEBEZIUM_JSON
+from resurgence.connectors.formats.json.lines import JSON
+from resurgence.connectors.formats.line_encoder import LineEncoder
 from resurgence.connectors.formats.registry import FORMATS
 from resurgence.connectors.registry import CONNECTORS, INSTALLED, make_sink, make_source
 from resurgence.connectors.single_file import SINGLE_FILE
@@ -20,6 +21,7 @@ from resurgence.graph.connector_spec import ConnectorSpec, FormatSpec, Role
 from resurgence.graph.explain import explain_graph
 from resurgence.graph.specs.sink import SinkSpec
 from resurgence.graph.specs.source import SourceSpec
+from resurgence.graph.table_options import TableOptions, option
 from resurgence.ids import JobName, OperatorId
 from resurgence.sql import compile_pipeline
 
@@ -29,22 +31,53 @@ def names(connector: str, role: Role) -> list[str]:
 
 
 def test_connectors_accept_the_formats_with_the_required_capabilities() -> None:
-    assert names("single_file", Role.SOURCE) == ["json", "debezium_json"]
-    assert names("single_file", Role.SINK) == ["json", "debezium_json"]
-    assert names("filesystem", Role.SINK) == ["parquet", "json", "debezium_json"]
+    lines = ["json", "debezium_json", "csv", "raw_string"]
+    assert names("single_file", Role.SOURCE) == lines
+    assert names("single_file", Role.SINK) == lines
+    assert names("filesystem", Role.SINK) == ["parquet", *lines]
     assert names("filesystem", Role.LOOKUP) == ["parquet"]
-    assert names("stdout", Role.SINK) == ["json", "debezium_json"]
+    assert names("stdout", Role.SINK) == lines
     assert names("impulse", Role.SOURCE) == []
 
 
 def test_a_new_format_is_accepted_by_its_capabilities() -> None:
-    lines = replace(JSON, spec=FormatSpec("csv"))
-    blobs = replace(JSON, spec=FormatSpec("avro"), is_line_based=False, line_reader=None)
-    spec = SINGLE_FILE.spec({**FORMATS, "csv": lines, "avro": blobs})
+    lines = replace(JSON, spec=FormatSpec("logfmt"))
+    blobs = replace(JSON, spec=FormatSpec("orc"), is_line_based=False, reader=None)
+    formats = {"json": JSON, "logfmt": lines, "orc": blobs}
     for role in (Role.SOURCE, Role.SINK):
-        assert [each.name for each in spec.roles[role].formats] == ["json", "debezium_json", "csv"]
-    written = INSTALLED["filesystem"].spec({**FORMATS, "avro": blobs}).roles[Role.SINK].formats
-    assert "avro" in [each.name for each in written]
+        accepted = SINGLE_FILE.spec(formats).roles[role].formats
+        assert [each.name for each in accepted] == ["json", "logfmt"]
+    written = INSTALLED["filesystem"].spec(formats).roles[Role.SINK].formats
+    assert "orc" in [each.name for each in written]
+
+
+def test_messages_can_have_every_format_but_that_of_files() -> None:
+    names_of = {
+        "read": [each.name for each in FORMATS.values() if each.reads_messages],
+        "written": [each.name for each in FORMATS.values() if each.writes_messages],
+    }
+    expected = [name for name in FORMATS if name != "parquet"]
+    assert names_of == {"read": expected, "written": expected}
+
+
+class LogfmtOptions(TableOptions):
+    separator: str = option("between two members", name="logfmt.separator")
+
+
+def test_a_format_has_options_of_its_own() -> None:
+    spec = FormatSpec("logfmt", source_options=LogfmtOptions)
+    connectors = {"single_file": SINGLE_FILE.spec({**FORMATS, "logfmt": replace(JSON, spec=spec)})}
+    table = (
+        "CREATE TABLE t (a INT) WITH (connector = 'single_file', path = 'x', type = 'source',"
+        " format = '{}'{}); SELECT a FROM t"
+    )
+    text = table.format("logfmt", ", 'logfmt.separator' = ';'")
+    (source,) = compile_pipeline(text, connectors).sources()
+    assert source.options["logfmt.separator"] == ";"
+    with pytest.raises(SqlError, match=r"the format of the table needs .*'logfmt\.separator'"):
+        compile_pipeline(table.format("logfmt", ""), connectors)
+    with pytest.raises(SqlError, match=r"'logfmt\.separator' requires format = 'logfmt'"):
+        compile_pipeline(text.replace("'logfmt',", "'json',"), connectors)
 
 
 PIPELINE = """CREATE TABLE t (id BIGINT PRIMARY KEY, a INT)
@@ -109,8 +142,8 @@ def test_lines_are_joined_into_one_file() -> None:
     encoder = LineEncoder()
     assert encoder.finish() is None
     lines = pa.array(["skipped\n", "a\n", "bé\n", "c\n"])
-    encoder.add(pa.RecordBatch.from_arrays([lines.slice(1, 2)], [LINE]))
-    encoder.add(pa.RecordBatch.from_arrays([lines.slice(3)], [LINE]))
+    encoder.add(pa.RecordBatch.from_arrays([lines.slice(1, 2)], [VALUE]))
+    encoder.add(pa.RecordBatch.from_arrays([lines.slice(3)], [VALUE]))
     found = encoder.finish()
     assert found is not None
     assert (found.data, found.rows) == ("a\nbé\nc\n".encode(), 3)

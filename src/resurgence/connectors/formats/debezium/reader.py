@@ -1,4 +1,4 @@
-"""Reader of Debezium's change events, one JSON object per line, with or without their schema:
+"""Reader of Debezium's change events, one JSON object per record, with or without their schema:
 
     {"before": null, "after": {"id": 1, "name": "a"}, "op": "c", "ts_ms": 0, "source": {}}
     {"schema": {"fields": []}, "payload": {"before": null, "after": {"id": 1}, "op": "c"}}
@@ -17,7 +17,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 from pyspark.sql import Column as SparkColumn
@@ -25,23 +24,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION
-from resurgence.connectors.formats import json_lines
-from resurgence.connectors.formats.debezium_rows import EventRow
-from resurgence.connectors.formats.debezium_types import (
+from resurgence.connectors.formats.contract import Fault, RecordReader
+from resurgence.connectors.formats.debezium.rows import EventRow
+from resurgence.connectors.formats.debezium.types import (
     DEFAULT_UNIT,
     DESCRIPTION,
     in_range,
     is_decimal,
     is_temporal,
 )
+from resurgence.connectors.formats.json import lines as json_lines
+from resurgence.connectors.formats.record_columns import NO_METADATA, carried, declared_values
+from resurgence.connectors.formats.text_records import explained
 from resurgence.graph.values import CHANGE, OPERATION, POSITION, Column
 
 _SCHEMA = f"STRUCT<fields: ARRAY<STRUCT<field: STRING, fields: ARRAY<{DESCRIPTION}>>>>"
-_NOT_BLANK = "text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
-_NONE: Mapping[str, SparkColumn] = MappingProxyType({})
 _SIDES = ("before", "after")
 _NEEDED = {"c": ("after",), "r": ("after",), "u": ("before", "after"), "d": ("before",)}
-_NO_SPECIFIC_REASON = "does not fit the table's columns"
 _KEY_HINT = (
     "Declare a PRIMARY KEY on the table, so that rows are stored by key, or configure the database"
     " to log whole rows (in Postgres, REPLICA IDENTITY FULL)."
@@ -49,7 +48,7 @@ _KEY_HINT = (
 
 
 @dataclass(frozen=True)
-class DebeziumReader:
+class DebeziumReader(RecordReader):
     """Reads the events of one table."""
 
     columns: tuple[Column, ...]
@@ -59,21 +58,32 @@ class DebeziumReader:
 
     # ---------------------------------------------------------------- parse
 
-    def parse(self, lines: DataFrame, metadata: Mapping[str, SparkColumn] = _NONE) -> DataFrame:
+    def parse(
+        self, records: DataFrame, metadata: Mapping[str, SparkColumn] = NO_METADATA
+    ) -> DataFrame:
         """Convert columns `position` and `text` to the declared columns, BAD_POSITION, and `CHANGE`
-        and RECORD_POSITION or, with keys, `OPERATION` and `POSITION`. Blank lines are skipped; a
-        null is a line that is not UTF-8. A change has no metadata.
+        and RECORD_POSITION or, with keys, `OPERATION` and `POSITION`. A null is a record that is
+        not UTF-8.
         """
-        events = self._validated(self._typed(self._parsed(lines)))
-        changes = events.selectExpr("position", "bad", f"explode({self._items()}) AS item")
-        values = [f"item.row.`{each.name}` AS `{each.name}`" for each in self.columns]
+        known, _ = carried(self.columns, metadata)
+        # What is known of a record goes along with its position.
+        placed = records.select(F.struct("position", *known).alias("position"), "text")
+        events = self._validated(self._typed(self._parsed(placed)))
+        changes = events.selectExpr("position.*", "bad", f"explode({self._items()}) AS item")
+        values = declared_values(self.columns, lambda each: f"item.row.`{each.name}`")
         if self.keys:
-            hidden = [f"item.change AS `{OPERATION}`", f"position AS `{POSITION}`"]
+            hidden = [f"item.change AS `{OPERATION}`", f"position.offset AS `{POSITION}`"]
         else:
             hidden = [f"item.change AS `{CHANGE}`", f"position AS `{RECORD_POSITION}`"]
-        return changes.selectExpr(*values, *hidden, f"IF(bad, position, NULL) AS `{BAD_POSITION}`")
+        bad_position = f"IF(bad, position, NULL) AS `{BAD_POSITION}`"
+        return changes.select(*values, *map(F.expr, (*hidden, bad_position)))
 
-    def _parsed(self, lines: DataFrame) -> DataFrame:
+    @cached_property
+    def _row_columns(self) -> tuple[Column, ...]:
+        """The columns of a row in an event; the others are metadata."""
+        return tuple(each for each in self.columns if each.metadata is None)
+
+    def _parsed(self, records: DataFrame) -> DataFrame:
         """Parse the event of each line, with its values as written, and the columns in its
         schema.
         """
@@ -84,8 +94,9 @@ class DebeziumReader:
             "contains(text, '\"payload\"') AND get_json_object(text, '$.schema') IS NOT NULL"
         )
         return (
-            lines.where(_NOT_BLANK)
-            .selectExpr("position", "text", f"coalesce({is_described}, false) AS is_described")
+            records.selectExpr(
+                "position", "text", f"coalesce({is_described}, false) AS is_described"
+            )
             .select(
                 "position",
                 "text",
@@ -117,8 +128,8 @@ class DebeziumReader:
     def _columns_of(self, side: str) -> tuple[Column, ...]:
         """Return the columns to read of a row. Besides its key, `before` may contain anything."""
         if self.keys and side == "before":
-            return tuple(each for each in self.columns if each.name in self.keys)
-        return self.columns
+            return tuple(each for each in self._row_columns if each.name in self.keys)
+        return self._row_columns
 
     def _typed(self, parsed: DataFrame) -> DataFrame:
         """Convert the two rows to the declared types, and mark rows with values that do not fit."""
@@ -188,7 +199,7 @@ class DebeziumReader:
         """Return SQL that is true where `before` lacks a column, as if the database logs only
         keys.
         """
-        names = ", ".join(_text(each.name) for each in self.columns)
+        names = ", ".join(_text(each.name) for each in self._row_columns)
         row = (
             "coalesce(get_json_object(text, '$.payload.before'), get_json_object(text, '$.before'))"
         )
@@ -203,7 +214,7 @@ class DebeziumReader:
         key = ", ".join(
             (f"before.`{each.name}`" if each.name in self.keys else f"CAST(NULL AS {each.type})")
             + f" AS `{each.name}`"
-            for each in self.columns
+            for each in self._row_columns
         )
         upsert = _item("after", "'upsert'")
         delete = _item(f"struct({key})", "'delete'")
@@ -218,31 +229,33 @@ class DebeziumReader:
 
     # ---------------------------------------------------------------- explain
 
-    def explain_bad_line(self, text: str) -> tuple[str, int, str | None]:
-        """Return (reason, column from 1, hint if there is a special one) for a bad line."""
+    def explain(self, raw: bytes | None) -> Fault:
+        return explained(raw, self._explain_text)
+
+    def _explain_text(self, text: str) -> Fault:
         tree = json_lines.object_in(text)
-        if not isinstance(tree, dict):
-            return *tree, None
+        if isinstance(tree, Fault):
+            return tree
         event = tree.get("payload") if "op" not in tree and "payload" in tree else tree
         if not isinstance(event, dict):
-            return "'payload' is not a JSON object", max(text.find('"payload"'), 0) + 1, None
+            return Fault("'payload' is not a JSON object", max(text.find('"payload"'), 0) + 1)
         place = text.find('"payload"') if event is not tree else 0
         op = event.get("op")
         if op == "t":
             reason = "a truncate requires a table with a PRIMARY KEY"
-            return reason, max(text.find('"op"', place), 0) + 1, _KEY_HINT
+            return Fault(reason, max(text.find('"op"', place), 0) + 1, _KEY_HINT)
         if op not in _NEEDED:
             shown = "missing" if op is None else json.dumps(op)
             reason = f"'op' must be one of c, r, u, d, t, m, but is {shown}"
-            return reason, max(text.find('"op"', place), 0) + 1, None
+            return Fault(reason, max(text.find('"op"', place), 0) + 1)
         for side in _NEEDED[op]:
             if found := self._explain_side(text, event, side, max(place, 0)):
                 return found
-        return _NO_SPECIFIC_REASON, 1, None
+        return Fault(json_lines.MISFIT, 1)
 
     def _explain_side(
         self, text: str, event: Mapping[str, Any], side: str, begin: int
-    ) -> tuple[str, int, str | None] | None:
+    ) -> Fault | None:
         row, op = event.get(side), event["op"]
         if self.keys and side == "before" and op == "u":
             return None
@@ -250,17 +263,17 @@ class DebeziumReader:
         columns = self._columns_of(side)
         if not isinstance(row, dict):
             reason = f"'{side}' is missing: an event with op '{op}' requires the row {side}"
-            return reason, place + 1, None if side == "after" or self.keys else _KEY_HINT
+            hint = None if side == "after" or self.keys else _KEY_HINT
+            return Fault(reason, place + 1, hint)
         # Leading spaces preserve the column numbers.
         start = text.find("{", place)
         inner = " " * start + _object_at(text, start)
         loose = [each.model_copy(update={"type": _loose_type(each.type)}) for each in columns]
-        reason, column = json_lines.explain_bad_line(inner, loose)
-        if reason != _NO_SPECIFIC_REASON:
-            return f"in '{side}', {reason}", max(column, start + 1), None
+        if found := _found_in(side, json_lines.explain_text(inner, loose), start):
+            return found
         absent = [each.name for each in columns if each.name not in row]
         if side == "before" and not self.keys and absent:
-            return f"'before' lacks the column '{absent[0]}'", start + 1, _KEY_HINT
+            return Fault(f"'before' lacks the column '{absent[0]}'", start + 1, _KEY_HINT)
         for each in columns:
             value = row.get(each.name)
             if value is None or not (is_temporal(each.type) or is_decimal(each.type)):
@@ -268,12 +281,18 @@ class DebeziumReader:
             if type(value) is int and is_temporal(each.type):
                 if not in_range(value, each.type, self.units.get(each.name, DEFAULT_UNIT)):
                     reason = f"'{each.name}' is {json_lines.OUT_OF_RANGE} {each.type}: {value}"
-                    return f"in '{side}', {reason}", start + 1, None
+                    return Fault(f"in '{side}', {reason}", start + 1, json_lines.UNIT_HINT)
                 continue
-            reason, column = json_lines.explain_bad_line(inner, [each])
-            if reason != _NO_SPECIFIC_REASON:
-                return f"in '{side}', {reason}", max(column, start + 1), None
+            if found := _found_in(side, json_lines.explain_text(inner, [each]), start):
+                return found
         return None
+
+
+def _found_in(side: str, fault: Fault, start: int) -> Fault | None:
+    """Return a fault in the row that begins at a place; None if it is not specific."""
+    if fault.reason == json_lines.MISFIT:
+        return None
+    return Fault(f"in '{side}', {fault.reason}", max(fault.column or 1, start + 1), fault.hint)
 
 
 def _item(row: str, change: object) -> str:

@@ -6,8 +6,8 @@ schema, and `described`, the column descriptions in it. `bare_before` and `bare_
 of an event without schema, `full_before` and `full_after` those of an event with schema.
 `is_wrapped_before` and `is_wrapped_after` say whether the row is in `payload`.
 
-Timestamps, dates and decimals are written in Debezium's own types (`debezium_types`), all other
-values as in any JSON (`json_values`).
+Timestamps, dates and decimals are written in Debezium's own types (`types`), all other
+values as in any JSON (`json.values`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from functools import cached_property
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
-from resurgence.connectors.formats.debezium_types import (
+from resurgence.connectors.formats.debezium.types import (
     DEFAULT_UNIT,
     decimal_sql,
     is_decimal,
     is_temporal,
     temporal_sql,
 )
-from resurgence.connectors.formats.json_values import (
+from resurgence.connectors.formats.json.values import (
     JsonValue,
     data_type,
     member_written,

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from resurgence.connectors.formats.options import LineSourceOptions, TimestampUnit
+from resurgence.connectors.formats.options import RecordSourceOptions, TimestampUnit
 from resurgence.graph.table_options import TIMESTAMP_UNIT
 from resurgence.graph.values import Column
 
@@ -72,7 +72,7 @@ def whole_number_range(unit: str) -> tuple[int, int]:
 
 
 def declared_units(
-    options: LineSourceOptions, columns: Sequence[Column], default: str = DEFAULT_UNIT
+    options: RecordSourceOptions, columns: Sequence[Column], default: str = DEFAULT_UNIT
 ) -> dict[str, str]:
     """Return the unit of whole numbers in each column, from the options of a table."""
     of_table = options.timestamp_unit or default

@@ -1,17 +1,14 @@
-"""JSON lines: how Spark parses them into columns, and renders columns as them.
+"""The format `json`: how Spark parses records into columns. `writer` renders columns as them.
 
-A line is one JSON value and nothing else. Spark's parser stops at the end of the first value it
-finds, so a line is parsed as the first element of an array that we write around it: anything else
-on the line breaks that array, or adds elements to it.
-
-Timestamps are written as ISO 8601 in UTC without a zone, with no, three or six fractional digits.
-Nulls are written.
+A record is one JSON value and nothing else, such as a line. Spark's parser stops at the end of the
+first value it finds, so a line is parsed as the first element of an array that we write around it:
+anything else on the line breaks that array, or adds elements to it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
@@ -21,18 +18,16 @@ from typing import Any
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    DataType,
-    MapType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 
-from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION
-from resurgence.connectors.formats.contract import BadLine, Format, LineReader, RecordTable
-from resurgence.connectors.formats.json_values import (
+from resurgence.connectors.contract import BAD_POSITION
+from resurgence.connectors.formats.contract import (
+    TEXT,
+    Fault,
+    Format,
+    RecordReader,
+    RecordTable,
+)
+from resurgence.connectors.formats.json.values import (
     DEFAULT_UNIT,
     JsonValue,
     data_type,
@@ -41,9 +36,18 @@ from resurgence.connectors.formats.json_values import (
     parsed_type,
     whole_number_range,
 )
-from resurgence.connectors.formats.line_encoder import LINE, LineEncoder
-from resurgence.connectors.formats.options import TimestampFormat
+from resurgence.connectors.formats.json.writer import JsonSinkOptions, JsonWriter
+from resurgence.connectors.formats.line_encoder import LINE_COMPRESSIONS, LineEncoder
+from resurgence.connectors.formats.raw_values import RawReader
+from resurgence.connectors.formats.record_columns import (
+    NO_METADATA,
+    RECORD_POSITION_SQL,
+    carried,
+    declared_values,
+)
+from resurgence.connectors.formats.text_records import explained
 from resurgence.graph.connector_spec import FormatSpec
+from resurgence.graph.table_options import UNSTRUCTURED, TableOptions, option
 from resurgence.graph.values import Column
 
 _CORRUPT = "__corrupt"
@@ -56,12 +60,17 @@ _OPTIONS = {
     "allowSingleQuotes": "false",
 }
 _INTEGER_BITS = {"TINYINT": 7, "SMALLINT": 15, "INT": 31, "BIGINT": 63}
-_NONE: Mapping[str, SparkColumn] = MappingProxyType({})
 _NO_UNITS: Mapping[str, str] = MappingProxyType({})
 _INSTANTS = {"TIMESTAMP", "TIMESTAMP_NTZ"}
+MISFIT = "does not fit the table's columns"
 OUT_OF_RANGE = "out of range for a"
 """The reason, in part, for a whole number that is not an instant in the unit of its column."""
-_NOT_BLANK = "startswith(text, '{') OR text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
+
+
+UNIT_HINT = (
+    "Declare the unit of whole numbers with timestamp_unit = 'millis', 'micros' or 'nanos' on the"
+    " table, or with 'timestamp_unit.column' for one column."
+)
 
 
 def record_in(parsed: str) -> str:
@@ -70,31 +79,40 @@ def record_in(parsed: str) -> str:
 
 
 _RECORD = record_in("parsed")
-_RECORD_POSITION = f"position AS `{RECORD_POSITION}`"
+
+
+class JsonSourceOptions(TableOptions):
+    """The options of a source of JSON."""
+
+    unstructured: bool | None = option(
+        "`true`: a record is not parsed or validated; its text is the only column that the table"
+        " reads, `value TEXT` or `value JSON`. Only a record that is not UTF-8, or a tombstone, is bad",
+        default=None,
+        name=UNSTRUCTURED,
+    )
 
 
 @dataclass(frozen=True)
-class JsonLineReader:
-    """Reads the declared columns of a table from its lines."""
+class JsonLineReader(RecordReader):
+    """Reads the declared columns of a table from its records."""
 
     columns: tuple[Column, ...]
     units: Mapping[str, str] = field(default_factory=dict)
     """The unit, by column, of whole numbers in TIMESTAMP columns; the default is seconds."""
 
-    def parse(self, lines: DataFrame, metadata: Mapping[str, SparkColumn] = _NONE) -> DataFrame:
-        """Convert columns `position` and `text` to the declared columns, BAD_POSITION and
-        RECORD_POSITION. Blank lines are skipped; a null is a line that is not UTF-8. `metadata` has
-        expressions over `position`, by key.
-        """
-        parsed = lines.where(_NOT_BLANK).select("position", "text", self._parsed)
-        found = parsed.select("position", "parsed", *self._written)
+    def parse(
+        self, records: DataFrame, metadata: Mapping[str, SparkColumn] = NO_METADATA
+    ) -> DataFrame:
+        known, names = carried(self.columns, metadata)
+        parsed = records.select("position", "text", *known, self._parsed)
+        found = parsed.select("position", "parsed", *names, *self._written)
         read = found.select("*", *self._read)
-        values = _values(self.columns, metadata, self._value)
-        return read.select(*values, self._bad_position, F.expr(_RECORD_POSITION))
+        values = declared_values(self.columns, self._value)
+        return read.select(*values, self._bad_position, F.expr(RECORD_POSITION_SQL))
 
-    def explain_bad_line(self, text: str) -> BadLine:
+    def explain(self, raw: bytes | None) -> Fault:
         declared = [each for each in self.columns if each.metadata is None]
-        return *explain_bad_line(text, declared, self.units), None
+        return explained(raw, lambda text: explain_text(text, declared, self.units))
 
     @cached_property
     def _json_values(self) -> dict[str, JsonValue]:
@@ -167,128 +185,43 @@ def is_malformed(parsed: str) -> str:
     )
 
 
-@dataclass(frozen=True)
-class UnstructuredLineReader:
-    """Reads lines without parsing: one declared column is the text, the others are metadata."""
-
-    columns: tuple[Column, ...]
-
-    def parse(self, lines: DataFrame, metadata: Mapping[str, SparkColumn] = _NONE) -> DataFrame:
-        return lines.where(_NOT_BLANK).select(
-            *_values(self.columns, metadata, lambda _: "text"),
-            F.expr(f"IF(text IS NULL, position, NULL) AS `{BAD_POSITION}`"),
-            F.expr(_RECORD_POSITION),
-        )
-
-    def explain_bad_line(self, text: str) -> BadLine:
-        """Return no specific reason: every text is valid."""
-        return "cannot be read", 1, None
-
-
-def _values(
-    columns: Sequence[Column],
-    metadata: Mapping[str, SparkColumn],
-    inside: Callable[[Column], str],
-) -> Iterator[SparkColumn]:
-    """Yield the declared columns of a record: its metadata, or the SQL that `inside` returns."""
-    for each in columns:
-        value = F.expr(inside(each)) if each.metadata is None else metadata[each.metadata]
-        yield value.alias(each.name)
-
-
-def render(rows: DataFrame, timestamps: TimestampFormat = TimestampFormat.RFC3339) -> DataFrame:
-    """Render rows as one column of text, each ending in a newline."""
-    written = _as_millis if timestamps is TimestampFormat.UNIX_MILLIS else _as_text
-    fields = ", ".join(
-        f"{_portable(f'`{each.name}`', each.dataType, written)} AS `{each.name}`"
-        for each in rows.schema
-    )
-    return rows.selectExpr(
-        f"concat(to_json(struct({fields}), map('ignoreNullFields', 'false')), '\\n') AS {LINE}"
-    )
-
-
-def _as_text(timestamp: str) -> str:
-    # Spark writes as few fractional digits as possible, and none for zero.
-    text = f"replace(CAST({timestamp} AS STRING), ' ', 'T')"
-    point = f"instr({text}, '.')"
-    digits = f"IF(length({text}) - {point} > 3, 6, 3)"
-    return f"IF({point} = 0, {text}, rpad({text}, {point} + {digits}, '0'))"
-
-
-def _as_millis(timestamp: str) -> str:
-    return f"unix_millis(CAST({timestamp} AS TIMESTAMP))"
-
-
-def _portable(sql: str, kind: DataType, written: Callable[[str], str]) -> str:
-    """Return SQL for a value as it is written in JSON: timestamps, at any depth, by `written`."""
-    if isinstance(kind, TimestampType | TimestampNTZType):
-        return written(sql)
-    if not _holds_timestamp(kind):
-        return sql
-    if isinstance(kind, StructType):
-        fields = ", ".join(
-            f"{_portable(f'{sql}.`{each.name}`', each.dataType, written)} AS `{each.name}`"
-            for each in kind
-        )
-        return f"IF({sql} IS NULL, NULL, struct({fields}))"
-    if isinstance(kind, ArrayType):
-        return f"transform({sql}, item -> {_portable('item', kind.elementType, written)})"
-    if isinstance(kind, MapType):
-        value = _portable("item", kind.valueType, written)
-        return f"transform_values({sql}, (name, item) -> {value})"
-    return sql
-
-
-def _holds_timestamp(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return any(_holds_timestamp(each.dataType) for each in kind)
-    if isinstance(kind, ArrayType):
-        return _holds_timestamp(kind.elementType)
-    if isinstance(kind, MapType):
-        return _holds_timestamp(kind.valueType)
-    return isinstance(kind, TimestampType | TimestampNTZType)
-
-
-def object_in(text: str) -> dict[str, Any] | tuple[str, int]:
-    """Return the JSON object in a line, or (reason, column from 1) if there is none."""
+def object_in(text: str) -> dict[str, Any] | Fault:
+    """Return the JSON object in a text, or why there is none."""
     try:
         tree = json.loads(text)
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
-            return "more than one JSON value on the line", error.colno
-        return f"not JSON: {error.msg.lower()}", error.colno
+            return Fault("more than one JSON value", error.pos + 1)
+        return Fault(f"not JSON: {error.msg.lower()}", error.pos + 1)
     except (ValueError, RecursionError) as error:
-        return f"cannot be parsed: {str(error).lower()}", 1
-    return tree if isinstance(tree, dict) else ("not a JSON object", 1)
+        return Fault(f"cannot be parsed: {str(error).lower()}", 1)
+    return tree if isinstance(tree, dict) else Fault("not a JSON object", 1)
 
 
-def explain_bad_line(
+def explain_text(
     text: str, columns: Sequence[Column], units: Mapping[str, str] = _NO_UNITS
-) -> tuple[str, int]:
-    """Return (reason, column from 1) for a line that did not parse. `units` is as in
-    `JsonLineReader`.
-    """
+) -> Fault:
+    """Return why a text did not parse. `units` is as in `JsonLineReader`."""
     tree = object_in(text)
-    if not isinstance(tree, dict):
+    if isinstance(tree, Fault):
         return tree
     missing = [each.name for each in columns if not each.nullable and tree.get(each.name) is None]
     if missing:
         place = text.find(f'"{missing[0]}"')
-        return f"'{missing[0]}' is NOT NULL and has no value", max(place, 0) + 1
+        return Fault(f"'{missing[0]}' is NOT NULL and has no value", max(place, 0) + 1)
     for each in columns:
         unit = units.get(each.name, DEFAULT_UNIT)
         if _type_name(each.type) in _INSTANTS and _is_out_of_range(tree.get(each.name), unit):
             reason = f"'{each.name}' is {OUT_OF_RANGE} {each.type} in {unit}: {tree[each.name]}"
-            return reason, _value_column(text, each.name)
+            return Fault(reason, _value_column(text, each.name), UNIT_HINT)
     for fits in (_fits, _fits_closely):
         for each in columns:
             if each.name in tree and not fits(tree[each.name], each.type):
-                return (
+                return Fault(
                     f"'{each.name}' is not a {each.type}: {json.dumps(tree[each.name])}",
                     _value_column(text, each.name),
                 )
-    return "does not fit the table's columns", 1
+    return Fault(MISFIT, 1)
 
 
 def _fits(value: object, kind: str) -> bool:
@@ -337,17 +270,19 @@ def _value_column(text: str, name: str) -> int:
     return after + len(text[after:]) - len(text[after:].lstrip()) + 1
 
 
-def _line_reader(table: RecordTable) -> LineReader:
-    if table.options.unstructured:
-        return UnstructuredLineReader(table.columns)
+def _reader(table: RecordTable[JsonSourceOptions]) -> RecordReader:
+    if table.format_options.unstructured:
+        return RawReader(table.columns, TEXT)
     return JsonLineReader(table.columns, declared_units(table.options, table.columns))
 
 
 JSON = Format(
-    FormatSpec("json", has_timestamp_format=True),
+    FormatSpec("json", source_options=JsonSourceOptions, sink_options=JsonSinkOptions),
     suffix="json",
+    is_text=True,
     is_line_based=True,
-    line_reader=_line_reader,
+    reader=_reader,
+    writer=JsonWriter,
     encoder=LineEncoder,
-    prepared=lambda rows, settings: render(rows, settings.timestamps),
+    compressions=LINE_COMPRESSIONS,
 )
