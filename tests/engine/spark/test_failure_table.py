@@ -28,6 +28,9 @@ from pyspark.sql import SparkSession
 from resurgence import errors
 from resurgence.config import settings_from
 from resurgence.connectors.contract import CoveredInput, SourceSpan, StagedOutput
+from resurgence.connectors.formats.contract import WriteSettings
+from resurgence.connectors.formats.json.lines import JsonLineReader
+from resurgence.connectors.formats.json.writer import JsonSinkOptions
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.connectors.single_file import (
     SingleFileSink,
@@ -38,13 +41,14 @@ from resurgence.connectors.single_file import (
 from resurgence.engine.functions.user_functions import register_functions
 from resurgence.engine.spark.errors import gone, translate
 from resurgence.engine.spark.session import start_session
-from resurgence.errors import OutOfMemory, ResurgenceError, SourceError, SparkGone
+from resurgence.errors import MessageRefused, OutOfMemory, ResurgenceError, SourceError, SparkGone
 from resurgence.ids import Epoch, Generation, JobIdentity, OperatorId
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.sql import compile_pipeline
 from resurgence.storage.object_store import ObjectStore
 from resurgence.storage.parquet import read_bins
 from resurgence.udf import load_functions
+from tests.engine.connectors.delta_tables import Target
 from tests.engine.harness import Job, sink_table, source_table, write_lines
 
 ROOT = Path(__file__).parents[3]
@@ -263,12 +267,27 @@ def _(workspace: Workspace) -> None:
     Job(workspace.spark, workspace.folder, sql + "INSERT INTO out SELECT id FROM events").run()
 
 
+@case(
+    "an epoch has too many dead letters",
+    "more than 1 dead letters.*at least 2.*events.json, line 1",
+)
+def _(workspace: Workspace) -> None:
+    path = write_lines(workspace.folder / "events.json", [{"id": "x"}, {"id": "y"}])
+    sql = source_table(path, "id INT", delay=None, more=", bad_data = 'dead_letter'")
+    sql += sink_table(workspace.folder / "out", name="out")
+    sql += "INSERT INTO out SELECT id FROM events"
+    settings = {"pipeline.max_dead_letters": "1"}
+    Job(workspace.spark, workspace.folder, sql, settings=settings, name="dead").run()
+
+
 def source_of(path: Path) -> SingleFileSource:
-    return SingleFileSource(SingleFileSourceOptions.read({"path": str(path)}), ())
+    return SingleFileSource(SingleFileSourceOptions.read({"path": str(path)}), JsonLineReader(()))
 
 
 def sink_of(path: Path) -> SingleFileSink:
-    return SingleFileSink(SingleFileSinkOptions.read({"path": str(path)}))
+    return SingleFileSink(
+        SingleFileSinkOptions.read({"path": str(path)}), WriteSettings(JsonSinkOptions())
+    )
 
 
 @case("a source file is not there", "nowhere.json does not exist")
@@ -301,7 +320,34 @@ def _(workspace: Workspace) -> None:
     job, rows = JobIdentity("j" * 8), workspace.spark.range(1)
     staged = sink.stage(rows, job, Epoch(1), Generation(1))
     sink.discard(staged)
-    sink.commit(job, Epoch(1), staged, CoveredInput(sources={}))
+    sink.commit(workspace.spark, job, Epoch(1), staged, CoveredInput(sources={}))
+
+
+@case(
+    "a data file of an updated table is missing",
+    r"parquet is part of the table that is updated, but does not exist",
+)
+def _(workspace: Workspace) -> None:
+    target = Target(
+        workspace.spark,
+        f"file://{workspace.folder}/updated",
+        f"file://{workspace.folder}/updating",
+    )
+    target.upsert(1, (1, "a", 1))
+    for each in (workspace.folder / "updated").rglob("*.parquet"):
+        each.unlink()
+    target.upsert(2, (1, "a", -1))
+
+
+@case("a sink refuses a row", "topic 'out' refuses a message of 12 bytes")
+def _(workspace: Workspace) -> None:
+    def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from ()
+        raise MessageRefused(
+            "topic 'out' refuses a message of 12 bytes", hint="raise it", position="row 3"
+        )
+
+    workspace.task(write)
 
 
 @case("a sink holds an epoch over other input", "sink.json holds epoch 1 over other input")
@@ -310,7 +356,7 @@ def _(workspace: Workspace) -> None:
     for end in (1000, 1500):
         span = SourceSpan(start={"line": 0}, end={"line": end})
         covered = CoveredInput(sources={OperatorId("source-in"): span})
-        sink.commit(JobIdentity("k" * 8), Epoch(1), StagedOutput(), covered)
+        sink.commit(workspace.spark, JobIdentity("k" * 8), Epoch(1), StagedOutput(), covered)
 
 
 @case("a system around us does not answer", "^ConnectionRefusedError: .*Connection refused$")

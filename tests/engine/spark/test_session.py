@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -275,6 +276,28 @@ def test_an_archive_that_kills_the_jvm_is_deleted(
     )
     process.close()
     assert not archive.exists()
+
+
+@pytest.mark.parametrize("place", ["JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "conf"])
+def test_a_jvm_with_an_agent_does_without_the_archive(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RESURGENCE_CACHE_DIR", str(tmp_path))
+    archive = class_archive.archive_path(java.find_java())
+    archive.parent.mkdir()
+    archive.touch()
+    used: list[list[str]] = []
+    monkeypatch.setattr(jvm, "_start", lambda _java, options, **_: used.append([*options]))
+    start = partial(jvm.start_jvm, memory="1g", log_file=tmp_path / "jvm.log")
+    start(conf={})
+    assert f"-XX:SharedArchiveFile={archive}" in used.pop()
+    agent = "-javaagent:agent.jar"
+    if place == "conf":
+        start(conf={"spark.driver.extraJavaOptions": agent})
+    else:
+        monkeypatch.setenv(place, agent)
+        start(conf={})
+    assert used == [[]]
 
 
 def test_a_failed_build_is_not_retried_within_an_hour(

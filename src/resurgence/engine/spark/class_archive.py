@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
+from resurgence.cache_folder import cache_folder
 from resurgence.engine.spark.java import JAVA_OPTIONS, QUIET, Java, class_path, find_java, jars
 
 _UNUSED_LIMIT = timedelta(days=7)
@@ -48,12 +49,7 @@ def archive_path(java: Java) -> Path:
     for jar in jars():
         status = jar.stat()
         digest.update(f"\n{jar} {status.st_size} {status.st_mtime_ns}".encode())
-    cache = (
-        os.environ.get("RESURGENCE_CACHE_DIR")
-        or os.environ.get("XDG_CACHE_HOME")
-        or Path.home() / ".cache"
-    )
-    return Path(cache, "resurgence", f"classes-{digest.hexdigest()[:16]}.jsa")
+    return cache_folder() / f"classes-{digest.hexdigest()[:16]}.jsa"
 
 
 def failure_log(archive: Path) -> Path:

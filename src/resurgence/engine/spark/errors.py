@@ -35,11 +35,13 @@ from resurgence.errors import (
     QueryRefused,
     ResultTooLarge,
     ResurgenceError,
+    SourceError,
     SparkGone,
     SparkJobCancelled,
     SparkKilled,
     StorageError,
     TaskFailed,
+    UserError,
     error_in_traceback,
 )
 from resurgence.exit_status import killed_from_outside
@@ -278,6 +280,7 @@ def _no_python(text: str) -> ResurgenceError:
 
 
 _CANNOT_RUN = re.compile(r'Cannot run program "(?P<program>[^"]+)"[^\n]*?error=\d+, (?P<reason>.*)')
+_KAFKA = r"org\.apache\.kafka\.common\.errors\."
 _JAVA: tuple[tuple[re.Pattern[str], Callable[[str], ResurgenceError]], ...] = (
     (
         re.compile(r"\[SCALAR_SUBQUERY_TOO_MANY_ROWS\]"),
@@ -302,6 +305,35 @@ _JAVA: tuple[tuple[re.Pattern[str], Callable[[str], ResurgenceError]], ...] = (
         ),
     ),
     (_CANNOT_RUN, _no_python),
+    (
+        # The next plan finds out what is gone, and whether the user chose to skip it.
+        re.compile(rf"KAFKA_DATA_LOSS|{_KAFKA}(OffsetOutOfRange|UnknownTopic)|StaleTopic"),
+        lambda text: SourceError(
+            f"Kafka no longer holds what the epoch was to read: {_java_line(text)}",
+            hint="Check the retention of the topic. The job will retry.",
+        ),
+    ),
+    (
+        re.compile(rf"{_KAFKA}(\w*Authentication)Exception"),
+        lambda text: UserError(
+            f"Kafka refused the login: {_java_line(text)}",
+            hint="Check the options 'auth.*' of the table.",
+        ),
+    ),
+    (
+        re.compile(rf"{_KAFKA}(\w*Authorization)Exception"),
+        lambda text: UserError(
+            f"Kafka denied access: {_java_line(text)}",
+            hint="Grant the user of the table access by an ACL of the cluster.",
+        ),
+    ),
+    (
+        re.compile(rf"{_KAFKA}|org\.apache\.kafka\.common\.KafkaException"),
+        lambda text: ConnectionLost(
+            f"Kafka could not be read: {_java_line(text)}",
+            hint="Check the brokers of the table. The job will retry.",
+        ),
+    ),
     (_FULL, lambda text: DiskFull(_java_line(text), hint=_FULL_HINT)),
     (_DENIED, lambda text: AccessDenied(_java_line(text), hint=_DENIED_HINT)),
     (

@@ -18,7 +18,7 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -54,6 +54,8 @@ logger.conf.level = error
 
 START_WITHIN = timedelta(seconds=60)
 _LONGEST_SOCKET_PATH = 103
+_HOOKS = ("-javaagent:", "-agentlib:", "-agentpath:", "StartFlightRecording")
+"""Options that load an agent, or start a flight recording: both instrument classes."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def start_jvm(
     """Start a JVM that waits for PySpark to connect. Its output is appended to `log_file`."""
     java = find_java()
     attempt = partial(_start, java, memory=memory, conf=conf, log_file=log_file, deadline=deadline)
-    if not class_data_archive:
+    if not class_data_archive or _transforms_classes([*java_options, *conf.values()]):
         return attempt(java_options)
     archive = archive_path(java)
     if not archive.exists():
@@ -135,6 +137,14 @@ def start_jvm(
         with contextlib.suppress(OSError):
             os.utime(archive)
     return jvm
+
+
+def _transforms_classes(options: Iterable[str]) -> bool:
+    """Return whether an agent may change classes while they are loaded: with some classes of an
+    archive, Java 17 crashes then.
+    """
+    inherited = (os.environ.get(each, "") for each in ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS"))
+    return any(hook in each for each in (*options, *inherited) for hook in _HOOKS)
 
 
 def _start(

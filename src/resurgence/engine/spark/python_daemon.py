@@ -23,7 +23,7 @@ _MODULES = (
     "pyarrow.parquet",
     "resurgence.engine.tables.key_table",
     "resurgence.engine.tables.time_table",
-    "resurgence.connectors.formats.json_lines",
+    "resurgence.connectors.formats.json.lines",
     "resurgence.connectors.single_file.source",
     "resurgence.connectors.staging",
 )
