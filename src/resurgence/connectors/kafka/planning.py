@@ -1,0 +1,149 @@
+"""What a Kafka source reads next, as pure functions of its position and of what the cluster holds.
+
+`reconciled` brings a position in line with the topics: new partitions, deleted topics, and records
+that the log no longer holds. `shares` divides the rows of an epoch among the partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from resurgence.connectors.kafka.offsets import Partition, Positions, TopicPosition
+
+MOST_PARTITIONS = 64
+"""How many partitions an epoch reads. The watermark of each costs a measure per row."""
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic of the cluster."""
+
+    id: str
+    partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Records that were due, and that the cluster does not hold."""
+
+    message: str
+    rows: int | None
+    """None if it is not known how many."""
+
+
+@dataclass(frozen=True)
+class Reconciled:
+    """A position in line with the cluster, and what was lost on the way."""
+
+    positions: Positions
+    losses: tuple[Loss, ...] = ()
+
+
+def all_partitions(topics: Mapping[str, Topic]) -> list[Partition]:
+    """Return the partitions of topics, in order."""
+    return [
+        Partition(name, number)
+        for name, topic in sorted(topics.items())
+        for number in sorted(topic.partitions)
+    ]
+
+
+def reconciled(
+    positions: Positions,
+    topics: Mapping[str, Topic],
+    starts: Mapping[Partition, int],
+    *,
+    deleted: Iterable[str] = (),
+    ends: Mapping[Partition, int] | None = None,
+) -> Reconciled:
+    """Return the position in `topics`, those that the source is to read and that exist; `starts`
+    has the first offset that the log of each partition holds, `deleted` the topics that should
+    exist and do not, and `ends` the offset after the last record, at least of partitions that may
+    have been truncated.
+
+    New topics and partitions begin at their first record, because all of their records are new. A
+    bounded source does not read them. A topic that the source no longer reads is dropped.
+    """
+    losses = [
+        Loss(f"topic '{name}' was deleted", None)
+        for name in sorted(set(deleted) & positions.topics.keys())
+    ]
+    found: dict[str, TopicPosition] = {}
+    for name, topic in sorted(topics.items()):
+        before = positions.topics.get(name)
+        if before is not None and before.id != topic.id:
+            losses.append(Loss(f"topic '{name}' was deleted and created again", None))
+            before = None
+        elif before is None and positions.stop is not None:
+            continue
+        offsets: dict[int, int] = {}
+        for number in topic.partitions:
+            partition = Partition(name, number)
+            offset = None if before is None else before.partitions.get(number)
+            if offset is None and before is not None and positions.stop is not None:
+                continue
+            end = None if ends is None else ends.get(partition)
+            offsets[number], loss = _held(partition, offset, starts[partition], end)
+            losses += [loss] if loss else []
+        found[name] = TopicPosition(id=topic.id, partitions=offsets)
+    return Reconciled(Positions(topics=found, stop=positions.stop), tuple(losses))
+
+
+def _held(
+    partition: Partition, offset: int | None, start: int, end: int | None
+) -> tuple[int, Loss | None]:
+    """Return the next offset that the log holds, and the loss if it is not the one that is due."""
+    if offset is None:
+        return start, None
+    if offset < start:
+        message = f"{partition.name} begins at offset {start}, but offset {offset} is due"
+        return start, Loss(message, start - offset)
+    if end is not None and offset > end:
+        message = f"{partition.name} ends at offset {end}, but the job has read up to {offset}"
+        return end, Loss(message, None)
+    return offset, None
+
+
+def available(positions: Positions, ends: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Return how many offsets of each partition can be read; partitions without any are missing.
+    `ends` are the offsets after the last record that may be read.
+    """
+    stops = positions.stops
+    found = {}
+    for partition, offset in positions.next.items():
+        end = ends.get(partition, offset)
+        if stops is not None:
+            end = min(end, stops.get(partition, offset))
+        if end > offset:
+            found[partition] = end - offset
+    return found
+
+
+def is_at_stop(positions: Positions) -> bool:
+    """Return whether a bounded source has been read to its end."""
+    stops = positions.stops
+    return stops is not None and all(
+        offset >= stops.get(partition, offset) for partition, offset in positions.next.items()
+    )
+
+
+def rotated(candidates: Iterable[Partition], after: Partition | None) -> list[Partition]:
+    """Return partitions in order, beginning with the one that follows `after`."""
+    ordered = sorted(candidates)
+    if after is None:
+        return ordered
+    return [each for each in ordered if each > after] + [each for each in ordered if each <= after]
+
+
+def shares(candidates: Mapping[Partition, int], most_rows: int) -> dict[Partition, int]:
+    """Divide the rows of an epoch: each partition gets an equal share, and what some do not need is
+    for the others. Every partition gets at least one row unless there are more partitions than
+    rows; then the first ones do.
+    """
+    chosen = dict([*candidates.items()][:most_rows])
+    left, found = most_rows, {}
+    for place, partition in enumerate(sorted(chosen, key=lambda each: chosen[each])):
+        found[partition] = min(chosen[partition], left // (len(chosen) - place))
+        left -= found[partition]
+    return {partition: found[partition] for partition in chosen}

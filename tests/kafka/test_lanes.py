@@ -1,0 +1,197 @@
+"""The lanes of a Kafka sink: every part becomes visible once, whatever fails and whoever commits."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from pathlib import Path
+
+import pytest
+
+from resurgence.connectors.kafka.lanes import close_lane, commit_lane
+from resurgence.connectors.kafka.markers import LaneKey, MarkerView
+from resurgence.connectors.kafka.parts import Part
+from resurgence.errors import ConnectionLost, SinkConflict, SinkError
+from resurgence.ids import Epoch
+from resurgence.storage.access import store_access
+from tests.kafka.lane_target import JOB, SINK, STEPS, Killed, LaneTarget, at_call, covering
+from tests.servers.kafka import KafkaBroker
+
+CALLS = [(step, number) for step in STEPS for number in (1, 2) if (step, number) != (STEPS[0], 2)]
+CALLS += [("produce", 3), ("produce", 4)]
+"""Of a lane with two parts: rows and marker of each are one call each."""
+OVER = {("commit", 2, True)}
+"""The step after which a zombie has nothing more to do."""
+WHOLE = ["a", "b", "c"]
+
+
+@pytest.fixture
+def target(kafka_broker: KafkaBroker, tmp_path: Path) -> LaneTarget:
+    return LaneTarget(kafka_broker, tmp_path)
+
+
+def kill() -> None:
+    raise Killed
+
+
+def two_parts(target: LaneTarget, epoch: int = 1) -> tuple[Part, ...]:
+    """One lane: its messages have one key, so their order is visible."""
+    return target.stage(epoch, (["a", "b"], ["c"]))
+
+
+def test_a_commit_is_idempotent_and_keeps_the_order(target: LaneTarget) -> None:
+    parts = two_parts(target)
+    for _ in range(3):
+        target.commit(target.order(1, parts))
+    assert target.visible() == WHOLE
+
+
+def test_lanes_of_several_epochs_are_committed_once(target: LaneTarget) -> None:
+    first = target.stage(1, (["a0"], ["a1"]), (["b0"],), (["c0"],))
+    second = target.stage(2, (["a2"],), (["b1"], ["b2"]))
+    for epoch, parts in ((1, first), (1, first), (2, second), (2, second)):
+        target.commit(target.order(epoch, parts))
+    assert sorted(target.visible()) == ["a0", "a1", "a2", "b0", "b1", "b2", "c0"]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("step", "number"), CALLS)
+def test_a_process_killed_at_any_step_leaves_nothing_twice_and_nothing_out(
+    target: LaneTarget, monkeypatch: pytest.MonkeyPatch, step: str, number: int, after: bool
+) -> None:
+    order = target.order(1, two_parts(target))
+    with at_call(monkeypatch, step, number, kill, after=after) as happened:
+        with pytest.raises(Killed):
+            target.commit(order)
+        assert happened
+    target.commit(order)
+    assert target.visible() == WHOLE
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("step", "number"), CALLS)
+def test_a_zombie_that_wakes_up_at_any_step_is_fenced_or_finds_everything_committed(
+    target: LaneTarget, monkeypatch: pytest.MonkeyPatch, step: str, number: int, after: bool
+) -> None:
+    order = target.order(1, two_parts(target))
+    later = target.order(2, target.stage(2, (["d"],)))
+
+    def succeed() -> None:
+        target.commit(order)
+        target.commit(later)
+
+    with at_call(monkeypatch, step, number, succeed, after=after) as happened:
+        refused = pytest.raises((SinkError, SinkConflict), match=r"was fenced|holds epoch 2")
+        with refused if (step, number, after) not in OVER else contextlib.nullcontext():
+            target.commit(order)
+        assert happened
+    assert target.visible() == [*WHOLE, "d"]
+
+
+def test_a_fenced_process_continues_after_what_the_other_has_committed(
+    target: LaneTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = target.order(1, two_parts(target))
+
+    def zombie() -> None:
+        with at_call(monkeypatch, "commit", 1, kill, after=True), pytest.raises(Killed):
+            target.commit(order)
+
+    with at_call(monkeypatch, "begin", 1, zombie, after=True) as happened:
+        with pytest.raises(SinkError, match="fenced"):
+            target.commit(order)
+        assert happened
+    target.commit(order)
+    assert target.visible() == WHOLE
+
+
+def test_staged_rows_outlive_the_transaction_of_a_process_that_was_killed(
+    target: LaneTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = target.order(1, two_parts(target), transaction_seconds=1.0)
+    with (
+        at_call(monkeypatch, "commit", 2, kill, after=False),
+        pytest.raises(Killed),
+    ):
+        target.commit(order)
+    assert target.visible() == ["a", "b"]
+    time.sleep(2.5)
+    target.commit(order)
+    assert target.visible() == WHOLE
+
+
+def test_a_transaction_that_timed_out_is_produced_again(
+    target: LaneTarget, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = target.order(1, two_parts(target), transaction_seconds=1.0)
+    with at_call(monkeypatch, "commit", 1, lambda: time.sleep(2.5), after=False) as happened:
+        with pytest.raises(SinkError, match="fenced"):
+            target.commit(order)
+        assert happened
+    target.commit(order)
+    assert target.visible() == WHOLE
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_broker_killed_in_a_transaction_loses_and_doubles_nothing(
+    target: LaneTarget, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    order = target.order(1, two_parts(target))
+    with at_call(monkeypatch, "commit", number, target.broker.restart, after=False) as happened:
+        try:
+            target.commit(order)
+        except (SinkError, ConnectionLost):
+            target.commit(order)
+        assert happened
+    assert target.visible() == WHOLE
+
+
+def test_another_copy_of_the_state_is_a_conflict_and_writes_nothing(target: LaneTarget) -> None:
+    target.commit(target.order(1, target.stage(1, (["a"],))))
+    other = target.stage(1, (["x"],), (["y"],))
+    with pytest.raises(SinkConflict, match="holds epoch 1 over other input"):
+        target.commit(target.order(1, other, covered=covering(1, rows=1500)))
+    target.commit(target.order(3, target.stage(3, (["c"],))))
+    with pytest.raises(SinkConflict, match="holds epoch 3, which is not before epoch 2"):
+        target.commit(target.order(2, target.stage(2, (["z"],), (["z"],))))
+    assert target.visible() == ["a", "c"]
+
+
+def test_a_closed_lane_refuses_the_epochs_that_were_rolled_back(target: LaneTarget) -> None:
+    target.commit(target.order(1, target.stage(1, (["a"],))))
+    dead = target.order(2, target.stage(2, (["b"],)))
+    key = LaneKey(job=JOB, sink=SINK, lane=0)
+    close_lane(target.connection, target.markers, key, Epoch(2))
+    with pytest.raises(SinkConflict, match="holds epoch 2"):
+        target.commit(dead)
+    target.commit(target.order(3, target.stage(3, (["c"],))))
+    assert target.visible() == ["a", "c"]
+
+
+def test_markers_are_read_from_where_the_last_read_ended(target: LaneTarget) -> None:
+    access = store_access(target.url)
+    known = MarkerView()
+    for epoch in (1, 2, 3):
+        order = target.order(epoch, target.stage(epoch, ([f"{epoch}"],)), known=known)
+        known = commit_lane(order, 0, access)
+        assert known.newest == epoch
+    read = target.markers.read(JOB, SINK, known)
+    assert read == target.markers.read(JOB, SINK, MarkerView())
+    assert read.newest == 3
+    assert target.markers.read(JOB, "other", MarkerView()).lanes == {}
+
+
+def test_at_least_once_needs_no_markers(target: LaneTarget) -> None:
+    order = target.order(1, two_parts(target), markers=None)
+    target.commit(order)
+    assert target.visible() == WHOLE
+    target.store.delete(each.path for lane in order.lanes for each in lane)
+    target.commit(order)
+    assert target.visible() == WHOLE
+
+
+def test_missing_staged_output_is_detected(target: LaneTarget) -> None:
+    parts = two_parts(target)
+    target.store.delete([parts[1].path])
+    with pytest.raises(SinkError, match=r"staged output .* is missing"):
+        target.commit(target.order(1, parts))

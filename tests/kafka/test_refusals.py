@@ -1,0 +1,88 @@
+"""What a cluster refuses is the user's error, and names the message."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from resurgence.connectors.kafka.connection import KafkaConnection, Mechanism, Protocol
+from resurgence.connectors.kafka.marker_topic import MarkerTopic
+from resurgence.errors import MessageRefused, UserError
+from tests.kafka.lane_target import LaneTarget
+from tests.servers.kafka import KafkaBroker
+
+
+@pytest.fixture
+def target(kafka_broker: KafkaBroker, tmp_path: Path) -> LaneTarget:
+    return LaneTarget(kafka_broker, tmp_path)
+
+
+def secure(broker: KafkaBroker) -> KafkaConnection:
+    return KafkaConnection(
+        broker.secure_bootstrap,
+        Protocol.SASL_SSL,
+        Mechanism.SCRAM_SHA_256,
+        broker.username,
+        broker.password,
+        str(broker.ca_file),
+    )
+
+
+def test_a_large_message_is_named_by_epoch_part_row_and_key(target: LaneTarget) -> None:
+    parts = target.stage(7, (["a"], ["b", "x" * 5000, "c"]))
+    with pytest.raises(MessageRefused, match="refuses a message of 5000 bytes") as refused:
+        target.commit(target.order(7, parts, message_bytes=2000))
+    assert refused.value.position.endswith("epoch 7, lane 0, part 1, row 1, key 0")
+    assert target.visible() == ["a"]
+    target.commit(target.order(7, parts))
+    assert target.visible() == ["a", "b", "x" * 5000, "c"]
+
+
+@pytest.mark.parametrize("markers", [True, False], ids=["exactly_once", "at_least_once"])
+def test_a_denied_write_is_the_users_error(target: LaneTarget, markers: bool) -> None:
+    target.broker.deny_write(target.topic)
+    connection = secure(target.broker)
+    topic = replace(target.markers, connection=connection) if markers else None
+    order = target.order(1, target.stage(1, (["a"],)), connection=connection, markers=topic)
+    with pytest.raises(MessageRefused, match="authorization failed") as refused:
+        target.commit(order)
+    assert refused.value.position.endswith("epoch 1, lane 0, part 0, row 0, key 0")
+    assert "ACL" in refused.value.hint
+    assert target.visible() == []
+
+
+def test_a_topic_that_was_deleted_is_the_users_error(target: LaneTarget) -> None:
+    order = target.order(1, target.stage(1, (["a"],)))
+    target.broker.delete_topic(target.topic)
+    with pytest.raises(MessageRefused, match=r"[Uu]nknown topic") as refused:
+        target.commit(order)
+    assert "epoch 1, lane 0, part 0, row 0" in refused.value.position
+
+
+def test_a_topic_of_markers_that_may_not_be_created_is_the_users_error(
+    kafka_broker: KafkaBroker,
+) -> None:
+    name = f"m-{uuid.uuid4().hex[:8]}"
+    with (
+        kafka_broker.topics_denied(),
+        pytest.raises(UserError, match=f"creating topic '{name}' was denied") as denied,
+    ):
+        MarkerTopic(secure(kafka_broker), name).ensure()
+    assert "--config cleanup.policy=compact" in denied.value.hint
+
+
+def test_a_topic_of_markers_that_expire_is_refused(kafka_broker: KafkaBroker) -> None:
+    name = kafka_broker.create_topic(config={"cleanup.policy": "delete"})
+    with pytest.raises(UserError, match=r"cleanup.policy = delete, but markers must not expire"):
+        MarkerTopic(KafkaConnection(kafka_broker.bootstrap), name).ensure()
+
+
+def test_the_topic_of_markers_is_created_once(kafka_broker: KafkaBroker) -> None:
+    markers = MarkerTopic(KafkaConnection(kafka_broker.bootstrap), f"m-{uuid.uuid4().hex[:8]}")
+    assert not markers.exists()
+    markers.ensure()
+    markers.ensure()
+    assert markers.exists()
