@@ -6,14 +6,16 @@ A sink adds how an epoch's staged files are committed and retracted.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.contract import SinkMemory, StagedOutput
 from resurgence.connectors.formats.contract import Format, WriteSettings
-from resurgence.connectors.staging import stage_files
+from resurgence.connectors.staging import FileLayout, rehearse_files, stage_files
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.storage.object_store import ObjectStore, is_missing_folder, shared_store
 
@@ -24,7 +26,7 @@ class FileSink:
     retracts = True
 
     def __init__(
-        self, url: str, log_folder: str, file_format: Format, settings: WriteSettings
+        self, url: str, log_folder: str, file_format: Format, settings: WriteSettings[Any]
     ) -> None:
         self._url = url
         self._log_folder = log_folder
@@ -39,6 +41,15 @@ class FileSink:
     def _log(self) -> CommitLog:
         return CommitLog(self._store, self._log_folder)
 
+    @property
+    def _layout(self) -> FileLayout:
+        """How rows become files."""
+        return FileLayout(self._format, self._settings)
+
+    def _prepared(self, rows: DataFrame) -> DataFrame:
+        """Return rows with the columns that the layout requires."""
+        return rows
+
     def _is_untouched(self) -> bool:
         """Return whether nothing was ever staged here. Opening the store would create the
         folder.
@@ -49,7 +60,20 @@ class FileSink:
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
         prefix = self._log.staged_prefix(job, epoch, generation)
-        return stage_files(rows, self._format, self._url, prefix, self._settings)
+        return stage_files(self._prepared(rows), self._layout, self._url, prefix)
+
+    def rehearsed(self, rows: DataFrame) -> DataFrame:
+        return rehearse_files(self._prepared(rows), self._layout)
+
+    def flush(
+        self,
+        spark: SparkSession,
+        job: JobIdentity,
+        epoch: Epoch,
+        permit: Callable[[], None],
+        now: datetime | None = None,
+    ) -> None:
+        """Do nothing: nothing is held back."""
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         return SinkMemory() if self._is_untouched() else self._log.recall(job, epochs)

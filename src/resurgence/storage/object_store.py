@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import obstore
@@ -23,8 +24,12 @@ from obstore.store import ObjectStore as Client
 from resurgence.errors import ConfigError, ObjectMissing, StorageError
 from resurgence.storage.access import StoreAccess, store_access
 from resurgence.storage.client_options import client
+from resurgence.storage.local_files import StoredFile, local_files, read_local
 from resurgence.storage.parallel import in_parallel
 from resurgence.storage.private_files import make_private_folder
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
 
 _MISSING = (NotFoundError, FileNotFoundError)
 
@@ -122,8 +127,32 @@ class ObjectStore:
                 StoredObject(str(meta["path"]), int(meta["size"]))
                 for batch in obstore.list(self._store, prefix=prefix, offset=after)
                 for meta in batch
+                if after is None or str(meta["path"]) > after
             ]
         return tuple(sorted(found))
+
+    def files(self, after: str = "") -> Iterator[StoredFile]:
+        """Yield all objects whose path is greater than `after`, lazily: a page is requested when it
+        is needed. They are in the order of their paths if the store lists them so, as S3 and Google
+        Cloud Storage do, and as is done here for a local folder.
+        """
+        with _translated("list", self.url, after):
+            if self.is_local:
+                yield from local_files(split_url(self.url)[1], after)
+                return
+            for batch in obstore.list(self._store, offset=after or None, chunk_size=1000):
+                # Some stores and their emulators list from the start, whatever the offset.
+                yield from (each for each in map(_stored_file, batch) if each.path > after)
+
+    def read_version(self, path: str, start: int, end: int) -> tuple[bytes, str]:
+        """Return the bytes from start up to, but not including, end, and the ETag of the object
+        that they are from, as `files` returns it.
+        """
+        with _translated("read", self.url, path):
+            if self.is_local:
+                return read_local(f"{split_url(self.url)[1]}/{path}", start, end)
+            found = obstore.get(self._store, path, options={"range": (start, end)})
+            return bytes(found.bytes()), _stored_file(found.meta).etag
 
     def delete(self, paths: Iterable[str]) -> None:
         """Delete objects in any order, ignoring those that do not exist. Takes one request per
@@ -156,6 +185,13 @@ class ObjectStore:
     def _copy(self, source: str, target: str) -> None:
         with _translated("copy", self.url, source):
             obstore.copy(self._store, source, target)
+
+
+def _stored_file(meta: ObjectMeta) -> StoredFile:
+    modified, size = int(meta["last_modified"].timestamp() * 1_000_000), int(meta["size"])
+    # Azure lists ETags without the quotes that it answers reads with.
+    etag = (meta["e_tag"] or "").strip('"') or f"{modified:x}-{size:x}"
+    return StoredFile(str(meta["path"]), size, modified, etag)
 
 
 def split_url(url: str) -> tuple[str, str]:

@@ -40,9 +40,10 @@ class EncodedFile:
 class ParquetEncoder:
     """Collects batches into one Parquet file."""
 
-    def __init__(self, repeating: tuple[str, ...] = ()) -> None:
-        """`repeating`: columns with few distinct values."""
+    def __init__(self, repeating: tuple[str, ...] = (), *, compression: str = "lz4") -> None:
+        """`repeating`: columns with few distinct values. `compression`: the name of the codec."""
         self._repeating = repeating
+        self._compression = compression
         self._buffer = pa.BufferOutputStream()
         self._writer: pq.ParquetWriter | None = None
         self._pending: list[pa.RecordBatch] = []
@@ -79,7 +80,7 @@ class ParquetEncoder:
             self._writer = pq.ParquetWriter(
                 self._buffer,
                 rows.schema,
-                compression="lz4",
+                compression=self._compression,
                 use_dictionary=[*text, *self._repeating],
                 write_page_checksum=True,
             )
@@ -97,6 +98,20 @@ def time_bounds(batch: pa.RecordBatch, column: str) -> tuple[int, int]:
 def digest_of(data: bytes) -> str:
     """Return the digest of a file's bytes."""
     return hashlib.sha256(data).hexdigest()[:32]
+
+
+def whole_table(data: bytes) -> pa.Table:
+    """Return the rows of a small file, with its page checksums verified. Without Arrow's thread
+    pool, whose threads can abort a process that exits right after it has read.
+    """
+    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+    return file.read(use_threads=False)
+
+
+def all_batches(data: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield all rows of a file, with its page checksums verified."""
+    file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+    yield from file.iter_batches(use_threads=False)
 
 
 def read_bins(

@@ -5,19 +5,25 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterable
+from typing import cast
 
 import pytest
 from pydantic import JsonValue
+from pyspark.sql import SparkSession
 
 from resurgence.connectors import file_sink
 from resurgence.connectors.contract import CoveredInput, SourceSpan, StagedFile, StagedOutput
 from resurgence.connectors.filesystem import FilesystemSink, FilesystemSinkOptions
-from resurgence.connectors.formats.json_lines import JSON
+from resurgence.connectors.formats.contract import WriteSettings
+from resurgence.connectors.formats.json.lines import JSON
+from resurgence.connectors.formats.json.writer import JsonSinkOptions
 from resurgence.errors import SinkError
 from resurgence.ids import Epoch, JobIdentity, OperatorId
 from resurgence.storage.object_store import ObjectStore, StoredObject
 
 JOB = JobIdentity("a1b2c3d4e5f6")
+NO_SPARK = cast(SparkSession, None)
+"""Files are committed without Spark."""
 _UNIQUE = itertools.count()
 
 
@@ -67,7 +73,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> CountingStore:
 def opened() -> FilesystemSink:
     """The sink as a new process would have it."""
     options = FilesystemSinkOptions.read({"path": "memory:///out"})
-    return FilesystemSink(options, file_format=JSON)
+    return FilesystemSink(options, WriteSettings(JsonSinkOptions()), JSON)
 
 
 def covering(epoch: int) -> CoveredInput:
@@ -86,7 +92,7 @@ def stage(store: ObjectStore, epoch: int, *pieces: str) -> StagedOutput:
 
 
 def commit(sink: FilesystemSink, epoch: int, staged: StagedOutput) -> None:
-    sink.commit(JOB, Epoch(epoch), staged, covering(epoch))
+    sink.commit(NO_SPARK, JOB, Epoch(epoch), staged, covering(epoch))
 
 
 def visible(store: ObjectStore) -> list[bytes]:
