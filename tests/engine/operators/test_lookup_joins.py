@@ -534,6 +534,22 @@ def test_a_postgres_table_is_looked_up_and_read_again(
     assert workspace.names() == {0: "a", 1: "b", 2: None, 3: "a", 4: "new", 5: None}
 
 
+def test_system_time_is_that_of_the_epoch_whatever_time_is_named(
+    workspace: Workspace, postgres_url: str
+) -> None:
+    execute(postgres_url, *CUSTOMERS)
+    query = LEFT.replace("customers c", "customers FOR SYSTEM_TIME AS OF e.at AS c")
+    assert query != LEFT
+    options = postgres_options(postgres_url).replace("url =", "dsn =")
+    engine = workspace.job(query, options=options).open(Leg(rows=2))
+    one_epoch(engine)
+    execute(postgres_url, "UPDATE customers SET name = 'new'", "INSERT INTO customers VALUES (2)")
+    one_epoch(engine)
+    workspace.clock.at += timedelta(minutes=1)
+    one_epoch(engine)
+    assert workspace.names() == {0: "a", 1: "b", 2: None, 3: "a", 4: "new", 5: None}
+
+
 def test_values_of_postgres_are_read_in_their_declared_types(
     workspace: Workspace, postgres_url: str
 ) -> None:
@@ -620,9 +636,9 @@ def test_an_unavailable_server_is_retried_and_the_job_continues(
 def test_waiting_for_a_locked_table_has_a_deadline(
     workspace: Workspace, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from resurgence.connectors.lookups import postgres as lookup_postgres
+    from resurgence.connectors.postgres import lookup
 
-    monkeypatch.setattr(lookup_postgres, "_LOCK_SECONDS", 1)
+    monkeypatch.setattr(lookup, "_LOCK_SECONDS", 1)
     execute(postgres_url, *CUSTOMERS)
     with psycopg.connect(postgres_url) as holder:
         holder.execute("LOCK TABLE customers")

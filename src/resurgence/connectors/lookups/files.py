@@ -144,7 +144,7 @@ def _read_part(
 ) -> Iterator[pa.RecordBatch]:
     place = f"{access.url}/{part.path}"
     try:
-        with _StoredFile(task_store(access), part.path) as stored:
+        with StoredFile(task_store(access), part.path) as stored:
             file = pq.ParquetFile(stored, coerce_int96_timestamp_unit="us", pre_buffer=True)
             names = file.schema_arrow.names
             shared = {
@@ -156,7 +156,7 @@ def _read_part(
             read = stored_names(table, place, names, in_file)
             # Even if no column of the file is wanted, the number of rows is.
             batches = file.iter_batches(_BATCH_ROWS, columns=read or names[:1])
-            for batch in _selected(batches, part.selected):
+            for batch in selected_rows(batches, part.selected):
                 found = {
                     each.name: batch.column(name) for each, name in zip(in_file, read, strict=True)
                 }
@@ -177,7 +177,7 @@ def _read_part(
         ) from error
 
 
-def _selected(
+def selected_rows(
     batches: Iterator[pa.RecordBatch], selected: pa.BooleanArray | None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the selected rows."""
@@ -192,7 +192,7 @@ def _selected(
             yield batch
 
 
-class _StoredFile(io.RawIOBase):
+class StoredFile(io.RawIOBase):
     """A stored object as a file for Arrow: each read requests that range."""
 
     def __init__(self, store: ObjectStore, path: str) -> None:

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from resurgence.connectors.connector import Connector, LookupRole
+from resurgence.connectors.delta.columns import unreadable_reason
 from resurgence.connectors.lookups.contract import (
     arrow_schema,
     spark_schema,
@@ -33,22 +33,10 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _PARTITION = "partition."
-_READ_FEATURES = frozenset(
-    {
-        "columnMapping",
-        "deletionVectors",
-        "timestampNtz",
-        "typeWidening",
-        "typeWidening-preview",
-        "v2Checkpoint",
-        "vacuumProtocolCheck",
-    }
-)
-"""The reader features that a table may require."""
 _PLAIN_TABLE = "Rewrite it as a table without that feature."
 
 
-class DeltaOptions(TableOptions):
+class DeltaLookupOptions(TableOptions):
     """The options of a `delta` lookup table."""
 
     path: str = option("a folder or storage URL")
@@ -57,7 +45,7 @@ class DeltaOptions(TableOptions):
 class DeltaLookup:
     """A Delta table, at its newest version."""
 
-    def __init__(self, table: str, options: DeltaOptions, columns: Sequence[Column]) -> None:
+    def __init__(self, table: str, options: DeltaLookupOptions, columns: Sequence[Column]) -> None:
         self._table = table
         self._url = storage_url(options.path)
         self._columns = tuple(columns)
@@ -120,21 +108,10 @@ class DeltaLookup:
 
     def _require_plain(self, delta: DeltaTable) -> None:
         """Raise UserError for tables that cannot be read from their files."""
-        mode = delta.metadata().configuration.get("delta.columnMapping.mode", "none")
-        if mode != "none":
-            raise unusable(
-                self._table,
-                f"{self._url} has column mapping by {mode}: its files have other column names",
-                "Rewrite it as a table without column mapping.",
-            )
-        required = set(delta.protocol().reader_features or ())
-        unknown = required - _READ_FEATURES
-        if unknown:
-            raise unusable(
-                self._table,
-                f"{self._url} requires unsupported reader features: {', '.join(sorted(unknown))}",
-                _PLAIN_TABLE,
-            )
+        features = delta.protocol().reader_features or ()
+        reason = unreadable_reason(delta.metadata().configuration, features)
+        if reason is not None:
+            raise unusable(self._table, f"{self._url} {reason}", _PLAIN_TABLE)
 
     def _selected(self, delta: DeltaTable, paths: Sequence[str]) -> dict[str, pa.BooleanArray]:
         """Return, by file with deleted rows, which of its rows are not deleted."""
@@ -159,12 +136,3 @@ def _partition_values(actions: pa.Table, number: int) -> dict[str, pa.Scalar]:
         for name in actions.column_names
         if name.startswith(_PARTITION)
     }
-
-
-DELTA = Connector(
-    "delta",
-    lookup=LookupRole(
-        make=lambda options, table: DeltaLookup(table.table, options, table.columns),
-        options=DeltaOptions,
-    ),
-)
