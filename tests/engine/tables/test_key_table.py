@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, StringType, StructField
 
+from resurgence.connectors.exact_rows import ExactRows, net_changes
 from resurgence.engine.spark.errors import translate
-from resurgence.engine.tables.exact_rows import ExactRows, net_changes
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.errors import DamagedState

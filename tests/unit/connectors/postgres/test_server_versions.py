@@ -1,0 +1,97 @@
+"""The statements of the sink on every version of the server that this machine has."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.postgres import PostgresServer, server_binaries
+
+from resurgence.connectors.contract import CoveredInput
+from resurgence.connectors.net_rows import IS_DELETED
+from resurgence.connectors.postgres.column_types import WrittenColumn
+from resurgence.connectors.postgres.connections import Database
+from resurgence.connectors.postgres.location import quoted
+from resurgence.connectors.postgres.markers import Marker, create_markers
+from resurgence.connectors.postgres.merge import StagedPart, merge_statements, take_turn
+from resurgence.connectors.postgres.staging import StagingTable, sweep_staging
+from resurgence.connectors.postgres.target import read_target
+from resurgence.ids import Epoch, JobIdentity
+
+MARKER = Marker(JobIdentity("job"), "out")
+KEYS = ["id"]
+
+
+def versions() -> dict[str, Path]:
+    """The binaries of each version."""
+    found: dict[str, Path] = {}
+    for each in server_binaries():
+        command = [str(each / "postgres"), "--version"]
+        with suppress(OSError, subprocess.CalledProcessError):
+            found.setdefault(subprocess.check_output(command, text=True).split()[2], each)
+    return found
+
+
+VERSIONS = versions()
+
+
+@pytest.fixture(params=[*VERSIONS.values()], ids=[*VERSIONS])
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
+    folder = Path(tempfile.mkdtemp(prefix="pg-"))
+    server = PostgresServer(request.param, folder)
+    try:
+        server.start()
+        yield Database(server.url(), "table out", timedelta(minutes=1))
+    finally:
+        server.stop()
+        shutil.rmtree(folder)
+
+
+def test_an_epoch_is_staged_merged_and_marked_once(database: Database) -> None:
+    with psycopg.connect(database.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE kinds (kind text PRIMARY KEY)")
+        connection.execute(
+            "CREATE TABLE out (id bigint PRIMARY KEY, v text NOT NULL CHECK (v <> ''),"
+            " kind text REFERENCES kinds, at timestamptz DEFAULT now())"
+        )
+        connection.execute("INSERT INTO out (id, v) VALUES (1, 'old'), (2, 'old')")
+    written = [WrittenColumn("id", "BIGINT"), WrittenColumn("v", "STRING")]
+    with database.transaction() as connection:
+        create_markers(connection)
+        target = read_target(connection, "out", "")
+    target.require_fitting(written, KEYS)
+    assert target.needs_trial(["id", "v", "kind"], KEYS)
+    columns = (*target.staging_columns(["id", "v"], KEYS), f"{quoted(IS_DELETED)} boolean")
+    staging = StagingTable(database).prepare(MARKER, Epoch(1), columns)
+    part = StagedPart(staging, number=7, subtask=0, rows=3)
+    with database.transaction() as connection:
+        for values in ("1, 'new', false", "2, 'x', true", "3, 'new', false"):
+            place = int(values[0]) - 1
+            connection.execute(f"INSERT INTO {staging} VALUES ({values}, 7, {place})".encode())
+
+    def commit(connection: psycopg.Connection[tuple[object, ...]]) -> bool:
+        if MARKER.lock(connection) >= 1:
+            return False
+        connection.execute(take_turn(target.oid).encode())
+        names = ["id", "v", IS_DELETED]
+        for each in merge_statements(target.sql, names, KEYS, [part]):
+            connection.execute(each.encode())
+        MARKER.advance(connection, Epoch(1), CoveredInput(sources={}), 3)
+        return True
+
+    assert [database.run(commit), database.run(commit)] == [True, False]
+    sweep_staging(database, MARKER, Epoch(1))
+    with database.transaction() as connection:
+        assert connection.execute("SELECT id, v FROM out ORDER BY id").fetchall() == [
+            (1, "new"),
+            (3, "new"),
+        ]
+        assert MARKER.recall(connection, [Epoch(1)]).newest == 1
+        assert connection.execute("SELECT count(*) FROM resurgence.staging").fetchone() == (0,)
