@@ -18,15 +18,17 @@ from resurgence.api.access.key_ring import KeyRing
 from resurgence.api.app import make_app
 from resurgence.cli.app import app
 from resurgence.config import known_keys
+from resurgence.connectors.formats.registry import FORMATS
 from resurgence.connectors.option_tables import documented, with_option_tables
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.control.jobs.transitions import diagram
 from resurgence.faults import FaultPoint
+from resurgence.graph.connector_spec import Role
 from resurgence.sql import compile_pipeline
 from resurgence.udf import load_functions
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = [
     pytest.param(block, id=f"{page.name}-{number}")
     for page in PAGES
@@ -57,12 +59,25 @@ def test_the_examples_compile(path: Path) -> None:
 
 
 def test_the_tables_of_options_are_those_that_connectors_declare() -> None:
-    pages = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
-    stale = [name for name, page in pages.items() if with_option_tables(page, CONNECTORS) != page]
+    pages = {
+        path.relative_to(ROOT / "docs"): path.read_text()
+        for path in sorted((ROOT / "docs").rglob("*.md"))
+    }
+    stale = [
+        name
+        for name, page in pages.items()
+        if with_option_tables(page, CONNECTORS, FORMATS, "../" * (len(name.parts) - 1)) != page
+    ]
     assert stale == [], "write them anew with python scripts/option_tables.py"
     described = sorted(each for page in pages.values() for each in documented(page))
-    declared = sorted((name, role) for name, each in CONNECTORS.items() for role in each.roles)
-    assert described == declared
+    of_connectors = [(name, role) for name, each in CONNECTORS.items() for role in each.roles]
+    of_formats = [
+        (f"format {name}", role)
+        for name, each in FORMATS.items()
+        for role in Role
+        if each.spec.options(role).declared()
+    ]
+    assert described == sorted([*of_connectors, *of_formats])
 
 
 def test_every_setting_and_fault_point_is_documented() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from resurgence.api.models import (
     Desired,
     Job,
@@ -11,12 +13,15 @@ from resurgence.api.models import (
     Rollback,
     RollbackSink,
     RollbackSource,
+    SinkDetail,
+    Sinks,
     Status,
     WorkerDetail,
 )
 from resurgence.control.controller import JobView, WorkerView
 from resurgence.control.jobs.rollback_preview import RollbackPreview
 from resurgence.control.store.metadata import StoredEvent
+from resurgence.graph.specs.sink import SinkSpec
 from resurgence.secrets import shown_value
 from resurgence.sql.syntax.masking import masked_sql
 
@@ -78,6 +83,16 @@ def worker_answer(view: WorkerView, controller: str = "") -> WorkerDetail:
         last_heard_at=view.last_heard_at,
         executors=list(view.executors),
         controller=controller or None,
+    )
+
+
+def sinks_answer(sinks: Sequence[SinkSpec]) -> Sinks:
+    """Return the tables that a job writes. Two statements that write one table are one sink."""
+    return Sinks(
+        sinks=[
+            SinkDetail(table=each.table, connector=each.connector, guarantee=each.guarantee)
+            for each in {each.table: each for each in sinks}.values()
+        ]
     )
 
 

@@ -13,6 +13,7 @@ from resurgence.api.access.literal_secrets import (
     require_no_literal_secrets,
     require_no_literal_secrets_in,
 )
+from resurgence.api.dead_letter_answer import correction_of, letters_answer, replayed_answer
 from resurgence.api.declared import CHANGE_ERRORS, PLAIN_TEXT, READ_ERRORS
 from resurgence.api.error_answer import Refusal
 from resurgence.api.job_answer import (
@@ -20,21 +21,26 @@ from resurgence.api.job_answer import (
     job_answer,
     job_detail_answer,
     rollback_answer,
+    sinks_answer,
 )
 from resurgence.api.log_tail import last_lines, lines_after
 from resurgence.api.long_polls import MAX_WAIT_SECONDS, LongPolls
 from resurgence.api.models import (
     JOB_NAME,
+    DeadLetters,
     Incidents,
     JobDetail,
     JobEvents,
     JobRequest,
     Jobs,
     PipelineRequest,
+    Replayed,
+    ReplayOrder,
     RescaleRequest,
     RestartRequest,
     Rollback,
     RollbackRequest,
+    Sinks,
     StopRequest,
 )
 from resurgence.api.other_controllers import forward, is_forwarded
@@ -65,6 +71,7 @@ def job_routes(controller: Controller, polls: LongPolls) -> APIRouter:
     _add_changes(changing, controller)
     _add_views(reading, controller)
     _add_history(reading, controller, polls)
+    _add_dead_letters(reading, changing, controller)
     routes = APIRouter()
     routes.include_router(reading)
     routes.include_router(changing)
@@ -153,6 +160,11 @@ def _add_views(routes: APIRouter, controller: Controller) -> None:
     async def job(name: Name) -> JobDetail:
         """Return a job with its pipeline."""
         return await _detail(await controller.job(JobName(name)))
+
+    @routes.get("/{name}/sinks", responses=CHANGE_ERRORS)
+    async def sinks(name: Name) -> Sinks:
+        """List the tables that a job writes, with their delivery guarantees."""
+        return sinks_answer(await controller.sinks(JobName(name)))
 
     @routes.get("/{name}/rollback", responses=CHANGE_ERRORS)
     async def rollback(
@@ -247,6 +259,34 @@ def _add_history(routes: APIRouter, controller: Controller, polls: LongPolls) ->
             part = await in_thread(lines_after, file, after)
         headers = (str(part.next_offset), file.stem, newest)
         return PlainTextResponse(part.text, headers=dict(zip(LOG_HEADERS, headers, strict=True)))
+
+
+def _add_dead_letters(reading: APIRouter, changing: APIRouter, controller: Controller) -> None:
+    @reading.get("/{name}/dead-letters")
+    async def dead_letters(
+        name: Name,
+        epoch: Annotated[
+            int | None, Query(ge=0, le=_MAX_INTEGER, description="Only those of an epoch.")
+        ] = None,
+        operator: Annotated[
+            str | None, Query(max_length=200, description="Only those of an operator or a source.")
+        ] = None,
+        limit: Limit = 100,
+    ) -> DeadLetters:
+        """Return the newest dead letters of the job, oldest first."""
+        letters = await controller.dead_letters(JobName(name), epoch, operator)
+        return await in_thread(letters_answer, letters, limit)
+
+    @changing.post("/{name}/dead-letters/replay", status_code=202)
+    async def replay(name: Name, order: ReplayOrder) -> Replayed:
+        """Read dead letters again, as input of a later epoch, exactly once."""
+        letters = await controller.dead_letters(
+            JobName(name), order.epoch, order.operator, order.chosen_ids
+        )
+        corrected = {each.id: correction_of(each) for each in order.corrected}
+        return replayed_answer(
+            await controller.replay(JobName(name), letters, corrected, again=order.again)
+        )
 
 
 async def _detail(view: JobView) -> JobDetail:

@@ -19,6 +19,8 @@ from resurgence.errors import ErrorDomain
 JOB_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,99}$"
 """The rule of `ids.job_name`."""
 MAX_TEXT_LENGTH = 1_000_000
+MAX_RECORD_LENGTH = 4_000_000
+"""Of a record in Base64: as long as a request can be."""
 MAX_SETTINGS = 200
 _NO_NUL = r"^[^\x00]*$"
 """Databases cannot store NUL."""
@@ -113,6 +115,47 @@ class RollbackRequest(Request):
     )
 
 
+LetterId = Annotated[str, Field(pattern=r"^\d{1,19}-\d{1,10}$", examples=["5-1"])]
+
+
+class CorrectedLetter(Request):
+    """A dead letter with another record."""
+
+    id: LetterId
+    raw_base64: Annotated[str, Field(max_length=MAX_RECORD_LENGTH)] | None = Field(
+        description="The corrected record; null: a record without a value."
+    )
+    source: Annotated[str, Field(max_length=200)] | None = Field(
+        default=None, description="Refused if the dead letter is of another source."
+    )
+    position: Annotated[str, Field(max_length=MAX_TEXT_LENGTH)] | None = Field(
+        default=None, description="Refused if the dead letter has another position."
+    )
+
+
+class ReplayOrder(Request):
+    """Which dead letters are read again. Without a condition, all of them."""
+
+    epoch: int | None = Field(default=None, ge=0, description="Only those of an epoch.")
+    operator: Annotated[str, Field(max_length=200)] | None = Field(
+        default=None, description="Only those of an operator or a source."
+    )
+    ids: Annotated[list[LetterId], Field(max_length=1000)] | None = Field(
+        default=None, description="Only these, and those in `corrected`."
+    )
+    corrected: Annotated[list[CorrectedLetter], Field(max_length=1000)] = Field(
+        default=[], description="Records to read instead of the stored ones."
+    )
+    again: bool = Field(default=False, description="Also those that were replayed before.")
+
+    @property
+    def chosen_ids(self) -> list[str] | None:
+        """The ids to replay; None: all."""
+        if self.ids is None and not self.corrected:
+            return None
+        return [*dict.fromkeys([*(self.ids or ()), *(each.id for each in self.corrected)])]
+
+
 class ErrorDetail(BaseModel):
     """What failed, the domain that can fix it, and how."""
 
@@ -205,6 +248,22 @@ class Jobs(BaseModel):
     jobs: list[Job]
 
 
+class SinkDetail(BaseModel):
+    """A table that a job writes."""
+
+    table: str
+    connector: str
+    guarantee: str | None = Field(
+        description="`exactly once` or `at least once`; null if the connector states none."
+    )
+
+
+class Sinks(BaseModel):
+    """The tables that a job writes."""
+
+    sinks: list[SinkDetail]
+
+
 class RollbackSink(BaseModel):
     """The effect on a sink that committed rows after the checkpoint."""
 
@@ -234,6 +293,38 @@ class Rollback(BaseModel):
     rows: int = Field(description="Output rows that are undone.")
     sinks: list[RollbackSink]
     sources: list[RollbackSource]
+
+
+class DeadLetter(BaseModel):
+    """A record that the job could not process."""
+
+    id: str
+    operator: str = Field(description="The operator that failed; of a bad record, its source.")
+    epoch: int
+    position: str
+    error: str
+    raw: str | None = Field(
+        description="The record. Bytes that are not UTF-8 are escaped. null: it has no value."
+    )
+    raw_base64: str | None = Field(default=None, description="The record, if it is not UTF-8.")
+    source: str
+    at: datetime = Field(description="When the epoch was planned.")
+    replayed: bool = Field(description="A replay was requested.")
+
+
+class DeadLetters(BaseModel):
+    """The newest dead letters of a job, oldest first."""
+
+    dead_letters: list[DeadLetter]
+    omitted: int = Field(description="How many older ones were left out.")
+
+
+class Replayed(BaseModel):
+    """The effects of a replay."""
+
+    rows: int = Field(description="Dead letters that a later epoch reads.")
+    skipped: int = Field(description="Dead letters that were replayed before.")
+    warnings: list[str] = Field(description="Which of them will be late, and the like.")
 
 
 class JobEvent(BaseModel):

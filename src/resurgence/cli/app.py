@@ -9,7 +9,17 @@ from typing import Annotated
 import typer
 
 from resurgence import __version__
-from resurgence.cli.commands import checkpoints, doctor, jobs, keys, ledger, serve, state_tables
+from resurgence.cli.commands import (
+    checkpoints,
+    connectors,
+    dead_letters,
+    doctor,
+    jobs,
+    keys,
+    ledger,
+    serve,
+    state_tables,
+)
 from resurgence.cli.commands.explain import explain_file, explain_restore, sql_file
 from resurgence.cli.commands.rollback import rollback_command
 from resurgence.cli.commands.run import RunOptions, run_file
@@ -155,8 +165,10 @@ def explain(
 
 app.add_typer(checkpoints.commands, name="checkpoints")
 app.add_typer(state_tables.commands, name="state")
+app.add_typer(dead_letters.commands, name="dead-letters")
 app.command("ledger")(ledger.ledger_command)
 app.command("rollback")(rollback_command)
+app.add_typer(connectors.commands, name="connectors")
 app.command("doctor")(doctor.doctor_command)
 app.command("serve")(serve.serve_command)
 app.add_typer(keys.commands, name="keys")

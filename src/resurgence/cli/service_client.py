@@ -16,6 +16,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from resurgence.api.models import (
+    DeadLetters,
     ErrorAnswer,
     Incidents,
     Job,
@@ -25,6 +26,8 @@ from resurgence.api.models import (
     JobRequest,
     Jobs,
     PipelineRequest,
+    Replayed,
+    ReplayOrder,
     Request,
     RescaleRequest,
     RestartRequest,
@@ -148,6 +151,9 @@ class ServiceClient:
     def rollback(self, name: str, request: RollbackRequest) -> JobDetail:
         return self._read(JobDetail, "POST", f"/v1/jobs/{name}/rollback", body=request)
 
+    def replay(self, name: str, order: ReplayOrder) -> Replayed:
+        return self._read(Replayed, "POST", f"/v1/jobs/{name}/dead-letters/replay", body=order)
+
     # ---------------------------------------------------------------- views
 
     def jobs(self) -> list[Job]:
@@ -168,6 +174,13 @@ class ServiceClient:
     def rollback_preview(self, name: str, to_epoch: int) -> Rollback:
         """Return the effects of a rollback."""
         return self._read(Rollback, "GET", f"/v1/jobs/{name}/rollback", {"to_epoch": to_epoch})
+
+    def dead_letters(
+        self, name: str, epoch: int | None, operator: str | None, limit: int
+    ) -> DeadLetters:
+        conditions = {"epoch": epoch, "operator": operator, "limit": limit}
+        given = {key: value for key, value in conditions.items() if value is not None}
+        return self._read(DeadLetters, "GET", f"/v1/jobs/{name}/dead-letters", given)
 
     def workers(self) -> Workers:
         return self._read(Workers, "GET", "/v1/workers")

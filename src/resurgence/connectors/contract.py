@@ -4,9 +4,13 @@ A source plans ranges of offsets and reads them as DataFrames. Reading a range a
 same rows. Only the source interprets its offsets: it splits a range in two, and it describes a
 range to users.
 
+A record that cannot be processed may have to be stored and read again later. So a source also
+returns its records as they are in its input, and parses records that it did not read itself.
+
 A sink takes an epoch's rows in two steps. `stage` makes them durable but invisible, under names of
 their own. `commit` makes them visible. It is idempotent: any process may call it again for the same
-(job, epoch), and what was committed first stays. `discard` and `sweep` remove staged output that
+(job, epoch), and what was committed first stays. A sink may hold rows back, durably, and make them
+visible with a later commit; `flush` ends that. `discard` and `sweep` remove staged output that
 will never be committed. `retract` removes the output of epochs that a rollback has declared dead.
 
 An epoch's number alone does not identify what was committed: a state dir that was restored from a
@@ -18,31 +22,76 @@ such as a terminal, returns no records and cannot be compared.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 from pyspark.sql import DataFrame, SparkSession
 
+from resurgence.connectors.formats.options import BadData
 from resurgence.errors import BadRecord, SinkConflict, UserError
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.protocol.decisions import EpochRange
-from resurgence.state.records import InputRange, Offset, Part
+from resurgence.state.records import InputRange, Offset, Part, RecordPosition
 
+POSITION_TYPE = "STRUCT<partition: STRING, offset: BIGINT>"
+"""Spark's type of a RecordPosition."""
 BAD_POSITION = "__bad_position"
 """The column in which a source marks bad records with their position; null in good rows."""
 RECORD_POSITION = "__record_position"
 """The column in which such a source returns the position of every record: a record may turn out to
 be bad later.
 """
+RAW_RECORDS = (
+    f"position {POSITION_TYPE}, raw BINARY, key BINARY,"
+    " headers ARRAY<STRUCT<key: STRING, value: BINARY>>, timestamp TIMESTAMP"
+)
+"""Spark's schema of raw records: position, bytes, and what a message of a broker has besides."""
+PARTITION = "__partition"
+"""The column in which a source with partitions returns the number of a record's partition."""
+RECORD_TIME = "__record_time"
+"""The column in which such a source returns when a record was written to its partition, in
+microseconds.
+"""
+_BRIEF = 200
+"""How much of a member of an offset is shown."""
+RECORD_BYTES = "__record_bytes"
+"""The column in which a source that does not count exactly returns the size of a record."""
+
+
+@dataclass(frozen=True)
+class PartitionSpan:
+    """One partition of a source in an input range."""
+
+    name: str
+    number: int
+    """The value of PARTITION in its records."""
+    rows: int
+    """At most so many in the range; 0 if the range has none of it."""
 
 
 class Source(Protocol):
-    """A replayable input of rows."""
+    """A replayable input of rows. A source inherits from this, and overrides what it does more than
+    the simplest one: that has no partitions, and knows the number of records of a range.
+    """
 
-    drops_bad_records: bool
+    bad_data: BadData
+    """What happens to bad records."""
+    position_sql: str
+    """SQL over the column `position` that describes it to users, as in `rides.json, line 4`."""
+    counts_exactly: bool = True
+    """`rows` of a range is the number of its records. If not, it is an upper bound, and the rows
+    are counted by the Spark job that reads them.
+    """
 
     def check(self) -> None:
         """Raise UserError if this can never be read."""
@@ -59,12 +108,32 @@ class Source(Protocol):
         ...
 
     def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
-        """Return the rows of a range: the declared columns, and BAD_POSITION if records can be
-        bad.
+        """Return the rows of a range without its excluded records: the declared columns, and
+        BAD_POSITION and RECORD_POSITION if records can be bad.
         """
         ...
 
-    def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
+    def records(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
+        """Return the records of a range, as they are in the input, with the columns of RAW_RECORDS.
+        Excluded records are left out.
+        """
+        ...
+
+    def parse(self, records: DataFrame) -> DataFrame:
+        """Convert raw records, of any range, to rows: the columns of `read`, BAD_POSITION and
+        RECORD_POSITION.
+        """
+        ...
+
+    def explainer(self) -> Callable[[bytes | None], str]:
+        """Return a function that returns why a raw record is bad. It runs in Spark tasks."""
+        ...
+
+    def located(self, position: RecordPosition) -> RecordPosition:
+        """Return where a recorded position is now, if the input was moved."""
+        return position
+
+    def bad_record(self, input_range: InputRange, position: RecordPosition) -> BadRecord:
         """Return the error that describes the bad record at a position to the user."""
         ...
 
@@ -78,6 +147,59 @@ class Source(Protocol):
         """Describe the range to users, as in `after line 3, up to line 7`."""
         ...
 
+    def partitions(self, input_range: InputRange) -> tuple[PartitionSpan, ...]:
+        """Return every partition that the source has after a range; empty if it has no
+        partitions. Each has its own watermark.
+        """
+        return ()
+
+    def unread(self) -> Mapping[str, int]:
+        """Return how many rows, at most, follow the range that was planned last, by partition. A
+        partition without any may be missing.
+        """
+        return {}
+
+    def measured(self, rows: int, size: int) -> None:
+        """Take note of the rows and bytes of a range that was read, unless it counts exactly."""
+        return
+
+    def committed(self, input_range: InputRange) -> None:
+        """Take note that the epoch of a range is committed. Must neither wait nor fail."""
+        return
+
+
+def raw_records(records: DataFrame) -> DataFrame:
+    """Return records with columns `position` and `raw` as RAW_RECORDS: they have nothing else."""
+    return records.selectExpr(
+        "position",
+        "raw",
+        "CAST(NULL AS BINARY) AS key",
+        "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
+        "CAST(NULL AS TIMESTAMP) AS timestamp",
+    )
+
+
+def left_out(records: DataFrame, excluded: Collection[RecordPosition]) -> DataFrame:
+    """Return records, which have a column `position`, without those at excluded positions."""
+    return records.where(f"NOT ({is_at(excluded)})") if excluded else records
+
+
+def is_at(positions: Collection[RecordPosition]) -> str:
+    """Return SQL that is true where the column `position` is one of these."""
+    partitions: dict[str, list[int]] = {}
+    for each in positions:
+        partitions.setdefault(each.partition, []).append(each.offset)
+    return " OR ".join(
+        f"(position.partition = {_literal(partition)} AND position.offset IN"
+        f" ({', '.join(f'{offset}L' for offset in offsets)}))"
+        for partition, offsets in partitions.items()
+    )
+
+
+def _literal(text: str) -> str:
+    """Return a text as a literal in Spark SQL, whatever characters it has."""
+    return f"decode(unhex('{text.encode().hex()}'), 'UTF-8')"
+
 
 class StagedFile(BaseModel):
     """A durable, invisible piece of an epoch's output: the first rows of an object."""
@@ -87,6 +209,16 @@ class StagedFile(BaseModel):
     path: str
     rows: int
     bytes: int
+    folder: str = ""
+    """The partition that all its rows belong to, for sinks that have some."""
+    details: dict[str, JsonValue] = Field(default_factory=dict)
+    """What the commit must know of it besides, if the sink has more to know."""
+
+    @model_serializer(mode="wrap")
+    def _without_empty_parts(self, content: SerializerFunctionWrapHandler) -> dict[str, object]:
+        plain: dict[str, object] = content(self)
+        optional = {"folder", "details"}
+        return {name: each for name, each in plain.items() if each or name not in optional}
 
 
 class StagedOutput(BaseModel):
@@ -98,6 +230,8 @@ class StagedOutput(BaseModel):
 
     rows: int = 0
     files: tuple[StagedFile, ...] = ()
+    planned_at: int = 0
+    """When the epoch was planned, in microseconds. The same at every attempt to commit it."""
 
     def first(self, rows: int) -> StagedOutput:
         """Return the first rows of it: whole files, and the beginning of the last one needed."""
@@ -106,7 +240,9 @@ class StagedOutput(BaseModel):
             needed = min(each.rows, rows - sum(file.rows for file in files))
             if needed > 0:
                 files.append(each.model_copy(update={"rows": needed}))
-        return StagedOutput(rows=sum(each.rows for each in files), files=tuple(files))
+        return self.model_copy(
+            update={"rows": sum(each.rows for each in files), "files": tuple(files)}
+        )
 
 
 def merged_output(parts: Iterable[StagedOutput]) -> StagedOutput:
@@ -115,6 +251,7 @@ def merged_output(parts: Iterable[StagedOutput]) -> StagedOutput:
     return StagedOutput(
         rows=sum(each.rows for each in listed),
         files=tuple(file for each in listed for file in each.files),
+        planned_at=max((each.planned_at for each in listed), default=0),
     )
 
 
@@ -152,7 +289,10 @@ class CoveredInput(Part):
 
 
 def _brief(offset: Offset) -> str:
-    return ", ".join(f"{name} {value}" for name, value in offset.items())
+    texts = ((name, str(value)) for name, value in offset.items())
+    return ", ".join(
+        f"{name} {text if len(text) <= _BRIEF else f'{text[:_BRIEF]}…'}" for name, text in texts
+    )
 
 
 @dataclass(frozen=True)
@@ -200,11 +340,38 @@ class Sink(Protocol):
         """Make an epoch's rows durable but invisible."""
         ...
 
+    def rehearsed(self, rows: DataFrame) -> DataFrame:
+        """Return rows as they would be written. Computing the result fails, as `stage` does, on a
+        row that the sink refuses. Nothing is written.
+        """
+        ...
+
     def commit(
-        self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
+        self,
+        spark: SparkSession,
+        job: JobIdentity,
+        epoch: Epoch,
+        staged: StagedOutput,
+        covered: CoveredInput,
     ) -> None:
         """Make them visible, once, however often this is called, and record the input that they
-        cover. Raises SinkConflict if the epoch was committed over other input.
+        cover. Raises SinkConflict if the epoch was committed over other input. A sink whose rows
+        travel through tasks runs a Spark job.
+        """
+        ...
+
+    def flush(
+        self,
+        spark: SparkSession,
+        job: JobIdentity,
+        epoch: Epoch,
+        permit: Callable[[], None],
+        now: datetime | None = None,
+    ) -> None:
+        """Make visible what commits have held back, once, however often this is called. Called
+        between epochs: when the job ends, and with `now` while there is nothing to read, for what
+        is due then. `epoch` is the next one. `permit` raises if this process no longer runs the
+        job. A sink that holds nothing back does nothing.
         """
         ...
 

@@ -17,9 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.connector import Connector, SourceRole
 from resurgence.connectors.contract import whole_number
+from resurgence.connectors.formats.options import SourceOptions
+from resurgence.connectors.generator import NUMBER, Generator
 from resurgence.durations import parse_duration
-from resurgence.errors import BadRecord
-from resurgence.graph.table_options import TableOptions, option
+from resurgence.graph.table_options import option
 from resurgence.graph.values import Column
 from resurgence.state.records import InputRange, Offset
 
@@ -63,7 +64,7 @@ PositiveNumber = Annotated[float, BeforeValidator(_positive)]
 POSITIVE_HINT = "Use a positive number."
 
 
-class ImpulseOptions(TableOptions):
+class ImpulseOptions(SourceOptions):
     """The options of an `impulse` source."""
 
     event_rate: PositiveNumber | None = option(
@@ -88,13 +89,13 @@ class ImpulseOptions(TableOptions):
     )
 
 
-class ImpulseSource:
+class ImpulseSource(Generator):
     """A generator of numbered rows, at a fixed rate or as fast as possible."""
 
-    drops_bad_records = False
+    name = "impulse"
 
     def __init__(self, options: ImpulseOptions, columns: Sequence[Column]) -> None:
-        self._columns = tuple(columns)
+        super().__init__(columns, options.bad_data)
         self._rate = options.event_rate
         self._count = options.message_count
         by_rate = round(1_000_000 / self._rate) if self._rate else 1000
@@ -130,7 +131,7 @@ class ImpulseSource:
             start=offset, end={**offset, "counter": end}, rows=end - counter, final=final
         )
 
-    def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
+    def numbered(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
         start, end = (
             whole_number(input_range.start, "counter"),
             whole_number(input_range.end, "counter"),
@@ -148,7 +149,8 @@ class ImpulseSource:
             *(
                 f"CAST({expressions[each.name.lower()]} AS {each.type}) AS `{each.name}`"
                 for each in self._columns
-            )
+            ),
+            f"id AS `{NUMBER}`",
         )
 
     def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
@@ -171,9 +173,6 @@ class ImpulseSource:
             whole_number(input_range.end, "counter"),
         )
         return f"after counter {start}, up to counter {end}"
-
-    def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
-        return BadRecord(f"impulse generated a bad record at {position} of {input_range.start}")
 
 
 IMPULSE = Connector(

@@ -19,13 +19,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.connector import Connector, SourceRole
 from resurgence.connectors.contract import whole_number
+from resurgence.connectors.generator import NUMBER
 from resurgence.connectors.impulse import (
     POSITIVE_HINT,
     ImpulseOptions,
     ImpulseSource,
     PositiveNumber,
 )
-from resurgence.errors import BadRecord, UserError
+from resurgence.errors import UserError
 from resurgence.graph.table_options import option
 from resurgence.graph.values import Column
 from resurgence.state.records import InputRange
@@ -155,10 +156,12 @@ class NexmarkOptions(ImpulseOptions):
 class NexmarkSource(ImpulseSource):
     """A generator of people, auctions and bids, at a fixed rate or as fast as possible."""
 
+    name = "nexmark"
+
     def __init__(self, options: NexmarkOptions, columns: Sequence[Column]) -> None:
         super().__init__(options.as_impulse, columns)
 
-    def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
+    def numbered(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
         start, end = (
             whole_number(input_range.start, "counter"),
             whole_number(input_range.end, "counter"),
@@ -168,8 +171,9 @@ class NexmarkSource(ImpulseSource):
         partitions = parallelism if end - start > 10_000 else 1
         placed = (
             spark.range(start, end, 1, partitions)
-            .selectExpr(f"id DIV {group} * {group} + (id * {_SHUFFLE}) % {group} AS n")
+            .selectExpr("id", f"id DIV {group} * {group} + (id * {_SHUFFLE}) % {group} AS n")
             .selectExpr(
+                "id",
                 "n",
                 f"n % {_GROUP} AS place",
                 f"n DIV {_GROUP} AS last_person",
@@ -186,17 +190,15 @@ class NexmarkSource(ImpulseSource):
         return people.union(auctions).union(bids).coalesce(partitions)
 
     def _events(self, placed: DataFrame, name: str, sql: str) -> DataFrame:
-        """Return the declared columns of the events of one kind."""
+        """Return the declared columns of the events of one kind, and their numbers."""
         values = {name: sql, "timestamp": "at"}
         return placed.selectExpr(
             *(
                 f"{values.get(each.name.lower(), f'CAST(NULL AS {each.type})')} AS `{each.name}`"
                 for each in self._columns
-            )
+            ),
+            f"id AS `{NUMBER}`",
         )
-
-    def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
-        return BadRecord(f"nexmark generated a bad record at {position} of {input_range.start}")
 
 
 NEXMARK = Connector(

@@ -1,6 +1,7 @@
 """The tables of options in the docs, printed from the models that declare the options.
 
-In a page, the comment `<!-- options of CONNECTOR as ROLE -->` precedes a table, which is replaced.
+In a page, the comment `<!-- options of CONNECTOR as ROLE -->` precedes a table, which is replaced. So
+does `<!-- options of format FORMAT as ROLE -->`.
 """
 
 from __future__ import annotations
@@ -8,35 +9,55 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from resurgence.connectors.formats.contract import Format
 from resurgence.graph.connector_spec import ConnectorSpec, Role, RoleSpec
 from resurgence.graph.table_options import FORMAT, OptionSpec
 
+_FORMAT = "format "
 _TABLE = re.compile(
-    r"(?P<mark><!-- options of (?P<connector>\w+) as (?P<role>\w+) -->\n)(?P<table>(?:\|.*\n)*)"
+    r"(?P<mark><!-- options of (?P<name>(?:format )?\w+) as (?P<role>\w+) -->\n)(?P<table>(?:\|.*\n)*)"
 )
+_LINK = re.compile(r"\]\((?=[\w-]+\.md)")
 
 
-def with_option_tables(page: str, connectors: Mapping[str, ConnectorSpec]) -> str:
-    """Return a page with its tables of options brought up to date."""
+def with_option_tables(
+    page: str,
+    connectors: Mapping[str, ConnectorSpec],
+    formats: Mapping[str, Format],
+    root: str = "",
+) -> str:
+    """Return a page with its tables of options brought up to date. `root` is the path from the page
+    to the folder that links are relative to.
+    """
 
     def printed(match: re.Match[str]) -> str:
-        role = connectors[match["connector"]].roles[Role(match["role"])]
-        return match["mark"] + option_table(role)
+        name, role = match["name"], Role(match["role"])
+        if name.startswith(_FORMAT):
+            declared = formats[name.removeprefix(_FORMAT)].spec.options(role).declared()
+            return match["mark"] + _table({each: _description(declared[each]) for each in declared})
+        return match["mark"] + option_table(connectors[name].roles[role])
 
-    return _TABLE.sub(printed, page)
+    return _TABLE.sub(lambda match: _LINK.sub(f"]({root}", printed(match)), page)
 
 
 def documented(page: str) -> list[tuple[str, Role]]:
-    """Return the connectors and roles whose options a page documents."""
-    return [(each["connector"], Role(each["role"])) for each in _TABLE.finditer(page)]
+    """Return the connectors, formats and roles whose options a page documents."""
+    return [(each["name"], Role(each["role"])) for each in _TABLE.finditer(page)]
 
 
 def option_table(role: RoleSpec) -> str:
     """Return the options of a connector in a role as a Markdown table."""
+    return _table(
+        {
+            name: _formats(role) if name == FORMAT and role.formats else _description(each)
+            for name, each in role.own_options.items()
+        }
+    )
+
+
+def _table(texts: Mapping[str, str]) -> str:
     lines = ["| option | |", "|---|---|"]
-    for name, each in role.known_options.items():
-        text = _formats(role) if name == FORMAT and role.formats else _description(each)
-        lines.append(f"| `{name}` | {text} |")
+    lines += [f"| `{name}` | {text} |" for name, text in texts.items()]
     return "".join(f"{line}\n" for line in lines)
 
 

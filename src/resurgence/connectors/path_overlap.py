@@ -13,13 +13,14 @@ pipeline is compiled; such a path is compared when the connectors are checked.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from resurgence.connectors.registry import records_folder
+from resurgence.connectors.registry import listed_folder, records_folder
 from resurgence.errors import UserError
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.sink import SinkSpec
@@ -65,12 +66,12 @@ class Place:
 def require_separate_paths(graph: Graph) -> None:
     """Raise UserError if a sink writes where the job reads, or where another sink writes."""
     read = [
-        place
-        for table, options in (
-            *((each.table, each.options) for each in graph.sources()),
-            *((each.name, each.options) for each in graph.lookup_tables()),
-        )
-        for place in _place(table, options)
+        *(
+            place
+            for each in graph.sources()
+            for place in _place(each.table, each.options, functools.partial(listed_folder, each))
+        ),
+        *(place for each in graph.lookup_tables() for place in _place(each.name, each.options)),
     ]
     written = [place for sink in graph.sinks() for place in _written(sink)]
     for sink, source in itertools.product(written, read):
@@ -121,13 +122,23 @@ def _written(sink: SinkSpec) -> Iterator[Place]:
             yield Place(place.table, place.shown, ("file", *folder.parts), is_internal=True)
 
 
-def _place(table: str, options: Mapping[str, str]) -> Iterator[Place]:
-    """Yield the place of a table's `path`; nothing if it has none, or its value is unknown here."""
+def _place(
+    table: str, options: Mapping[str, str], place_of: Callable[[str], str] = str
+) -> Iterator[Place]:
+    """Yield the place of a table's `path`, or of its table in a catalog; nothing if it has none, or
+    its value is unknown here. `place_of` returns the file or folder that a path means.
+    """
+    if "table_name" in options:
+        with contextlib.suppress(UserError):
+            opened = open_options(table, options).values
+            catalog = opened.get("catalog.rest.url") or opened.get("catalog.sql.uri", "")
+            name = f"{opened.get('namespace', '')}.{opened['table_name']}"
+            yield Place(table, name, ("catalog", catalog, name))
     if "path" not in options:
         return
     with contextlib.suppress(UserError):
         path = open_options(table, {"path": options["path"]}).values["path"]
-        yield Place(table, shown_value("path", options["path"]), _parts(path))
+        yield Place(table, shown_value("path", options["path"]), _parts(place_of(path)))
 
 
 def _parts(path: str) -> tuple[str, ...]:

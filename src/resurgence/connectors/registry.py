@@ -21,26 +21,30 @@ from resurgence.connectors.connector import (
     SourceRole,
 )
 from resurgence.connectors.contract import Sink, Source
+from resurgence.connectors.dead_letter_table import DeadLetterTable
+from resurgence.connectors.delta import DELTA
 from resurgence.connectors.filesystem import FILESYSTEM
 from resurgence.connectors.formats.contract import Format
 from resurgence.connectors.formats.registry import FORMATS
+from resurgence.connectors.iceberg import ICEBERG
 from resurgence.connectors.impulse import IMPULSE
+from resurgence.connectors.kafka import KAFKA
 from resurgence.connectors.lookups.contract import LookupTable
-from resurgence.connectors.lookups.delta import DELTA
-from resurgence.connectors.lookups.postgres import POSTGRES
 from resurgence.connectors.nexmark import NEXMARK
+from resurgence.connectors.postgres import POSTGRES
 from resurgence.connectors.single_file import SINGLE_FILE
 from resurgence.connectors.terminal import BLACKHOLE, STDOUT
 from resurgence.errors import ConfigError, UserError, did_you_mean
-from resurgence.graph.connector_spec import ConnectorSpec
+from resurgence.graph.connector_spec import ConnectorSpec, Role
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.lookup_join import LookupSpec
 from resurgence.graph.specs.sink import SinkSpec
 from resurgence.graph.specs.source import SourceSpec
-from resurgence.graph.table_options import FORMAT
-from resurgence.ids import NO_EPOCH, Epoch, JobIdentity, JobName
+from resurgence.graph.table_options import FORMAT, TableOptions
+from resurgence.ids import Epoch, JobIdentity, JobName
 from resurgence.plugins import CONNECTOR_GROUP, PluginRegistry
 from resurgence.secrets import concealer_for, open_options
+from resurgence.state.paths import JobPaths
 
 R = TypeVar("R")
 AnyRole = SourceRole[Any] | SinkRole[Any] | LookupRole[Any]
@@ -48,7 +52,7 @@ AnyRole = SourceRole[Any] | SinkRole[Any] | LookupRole[Any]
 INSTALLED: Mapping[str, Connector] = PluginRegistry(
     CONNECTOR_GROUP,
     Connector,
-    (IMPULSE, NEXMARK, SINGLE_FILE, FILESYSTEM, DELTA, POSTGRES, STDOUT, BLACKHOLE),
+    (IMPULSE, NEXMARK, SINGLE_FILE, FILESYSTEM, KAFKA, DELTA, ICEBERG, POSTGRES, STDOUT, BLACKHOLE),
 )
 
 
@@ -77,15 +81,17 @@ CONNECTORS: Mapping[str, ConnectorSpec] = _Specs()
 """What the planner must know of each connector."""
 
 
-def make_source(operator: SourceSpec) -> Source:
-    """Return the source that an operator reads. Resolves references to secrets."""
+def make_source(operator: SourceSpec, job: JobName | None = None) -> Source:
+    """Return the source that an operator reads; `job` is the job that runs it, if it is run.
+    Resolves references to secrets.
+    """
     opened = open_options(operator.table, operator.options)
     with opened.concealer.over_errors():
         role = _required(
             _connector(operator.connector).source,
             f"connector '{operator.connector}' is not a source",
         )
-        options, chosen = _read(operator.table, opened.values, role)
+        options, chosen, own = _read(operator.table, opened.values, role, Role.SOURCE)
         if chosen.spec.is_changelog != operator.is_changelog:
             # A controller of an older release does not set it; changes would be read as inserts.
             raise ConfigError(
@@ -94,7 +100,7 @@ def make_source(operator: SourceSpec) -> Source:
                 hint="Restart the controller. Packages were upgraded while it ran.",
             )
         declaration = SourceDeclaration(
-            operator.table, operator.read_columns, operator.keys, chosen
+            operator.table, operator.read_columns, operator.keys, chosen, own, job
         )
         return role.make(options, declaration)
 
@@ -107,14 +113,16 @@ def make_sink(operator: SinkSpec, state_url: str, job: JobName) -> Sink:
             _connector(operator.connector).sink,
             f"connector '{operator.connector}' is not a sink",
         )
-        options, chosen = _read(operator.table, opened.values, role)
+        options, chosen, own = _read(operator.table, opened.values, role, Role.SINK)
         declaration = SinkDeclaration(
             operator.table,
             operator.keys,
             chosen,
+            own,
             state_url,
             f"{job}/staged/{operator.id}",
             is_limited=operator.limit is not None,
+            columns=operator.columns or (),
         )
         return role.make(options, declaration)
 
@@ -127,8 +135,22 @@ def make_lookup(spec: LookupSpec) -> LookupTable:
             _connector(spec.connector).lookup,
             f"connector '{spec.connector}' has no lookup tables",
         )
-        options, chosen = _read(spec.name, opened.values, role)
+        options, chosen, _ = _read(spec.name, opened.values, role, Role.LOOKUP)
         return role.make(options, LookupDeclaration(spec.name, spec.columns, chosen))
+
+
+def jar_sets_of(graph: Graph) -> tuple[str, ...]:
+    """Return the names of the sets of jars that a pipeline needs."""
+    used: list[tuple[AnyRole | None, Mapping[str, str]]] = [
+        *((_connector(each.connector).source, each.options) for each in graph.sources()),
+        *((_connector(each.connector).sink, each.options) for each in graph.sinks()),
+        *((_connector(each.connector).lookup, each.options) for each in graph.lookup_tables()),
+    ]
+    needed: dict[str, None] = {}
+    for role, options in used:
+        if role is not None:
+            needed.update(dict.fromkeys((*role.jars, *_format_of(role, options).jars)))
+    return tuple(needed)
 
 
 def _connector(name: str) -> Connector:
@@ -143,29 +165,44 @@ def _required(role: R | None, message: str) -> R:
     return role
 
 
-def _read(table: str, values: Mapping[str, str], role: AnyRole) -> tuple[Any, Format]:
-    """Return the parsed options of a table, and its format."""
-    options, chosen = dict(values), NO_FORMAT
-    if role.formats is not None:
-        name = options.pop(FORMAT, role.formats.default.name)
-        known = {each.name: each for each in role.formats.among(FORMATS)}
-        if name not in known:
-            raise ConfigError(
-                f"table '{table}': '{name}' is not a valid value for option '{FORMAT}'",
-                hint=did_you_mean(name, known),
-            )
-        chosen = known[name]
+def _read(
+    table: str, values: Mapping[str, str], role: AnyRole, use: Role
+) -> tuple[Any, Format, TableOptions]:
+    """Return the parsed options of a table, its format, and the parsed options of that."""
     try:
-        return role.options.read(options), chosen
+        chosen = _format_of(role, values)
+    except ConfigError as error:
+        raise ConfigError(f"table '{table}': {error.message}", hint=error.hint) from error
+    options = dict(values)
+    if role.formats is not None:
+        options.pop(FORMAT, None)
+    model = chosen.spec.options(use)
+    own = {name: value for name, value in options.items() if name in model.declared()}
+    others = {name: value for name, value in options.items() if name not in own}
+    try:
+        return role.options.read(others), chosen, model.read(own)
     except UserError as error:
         raise UserError(f"table '{table}': {error.message}", hint=error.hint) from error
 
 
+def _format_of(role: AnyRole, options: Mapping[str, str]) -> Format:
+    if role.formats is None:
+        return NO_FORMAT
+    name = options.get(FORMAT, role.formats.default.name)
+    known = {each.name: each for each in role.formats.among(FORMATS)}
+    if name not in known:
+        raise ConfigError(
+            f"'{name}' is not a valid value for option '{FORMAT}'", hint=did_you_mean(name, known)
+        )
+    return known[name]
+
+
 def newest_held(graph: Graph, state_url: str, job: JobName, identity: JobIdentity) -> Epoch:
-    """Return the highest epoch that any sink has committed or retracted for a job. A rollback must
-    declare all epochs up to it dead, also if the state has no record of it.
+    """Return the highest epoch that any sink, or the table of dead letters, has committed or
+    retracted for a job. A rollback must declare all epochs up to it dead, also if the state has no
+    record of it.
     """
-    newest = NO_EPOCH
+    newest = DeadLetterTable(state_url, JobPaths(job)).recall(identity, ()).newest
     for sink in graph.sinks():
         with concealer_for([sink.options]).over_errors():
             newest = max(newest, make_sink(sink, state_url, job).recall(identity, ()).newest)
@@ -176,3 +213,9 @@ def records_folder(sink: SinkSpec, path: Path) -> Path | None:
     """Return where a sink with a file of its own stores its records; None for any other sink."""
     role = INSTALLED[sink.connector].sink if sink.connector in INSTALLED else None
     return role.records_folder(path) if role and role.records_folder else None
+
+
+def listed_folder(source: SourceSpec, path: str) -> str:
+    """Return the folder that a source reads if its path has patterns; else the path."""
+    role = INSTALLED[source.connector].source if source.connector in INSTALLED else None
+    return role.listed_folder(path) if role and role.listed_folder else path

@@ -8,24 +8,29 @@ more rows than the limit. `blackhole` computes every row and stores none.
 from __future__ import annotations
 
 import functools
+import re
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Any
 
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
 from resurgence.connectors.connector import Connector, FormatChoice, SinkRole
 from resurgence.connectors.contract import CoveredInput, SinkMemory, StagedFile, StagedOutput
 from resurgence.connectors.formats.contract import Format, WriteSettings
-from resurgence.connectors.formats.json_lines import JSON
-from resurgence.connectors.formats.options import LineSinkOptions
-from resurgence.connectors.staging import stage_files
+from resurgence.connectors.formats.json.lines import JSON
+from resurgence.connectors.staging import FileLayout, rehearse_files, stage_files
 from resurgence.errors import ObjectMissing
 from resurgence.graph.connector_spec import Guarantee
 from resurgence.graph.table_options import TableOptions
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.storage.object_store import ObjectStore, shared_store
 from resurgence.storage.parallel import in_parallel
+
+_LINE = re.compile(rb"[^\n]*\n")
+"""A line, as it was staged. A record may contain any other line break."""
 
 
 class StdoutSink:
@@ -35,8 +40,7 @@ class StdoutSink:
 
     def __init__(
         self,
-        options: LineSinkOptions,
-        keys: Sequence[str],
+        settings: WriteSettings[Any],
         file_format: Format,
         state_url: str,
         folder: str,
@@ -45,7 +49,7 @@ class StdoutSink:
     ) -> None:
         self._is_limited = is_limited
         self._format = file_format
-        self._settings = WriteSettings(tuple(keys), options.timestamps)
+        self._settings = settings
         self._url = state_url
         self._folder = folder
 
@@ -56,10 +60,18 @@ class StdoutSink:
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
         prefix = f"{self._folder}/{epoch:010}-{generation}"
-        return stage_files(rows, self._format, self._url, prefix, self._settings)
+        return stage_files(rows, FileLayout(self._format, self._settings), self._url, prefix)
+
+    def rehearsed(self, rows: DataFrame) -> DataFrame:
+        return rehearse_files(rows, FileLayout(self._format, self._settings))
 
     def commit(
-        self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
+        self,
+        spark: SparkSession,
+        job: JobIdentity,
+        epoch: Epoch,
+        staged: StagedOutput,
+        covered: CoveredInput,
     ) -> None:
         store = shared_store(self._url)
         reads = [functools.partial(_read_lines, store, each) for each in staged.files]
@@ -71,6 +83,16 @@ class StdoutSink:
         sys.stdout.flush()
         if not self._is_limited:
             self.discard(staged)
+
+    def flush(
+        self,
+        spark: SparkSession,
+        job: JobIdentity,
+        epoch: Epoch,
+        permit: Callable[[], None],
+        now: datetime | None = None,
+    ) -> None:
+        """Do nothing: nothing is held back."""
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         """Return an empty memory: what was printed is not recorded."""
@@ -94,7 +116,7 @@ class StdoutSink:
 def _read_lines(store: ObjectStore, file: StagedFile) -> bytes:
     """Return the lines of a staged file; none if it was printed and deleted before."""
     try:
-        return b"".join(store.read(file.path).splitlines(keepends=True)[: file.rows])
+        return b"".join(_LINE.findall(store.read(file.path))[: file.rows])
     except ObjectMissing:
         return b""
 
@@ -116,10 +138,28 @@ class BlackholeSink:
         ).save()
         return StagedOutput(rows=int(counted.get["rows"]))
 
+    def rehearsed(self, rows: DataFrame) -> DataFrame:
+        return rows
+
     def commit(
-        self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
+        self,
+        spark: SparkSession,
+        job: JobIdentity,
+        epoch: Epoch,
+        staged: StagedOutput,
+        covered: CoveredInput,
     ) -> None:
         """Do nothing: nothing was stored."""
+
+    def flush(
+        self,
+        spark: SparkSession,
+        job: JobIdentity,
+        epoch: Epoch,
+        permit: Callable[[], None],
+        now: datetime | None = None,
+    ) -> None:
+        """Do nothing: nothing is held back."""
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         """Return an empty memory: nothing was recorded."""
@@ -144,14 +184,13 @@ STDOUT = Connector(
     "stdout",
     sink=SinkRole(
         make=lambda options, table: StdoutSink(
-            options,
-            table.keys,
+            table.write_settings(),
             table.format,
             table.state_url,
             table.state_folder,
             is_limited=table.is_limited,
         ),
-        options=LineSinkOptions,
+        options=TableOptions,
         formats=_LINES,
         guarantee=Guarantee.AT_LEAST_ONCE,
     ),

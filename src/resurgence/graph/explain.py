@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from resurgence.graph.model import Graph
 from resurgence.graph.specs import OperatorSpec
@@ -14,7 +14,20 @@ from resurgence.ids import OperatorId
 def explain_graph(graph: Graph, parallelism: int) -> str:
     """Return the graph as plain text, from sources to sinks."""
     blocks = ["\n".join(each.explain(parallelism)) for each in graph.operators]
-    return "\n\n".join([*blocks, "\n".join(_job_lines(graph))]) + "\n"
+    blocks.append("\n".join(_job_lines(graph)))
+    tables = list({each.table: each for each in graph.sinks()}.values())
+    if len(tables) > 1:
+        blocks.append("\n".join(_commit_lines(tables)))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _commit_lines(tables: Sequence[SinkSpec]) -> Iterator[str]:
+    """Yield one line per sink, in the order of their commits, and what a reader may see."""
+    yield "Commits of an epoch, one after another"
+    for place, each in enumerate(tables, start=1):
+        yield f"  {place:<12} table {each.table} through {each.connector}"
+    yield "  meanwhile    a reader of two tables may find the epoch in one and not yet in the other"
+    yield "  after crash  recovery first commits what is missing; no table gets the epoch twice"
 
 
 def _job_lines(graph: Graph) -> Iterator[str]:

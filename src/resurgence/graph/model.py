@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TypeVar
 
+from resurgence.config import OnError
 from resurgence.graph.specs import OperatorSpec
 from resurgence.graph.specs.base import Spec
 from resurgence.graph.specs.lookup_join import LookupJoinSpec, LookupSpec
@@ -29,6 +30,8 @@ class Graph(Value):
     """Operators in topological order: inputs first."""
 
     operators: tuple[OperatorSpec, ...]
+    on_error: OnError | None = None
+    """What happens to rows on which an epoch fails; None: as in the settings."""
 
     def operator(self, operator_id: OperatorId) -> OperatorSpec:
         """Return the operator with this id."""

@@ -6,7 +6,7 @@ combined with, minus its lag. A processing-time window follows the planning time
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from resurgence.graph.model import Graph
 from resurgence.ids import OperatorId
@@ -40,13 +40,47 @@ def followed_watermark(
     return lowest(followed)
 
 
+def partitioned_watermark(
+    before: int | None, marks: Mapping[str, int | None], idle: Collection[str]
+) -> int | None:
+    """Return the watermark of a source with partitions: the lowest of those that are not idle, but
+    never lower than `before`, its watermark so far.
+
+    A partition without a watermark has had no rows. Unless it is idle, it holds the watermark where
+    it is: its first row may be as old as any. If all partitions are idle, none of them holds the
+    watermark back, and it is the highest.
+    """
+    active = [mark for name, mark in marks.items() if name not in idle]
+    if active:
+        mark = lowest(active)
+    else:
+        mark = max((each for each in marks.values() if each is not None), default=None)
+    known = [each for each in (before, mark) if each is not None]
+    return max(known, default=None)
+
+
+def merged_marks(
+    before: Mapping[str, int], seen: Mapping[str, int], partitions: Iterable[str]
+) -> dict[str, int]:
+    """Return the watermark of each partition of a source that has had rows. A watermark never goes
+    backwards; one of a partition that no longer exists is dropped.
+    """
+    return {
+        name: max(each[name] for each in (before, seen) if name in each)
+        for name in partitions
+        if name in before or name in seen
+    }
+
+
 def idle_watermark(mark: int | None, others: Iterable[int | None]) -> int | None:
     """Return the watermark of an idle source: at least the lowest of the others, as of the start of
     the epoch.
     """
     marks = list(others)
+    if not marks:
+        return mark
     known = [each for each in (mark, lowest(marks)) if each is not None]
-    return max(known, default=None) if marks else mark
+    return max(known, default=None)
 
 
 def lowest(watermarks: Iterable[int | None]) -> int | None:

@@ -44,6 +44,7 @@ from resurgence.state.protocol.checkpoint_records import (
 from resurgence.state.protocol.decisions import (
     Claim,
     EpochObjects,
+    EpochRange,
     Examine,
     FallBack,
     Fallback,
@@ -74,6 +75,7 @@ from resurgence.state.records import (
     decode,
     object_digest,
 )
+from resurgence.state.replays import Replays, next_replay, replays_done
 from resurgence.storage.object_store import ObjectStore
 from resurgence.storage.parallel import in_parallel
 
@@ -231,6 +233,19 @@ class StateBackend:
             recorded=self.recorded.after(epoch, living(seen.epochs, dead), dead, claim.job),
             fallbacks=() if isinstance(outcome, Orphaned) else outcome.fallbacks,
             dead=dead,
+            replays_due=self._replays_due(chosen, dead),
+        )
+
+    def _replays_due(self, chosen: CheckpointRecords, dead: tuple[EpochRange, ...]) -> bool:
+        """Return whether a job that has finished must run once more, to read dead letters. One that
+        has not looks for them itself.
+        """
+        if chosen.manifest is None or not chosen.manifest.finished:
+            return False
+        requests = Replays(self.store, self.paths).listed(chosen.manifest.job)
+        return any(
+            next_replay(requests.get(operator, ()), replays_done(metadata), dead) is not None
+            for operator, metadata in chosen.operators.items()
         )
 
     def epochs(self) -> dict[Epoch, EpochObjects]:

@@ -46,6 +46,9 @@ class LoadPlan(BaseModel):
     dead: tuple[EpochRange, ...] = ()
     """The epochs that were rolled back: sinks must retract what they committed for them."""
 
+    replays_due: bool = False
+    """The checkpoint has finished, but dead letters are to be read again."""
+
     @property
     def next_epoch(self) -> Epoch:
         """The epoch to run first."""

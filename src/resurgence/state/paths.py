@@ -40,6 +40,18 @@ class JobPaths:
     def inputs(self) -> str:
         return f"{self.job}/inputs"
 
+    @property
+    def dead_letters(self) -> str:
+        """The folder of the table of dead letters. Retention never deletes it."""
+        return f"{self.job}/dead-letters"
+
+    @property
+    def replays(self) -> str:
+        return f"{self.job}/replays"
+
+    def replay(self, operator: OperatorId, number: int) -> str:
+        return f"{self.replays}/{operator}/{number:06}.json"
+
     def generation(self, generation: Generation) -> str:
         return f"{self.generations}/{generation:010}.json"
 
@@ -71,6 +83,7 @@ class JobPaths:
 _GENERATION = re.compile(r"/generations/(\d{10})\.json$")
 _LEASE = re.compile(r"/leases/(\d{10})\.json$")
 _ROLLBACK = re.compile(r"/rollbacks/(\d{6,})\.json$")
+_REPLAY = re.compile(r"/replays/([^/]+)/(\d{6,})\.json$")
 _EPOCH_OBJECT = re.compile(r"/epochs/(\d{10})/([a-z]+)(?:-(.+))?\.json$")
 _STATE_FILE = re.compile(r"/tables/[^/]+/[^/]+/(\d+)-(\d+)-(\d+)-[0-9a-z]+\.parquet$")
 
@@ -91,6 +104,12 @@ def rollback_of(path: str) -> int | None:
     """Return the rollback number of a path under rollbacks/."""
     match = _ROLLBACK.search(path)
     return int(match[1]) if match else None
+
+
+def replay_of(path: str) -> tuple[OperatorId, int] | None:
+    """Return the source and the number of a path under replays/."""
+    match = _REPLAY.search(path)
+    return (OperatorId(match[1]), int(match[2])) if match else None
 
 
 def epoch_object(path: str) -> tuple[Epoch, str, str] | None:

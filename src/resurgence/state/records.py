@@ -11,7 +11,7 @@ import hashlib
 import json
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -19,7 +19,10 @@ from pydantic import (
     ConfigDict,
     JsonValue,
     PlainSerializer,
+    SerializationInfo,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    model_serializer,
 )
 
 from resurgence.errors import DamagedState, NewerFormat, ObjectMissing
@@ -32,8 +35,12 @@ UNUSABLE = (DamagedState, ObjectMissing, NewerFormat)
 rejected as a whole.
 """
 
-OFFSETS, STAGED = "offsets", "staged"
+OFFSETS, WATERMARKS, STAGED = "offsets", "watermarks", "staged"
 """The global tables of sources and sinks."""
+DEAD_LETTERS, REPLAYS = "dead_letters", "replays"
+"""Global tables of a source: its staged dead letters of the epoch, if it has some, and the newest
+replay of dead letters that it has read, if there was one.
+"""
 
 Offset = dict[str, JsonValue]
 """A source's position: plain JSON, which only the source interprets. Others store it, return it and
@@ -69,6 +76,22 @@ class Part(BaseModel):
     """A piece of a record."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    omitted_if_empty: ClassVar[frozenset[str]] = frozenset()
+    """Fields that most jobs do not use. Where they are empty, a record is the same as one of a
+    release that did not have them.
+    """
+
+    @model_serializer(mode="wrap")
+    def _written(
+        self, fields: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
+        written: dict[str, Any] = fields(self)
+        if info.mode == "json":
+            for name in self.omitted_if_empty:
+                if not written.get(name, True):
+                    del written[name]
+        return written
 
 
 class GenerationRecord(Record):
@@ -132,10 +155,32 @@ class LeaseRecord(Record):
     renewed_at: datetime
 
 
+class RecordPosition(Part):
+    """The position of one record in its source: a partition, such as a file or `topic/3`, and an
+    offset in it, such as a line counted from 0.
+    """
+
+    partition: str
+    offset: int
+
+    def __str__(self) -> str:
+        return f"{self.partition}@{self.offset}"
+
+
+class Replay(Part):
+    """Dead letters of a source that an epoch reads again, besides its range."""
+
+    number: int
+    """Of the ReplayRequest."""
+    rows: int
+
+
 class InputRange(Part):
     """The input of an epoch from one source: from `start` up to `end`. `final`: the source ends
     there.
     """
+
+    omitted_if_empty = frozenset({"excluded", "idle_partitions", "skipped_rows"})
 
     start: Offset
     end: Offset
@@ -143,10 +188,22 @@ class InputRange(Part):
     final: bool = False
     idle: bool = False
     """The source has been idle for so long that it does not hold back the watermark."""
+    idle_partitions: tuple[str, ...] = ()
+    """The partitions of the source that have been idle for so long."""
+    skipped_rows: int = 0
+    """Rows that the source no longer holds, and that are skipped by the user's choice."""
+    excluded: tuple[RecordPosition, ...] = ()
+    """Records that are left out, because the epoch failed on them."""
+    replay: Replay | None = None
     planned_at: datetime | None = None
     """When the epoch was planned: its processing time, also when it is replayed. The engine sets it
     on the range that a source plans; every record has it.
     """
+
+    @property
+    def all_rows(self) -> int:
+        """The rows of the range, including excluded ones, and of the replay."""
+        return self.rows + (self.replay.rows if self.replay else 0)
 
 
 class StateFile(Part):
@@ -216,10 +273,16 @@ class ObjectDigest(Part):
 class EpochCounts(Part):
     """Row counts of one epoch, or of several."""
 
+    omitted_if_empty = frozenset({"dead_rows", "skipped_rows"})
+
     rows_in: dict[OperatorId, int] = {}
-    """Per source: rows read, including bad rows."""
+    """Per source: rows read, including bad and dead rows, and replayed dead letters."""
     bad_rows: dict[OperatorId, int] = {}
     """Per source: rows dropped because they could not be parsed."""
+    dead_rows: dict[OperatorId, int] = {}
+    """Per source: rows that became dead letters."""
+    skipped_rows: dict[OperatorId, int] = {}
+    """Per source: rows that it no longer held when they were due."""
     late_rows: dict[OperatorId, int] = {}
     """Per window: late rows, dropped because all their windows had closed."""
     partly_late_rows: dict[OperatorId, int] = {}
@@ -326,6 +389,20 @@ class RollbackRecord(Record):
     """The highest epoch of which any object was seen."""
     generation: Generation
     recorded_at: datetime
+
+
+class ReplayRequest(Record):
+    """A request to read dead letters of a source again, in one epoch after it."""
+
+    operator: OperatorId
+    """The source."""
+    number: int
+    """Counted from 1, per source."""
+    path: str
+    """The Parquet file with the records."""
+    rows: dict[Epoch, int]
+    """How many records it has, by the epoch of the dead letter."""
+    requested_at: datetime
 
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)

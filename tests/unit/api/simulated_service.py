@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from resurgence.api.access.api_keys import new_key
 from resurgence.api.access.guard import Guard
 from resurgence.cli.commands.serve import BuildController, serve_until
-from resurgence.clock import instant_text
+from resurgence.clock import SystemClock, instant_text
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.control.controller import Controller, JobView, NewJob, WorkerView
@@ -41,6 +41,7 @@ from resurgence.control.jobs.transitions import TERMINAL, StateName
 from resurgence.control.store.metadata import ApiKey, JobExists, KeyRole, NoSuchJob, StoredEvent
 from resurgence.control.telemetry.event_watch import EventWatch
 from resurgence.engine.spark.executors import Executor
+from resurgence.graph.specs.sink import SinkSpec
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
 from resurgence.sql import compile_pipeline
 
@@ -62,12 +63,14 @@ class SimulatedController(Controller):
 
     def begin_anew(self, folder: Path) -> None:
         self.folder = folder
+        self._clock = SystemClock()
         self._watch = EventWatch(self)
         self.records: dict[JobName, JobRecord] = {}
         self.stored: dict[JobName, list[StoredEvent]] = {}
         self.reported: list[dict[str, JsonValue]] = []
         self.logs: dict[JobName, list[Path]] = {}
         self.executors: tuple[Executor, ...] = ()
+        self.progress: dict[str, JsonValue] = {}
         self.failing: Exception | None = None
         """Raised by whatever is asked next."""
         self.sinks_retract = True
@@ -142,6 +145,9 @@ class SimulatedController(Controller):
 
     async def rescale(self, name: JobName, parallelism: int) -> JobView:
         return self._want(name, lambda desired: job_record.rescaled(desired, parallelism))
+
+    async def sinks(self, name: JobName) -> tuple[SinkSpec, ...]:
+        return compile_pipeline(self._record(name).pipeline.sql, CONNECTORS, {}).sinks()
 
     async def preview_rollback(self, name: JobName, to_epoch: Epoch) -> RollbackPreview:
         self._record(name)
@@ -218,7 +224,7 @@ class SimulatedController(Controller):
         return self.records[name]
 
     def _view(self, name: JobName) -> JobView:
-        return JobView(self.records[name], {"epoch": 7, "rows_in": 12_000})
+        return JobView(self.records[name], {"epoch": 7, "rows_in": 12_000, **self.progress})
 
     def _want(self, name: JobName, change: Callable[[DesiredConfig], DesiredConfig]) -> JobView:
         record = self._record(name)

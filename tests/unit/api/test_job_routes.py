@@ -270,6 +270,29 @@ def test_a_service_that_closes_answers_waiting_requests(tmp_path: Path) -> None:
     assert time.monotonic() - began < 5
 
 
+def test_the_guarantee_of_each_table_is_shown(http: httpx.Client, rides: str) -> None:
+    more = """
+        CREATE TABLE shown (n BIGINT) WITH (connector = 'stdout', type = 'sink');
+        CREATE TABLE files WITH (connector = 'filesystem', path = 'out', type = 'sink');
+        CREATE TABLE spent (n BIGINT) WITH (connector = 'postgres', type = 'sink',
+            dsn = 'postgresql://writer@db/shop', table = 'spent');
+        INSERT INTO shown SELECT driver FROM rides;
+        INSERT INTO files SELECT driver FROM rides;
+        INSERT INTO files SELECT driver + 1 AS driver FROM rides;
+        INSERT INTO spent SELECT driver AS n FROM rides;
+    """
+    assert http.put(f"{rides}/pipeline", json={"sql": SQL + more}).status_code == 202
+    answer = http.get(f"{rides}/sinks")
+    assert answer.status_code == 200
+    assert [tuple(each.values()) for each in answer.json()["sinks"]] == [
+        ("hourly", "blackhole", "exactly once"),
+        ("shown", "stdout", "at least once"),
+        ("files", "filesystem", "exactly once"),
+        ("spent", "postgres", "exactly once"),
+    ]
+    assert http.get("/v1/jobs/none/sinks").status_code == 404
+
+
 def test_incidents_of_a_job_and_of_all(
     http: httpx.Client, controller: SimulatedController, rides: str
 ) -> None:

@@ -42,10 +42,17 @@ def real(state_dir: Path) -> RealJob:
 def cli(state_dir: Path) -> Cli:
     """Runs a command on the state dir. No stack trace ever reaches the user."""
 
-    def run(*arguments: str) -> Answer:
-        done = CliRunner().invoke(app, [*arguments, "--state-dir", str(state_dir)])
-        assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-        assert "Traceback" not in done.output
-        return Answer(done.exit_code, done.stdout, done.stderr)
+    return lambda *arguments: _answer(*arguments, "--state-dir", str(state_dir))
 
-    return run
+
+@pytest.fixture
+def machine_cli() -> Cli:
+    """Runs a command that has no state dir."""
+    return _answer
+
+
+def _answer(*arguments: str) -> Answer:
+    done = CliRunner().invoke(app, arguments)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    assert "Traceback" not in done.output
+    return Answer(done.exit_code, done.stdout, done.stderr)

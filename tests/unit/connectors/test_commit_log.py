@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from resurgence.connectors import commit_log
 from resurgence.connectors.commit_log import CLOSED_EPOCHS, CommitLog
 from resurgence.connectors.contract import CoveredInput, SourceSpan
 from resurgence.ids import Epoch, JobIdentity, OperatorId
-from resurgence.storage.object_store import ObjectStore
+from resurgence.state.protocol.epoch_runs import LONG_RUN
+from resurgence.storage.object_store import ObjectStore, StoredObject
 
 JOB = JobIdentity("a1b2c3d4e5f6")
 INPUT = CoveredInput(
@@ -86,6 +88,11 @@ def test_the_newest_record_is_never_pruned(log: CommitLog, retracted: bool) -> N
     log.forget(JOB, Epoch(500))
     assert log.latest(JOB) == before
     assert log.recall(JOB, ()).newest == (7 if retracted else 3)
+
+
+def test_a_rollback_to_the_newest_epoch_retracts_nothing(log: CommitLog) -> None:
+    assert log.is_retracted(JOB, Epoch(3), Epoch(3))
+    assert not log.is_retracted(JOB, Epoch(3), Epoch(4))
 
 
 def test_closing_many_epochs_takes_few_records(log: CommitLog, store: ObjectStore) -> None:
@@ -191,3 +198,73 @@ def test_a_merge_that_crashed_before_its_deletions_is_repeated(
     fresh.forget(JOB, Epoch(1))
     assert len(store.list(f"out/_resurgence/{JOB}/epochs")) == 5
     assert len(store.list(f"out/_resurgence/{JOB}/past")) == 1
+
+
+# ---------------------------------------------------------------- a million epochs
+
+
+class CountedStore(ObjectStore):
+    """Counts requests; a listing of more than a thousand objects is several."""
+
+    def __init__(self) -> None:
+        super().__init__("memory:///out")
+        self.requests = 0
+
+    def create(self, path: str, data: bytes) -> bool:
+        self.requests += 1
+        return super().create(path, data)
+
+    def read(self, path: str) -> bytes:
+        self.requests += 1
+        return super().read(path)
+
+    def list(self, prefix: str, after: str | None = None) -> tuple[StoredObject, ...]:
+        found = super().list(prefix, after)
+        self.requests += 1 + len(found) // 1000
+        return found
+
+    def delete(self, paths: Iterable[str]) -> None:
+        listed = [*paths]
+        self.requests += -(-len(listed) // 1000)
+        super().delete(listed)
+
+
+def test_the_log_of_a_million_epochs_is_small_although_all_can_be_rolled_back() -> None:
+    """No record is forgotten: the oldest retained checkpoint is the first."""
+    store, epochs = CountedStore(), 1_000_000
+    log = CommitLog(store, ".resurgence")
+    past = log._past(JOB)
+
+    def contents(first: int, last: int) -> dict[Epoch, dict[str, JsonValue]]:
+        return {
+            Epoch(epoch): {"version": 1, **files(f"{epoch:010}-1-0123456789ab")}
+            for epoch in range(first, last + 1)
+        }
+
+    # As upkeep has merged them, in fewer steps.
+    for number in range(98):
+        past._merge([], contents(number * LONG_RUN, (number + 1) * LONG_RUN - 1))
+    for first in range(980_000, epochs - 1000, 1000):
+        past.add(contents(first, first + 999))
+    past.add(contents(epochs - 1000, epochs - 1000))
+    most = 0
+    for epoch in range(epochs - 999, epochs + 1):
+        store.requests = 0
+        log.fix(JOB, Epoch(epoch), files(f"{epoch:010}-1-0123456789ab"), covering(epoch))
+        most = max(most, store.requests) if epoch > epochs - 999 else most
+        if epoch % 50 == 0:
+            store.requests = 0
+            log.forget(JOB, Epoch(1))
+            assert store.requests <= 120, "a few listings, and a read per record that is merged"
+    assert most == 1, "requests of a commit"
+    listed = store.list("")
+    assert len(listed) <= 330
+    assert len(store.list(f".resurgence/{JOB}/past")) <= 110
+    assert max(each.size for each in listed) < 2 * 1024 * 1024
+    fresh = CommitLog(store, ".resurgence")
+    store.requests = 0
+    assert fresh.recall(JOB, [Epoch(epochs)]).newest == epochs
+    assert store.requests <= 5
+    assert fresh.fixed(JOB, Epoch(123_456)) == {"version": 1, **files("0000123456-1-0123456789ab")}
+    log.forget(JOB, Epoch(epochs - 9))
+    assert len(store.list("")) <= 30

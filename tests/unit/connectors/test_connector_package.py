@@ -16,7 +16,9 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_pipeline_compiles_with_the_connector_of_a_package(packages: Path) -> None:
     done = resurgence("explain", str(EXAMPLE / "countdown.sql"), packages=packages)
     assert done.returncode == 0, done.stderr
-    assert "reads        table numbers through countdown (first = 10)" in done.stdout
+    assert (
+        "reads        table numbers through countdown (bad_data = fail, first = 10)" in done.stdout
+    )
     assert "columns      number BIGINT" in done.stdout
 
 

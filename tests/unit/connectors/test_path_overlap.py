@@ -83,6 +83,14 @@ def test_a_source_among_the_records_of_a_sink_is_refused(data: Path) -> None:
         require_separate_paths(graph(str(records), ("single_file", str(data / "out.json"))))
 
 
+def test_a_sink_in_the_folder_of_a_pattern_is_refused(data: Path) -> None:
+    sql = pipeline(f"{data}/*/x-*.json", ("filesystem", f"{data}/out"))
+    with pytest.raises(UserError, match="which overlaps"):
+        require_separate_paths(
+            compile_pipeline(sql.replace("single_file", "filesystem"), CONNECTORS)
+        )
+
+
 def test_a_sink_that_overlaps_a_lookup_table_is_refused(data: Path) -> None:
     sql = (
         "CREATE TABLE events (id BIGINT) WITH (connector = 'single_file', path = 'in', type = 'source');"
@@ -149,3 +157,19 @@ def test_jobs_are_chained_by_reading_what_another_writes(data: Path) -> None:
     second = graph("data/out.json", ("single_file", "last.json"))
     require_separate_paths(second)
     require_not_taken(files_written(second), {JobName("first"): files_written(first)})
+
+
+def test_a_sink_in_the_table_of_a_catalog_that_its_job_reads_is_refused() -> None:
+    catalog = "connector = 'iceberg', 'catalog.rest.url' = 'http://host', namespace = 'db'"
+
+    def made(written: str) -> Graph:
+        return compile_pipeline(
+            f"CREATE TABLE a (id BIGINT) WITH ({catalog}, table_name = 't', type = 'source');"
+            f"CREATE TABLE b WITH ({catalog}, table_name = '{written}', type = 'sink');"
+            "INSERT INTO b SELECT id FROM a;",
+            CONNECTORS,
+        )
+
+    require_separate_paths(made("u"))
+    with pytest.raises(UserError, match=r"table 'b' writes to db\.t, which overlaps"):
+        require_separate_paths(made("t"))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from resurgence.connectors.contract import Source
+from resurgence.connectors.formats.json.lines import JsonLineReader
 from resurgence.connectors.impulse import COLUMNS, ImpulseOptions, ImpulseSource
 from resurgence.connectors.nexmark import NexmarkOptions, NexmarkSource
 from resurgence.connectors.single_file import SingleFileSource, SingleFileSourceOptions
@@ -26,7 +27,9 @@ def path(tmp_path: Path) -> Path:
 
 def source(kind: str, path: Path) -> Source:
     if kind == "single_file":
-        return SingleFileSource(SingleFileSourceOptions.read({"path": str(path)}), ())
+        return SingleFileSource(
+            SingleFileSourceOptions.read({"path": str(path)}), JsonLineReader(())
+        )
     options = {"message_count": "5"}
     if kind == "impulse":
         return ImpulseSource(ImpulseOptions.read(options), COLUMNS)

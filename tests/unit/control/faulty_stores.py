@@ -22,7 +22,7 @@ from resurgence.errors import StorageError
 from resurgence.ids import ControllerId, JobName
 from resurgence.storage.object_store import ObjectStore, StoredObject
 
-LONGEST_SCENE = timedelta(seconds=20)
+LONGEST_SCENE = timedelta(seconds=120)
 LOOK_SECONDS = 0.005
 
 

@@ -45,14 +45,14 @@ CREATE TABLE nowhere WITH (connector = 'blackhole');
 INSERT INTO nowhere SELECT counter FROM ticks"""
 QUICK = {
     "pipeline.heartbeat_interval": "50ms",
-    "pipeline.heartbeat_timeout": "400ms",
-    "pipeline.epoch_timeout": "5s",
-    "pipeline.start_timeout": "800ms",
-    "pipeline.stop_timeout": "800ms",
+    "pipeline.heartbeat_timeout": "1500ms",
+    "pipeline.epoch_timeout": "20s",
+    "pipeline.start_timeout": "4s",
+    "pipeline.stop_timeout": "3s",
     "pipeline.initial_backoff": "1ms",
     "pipeline.maximal_backoff": "20ms",
     "pipeline.allowed_restarts": "50",
-    "controller.adopt_timeout": "1s",
+    "controller.adopt_timeout": "4s",
 }
 _P = ParamSpec("_P")
 

@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field, SecretStr
 
 from resurgence.errors import UserError
-from resurgence.graph.connector_spec import FormatSpec, RoleSpec
+from resurgence.graph.connector_spec import FormatSpec, Role, RoleSpec
 from resurgence.graph.table_options import OptionFault, TableOptions, option
 
 
@@ -111,11 +111,11 @@ def test_the_name_of_a_secret_must_say_so() -> None:
 
 def test_formats_are_the_choices_of_one_more_option() -> None:
     text, changes = FormatSpec("text"), FormatSpec("changes", is_changelog=True)
-    role = RoleSpec(StoreOptions, (text, changes))
-    assert [*role.known_options][:3] == ["path", "format", "size"]
-    assert role.known_options["format"].choices == ("text", "changes")
-    assert role.known_options["format"].default == "text"
+    role = RoleSpec(Role.SINK, StoreOptions, (text, changes))
+    assert [*role.own_options][:3] == ["path", "format", "size"]
+    assert role.own_options["format"].choices == ("text", "changes")
+    assert role.own_options["format"].default == "text"
     assert role.format_named(None) is text
     assert role.format_named("changes") is changes
     assert role.format_named("other") is None
-    assert RoleSpec(StoreOptions).format_named(None) is None
+    assert RoleSpec(Role.SINK, StoreOptions).format_named(None) is None

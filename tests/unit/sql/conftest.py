@@ -16,7 +16,7 @@ from resurgence.graph.values import Column
 from resurgence.sql import compile_pipeline
 from resurgence.udf import FunctionKind
 
-JSON = FormatSpec("json", has_timestamp_format=True)
+JSON = FormatSpec("json")
 DEBEZIUM_JSON = FormatSpec("debezium_json", is_changelog=True, uses_keys=True)
 PARQUET = FormatSpec("parquet")
 
@@ -46,12 +46,13 @@ CONNECTORS = {
             "single_file",
             {
                 Role.SOURCE: RoleSpec(
+                    Role.SOURCE,
                     RecordOptions,
                     (JSON, DEBEZIUM_JSON),
                     metadata={"path": "STRING", "line": "BIGINT"},
                 ),
                 Role.SINK: RoleSpec(
-                    PathOptions, (JSON, DEBEZIUM_JSON), guarantee=Guarantee.EXACTLY_ONCE
+                    Role.SINK, PathOptions, (JSON, DEBEZIUM_JSON), guarantee=Guarantee.EXACTLY_ONCE
                 ),
             },
         ),
@@ -59,6 +60,7 @@ CONNECTORS = {
             "impulse",
             {
                 Role.SOURCE: RoleSpec(
+                    Role.SOURCE,
                     GeneratorOptions,
                     fixed_columns=(
                         Column(name="counter", type="BIGINT"),
@@ -74,19 +76,19 @@ CONNECTORS = {
         ConnectorSpec(
             "filesystem",
             {
-                Role.SINK: RoleSpec(PathOptions, (PARQUET, JSON)),
-                Role.LOOKUP: RoleSpec(PathOptions, (PARQUET,)),
+                Role.SINK: RoleSpec(Role.SINK, PathOptions, (PARQUET, JSON)),
+                Role.LOOKUP: RoleSpec(Role.LOOKUP, PathOptions, (PARQUET,)),
             },
         ),
         ConnectorSpec(
             "postgres",
-            {Role.LOOKUP: RoleSpec(ServerOptions)},
+            {Role.LOOKUP: RoleSpec(Role.LOOKUP, ServerOptions)},
         ),
         ConnectorSpec(
             "stdout",
-            {Role.SINK: RoleSpec(formats=(JSON, DEBEZIUM_JSON), needs_columns=False)},
+            {Role.SINK: RoleSpec(Role.SINK, formats=(JSON, DEBEZIUM_JSON), needs_columns=False)},
         ),
-        ConnectorSpec("blackhole", {Role.SINK: RoleSpec(needs_columns=False)}),
+        ConnectorSpec("blackhole", {Role.SINK: RoleSpec(Role.SINK, needs_columns=False)}),
     )
 }
 

@@ -25,6 +25,9 @@ from resurgence.state.records import (
     Owner,
     OwnerKind,
     Record,
+    RecordPosition,
+    Replay,
+    ReplayRequest,
     RollbackRecord,
     StateFile,
     TableCheckpoint,
@@ -92,6 +95,11 @@ FORMAT_2: dict[type[Record], str] = {
     RollbackRecord: (
         '{"version":2,"job":"a1b2c3d4e5f6","number":1,"to_epoch":4,"highest_epoch":6,"generati'
         'on":3,"recorded_at":"2030-01-02T03:04:05.678000Z","checksum":"0a3a6e6b83a4d098"}'
+    ),
+    ReplayRequest: (
+        '{"version":2,"job":"a1b2c3d4e5f6","operator":"source-1","number":2,"path":"rides/repl'
+        'ays/source-1/0123456789ab.parquet","rows":{"5":3,"6":1},"requested_at":"2030-01-02T03'
+        ':04:05.678000Z","checksum":"40e06efb3034531c"}'
     ),
 }
 
@@ -211,6 +219,14 @@ MEANING: dict[type[Record], Record] = {
         generation=Generation(3),
         recorded_at=AT,
     ),
+    ReplayRequest: ReplayRequest(
+        job=JOB,
+        operator=SOURCE,
+        number=2,
+        path="rides/replays/source-1/0123456789ab.parquet",
+        rows={Epoch(5): 3, Epoch(6): 1},
+        requested_at=AT,
+    ),
 }
 SAMPLES = {2: (FORMAT_2, MEANING)}
 """By format version: the frozen texts, and what each means today."""
@@ -250,6 +266,17 @@ def test_a_frozen_sample_of_any_format_is_read_with_the_same_meaning(
 def test_a_frozen_sample_of_today_is_written_again_byte_for_byte(kind: type[Record]) -> None:
     data = NEWEST[kind].encode()
     assert decode(kind, data, "sample").encode() == data
+
+
+def test_excluded_and_replayed_records_and_dead_rows_survive_in_a_manifest() -> None:
+    excluded = (RecordPosition(partition="rides/3", offset=17),)
+    read = READ.model_copy(update={"excluded": excluded, "replay": Replay(number=2, rows=5)})
+    counts = COUNTS.model_copy(update={"dead_rows": {SOURCE: 6}})
+    committed = MEANING[CommittedRecord].model_copy(
+        update={"inputs": {SOURCE: read}, "counts": counts}
+    )
+    assert decode(CommittedRecord, committed.encode(), "sample") == committed
+    assert read.all_rows == 105
 
 
 def test_there_is_a_sample_of_every_record_in_todays_format() -> None:

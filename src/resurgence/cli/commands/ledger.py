@@ -34,6 +34,8 @@ from resurgence.state.records import EpochCounts
 _COUNTS = {
     "in": "rows_in",
     "bad": "bad_rows",
+    "dead": "dead_rows",
+    "skipped": "skipped_rows",
     "late": "late_rows",
     "kept": "kept_rows",
     "partly late": "partly_late_rows",
@@ -53,7 +55,7 @@ def ledger_command(
     as_json: AsJson = False,
     debug: Debug = False,
 ) -> None:
-    """Show rows in, bad, late, kept and out of each epoch, and check that they balance."""
+    """Show rows in, bad, dead, late, kept and out of each epoch, and check that they balance."""
     run_and_exit(debug, lambda: show_ledger(state_dir, name, last, as_json))
 
 

@@ -24,6 +24,7 @@ from resurgence.cli.service_flags import KeyFile, Server, call_service
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Debug, Name, open_job, run_and_exit
 from resurgence.cli.whole_number import whole_number
 from resurgence.clock import SystemClock
+from resurgence.connectors.dead_letter_table import DeadLetterTable
 from resurgence.connectors.registry import make_sink
 from resurgence.control.jobs.rollback_preview import held_by_sinks, preview_rollback
 from resurgence.control.store.metadata import stored_sql
@@ -183,6 +184,8 @@ def _retract(
         for each in graph.sinks():
             sink = make_sink(each, backend.store.url, backend.paths.job)
             sink.retract(record.job, record.to_epoch, record.highest_epoch)
+        letters = DeadLetterTable(backend.store.url, backend.paths)
+        letters.retract(record.job, record.to_epoch, record.highest_epoch)
 
 
 def _show(preview: Rollback) -> None:

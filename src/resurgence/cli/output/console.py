@@ -20,7 +20,7 @@ from resurgence.control.telemetry.events import Event
 from resurgence.errors import ResurgenceError, SqlError
 from resurgence.graph.watermarks import END_OF_TIME
 
-_SHOWN_ABOVE = ("failure", "incident", "fallback", "checkpoint_damaged", "owner_watched")
+_SHOWN_ABOVE = ("failure", "incident", "fallback", "checkpoint_damaged", "owner_watched", "jars")
 """Events that are printed above the live view."""
 ERROR_CONSOLE = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -82,6 +82,7 @@ class ProgressLine:
         self._state_bytes = 0
         self._bad = 0
         self._late = 0
+        self._dead = 0
 
     def note(self, event: Event) -> None:
         match event["event"]:
@@ -96,6 +97,7 @@ class ProgressLine:
                 self._state_bytes = int(_number(event["state_bytes"]))
                 self._bad += int(_number(event["bad"]))
                 self._late += int(_number(event["late"]))
+                self._dead += int(_number(event.get("dead")))
                 self._checkpointed_at = time.monotonic()
             case "incident":
                 self._incidents += 1
@@ -126,6 +128,8 @@ class ProgressLine:
             table.add_row(
                 "[bold]bad rows[/]", f"{self._bad:,}", "[bold]late rows[/]", f"{self._late:,}"
             )
+        if self._dead:
+            table.add_row("[bold]dead letters[/]", f"{self._dead:,}", "", "")
         return table
 
     def __rich__(self) -> Table:
@@ -190,6 +194,8 @@ def describe(event: Event) -> str | None:
             reasons = event["reasons"]
             shown = "; ".join(map(str, reasons)) if isinstance(reasons, list) else str(reasons)
             return f"checkpoint of epoch {event['epoch']} cannot be used: {shown}"
+        case "jars":
+            return str(event["message"])
         case "owner_watched":
             return (
                 f"{event['owner']}; waiting up to {event['at_most']} s to see whether it is alive"

@@ -163,13 +163,36 @@ def _description(job: JobDetail) -> Iterator[str]:
     }
     yield from _section("", facts)
     yield from _section("failure", job.status.failure or {})
-    yield from _section("progress", job.progress)
+    yield from _section("progress", {**job.progress, "lag": _lag_text(job.progress)})
+    yield from _lag_lines(job.progress)
     yield from _section("settings", job.pipeline.settings)
     yield ""
     yield job.pipeline.sql.rstrip()
     if job.pipeline.functions:
         yield ""
         yield job.pipeline.functions.rstrip()
+
+
+def _lag_text(progress: Mapping[str, object]) -> str | None:
+    lag = progress.get("lag")
+    if not isinstance(lag, dict):
+        return None
+    seconds = lag.get("seconds")
+    age = f", {seconds:,.1f} s" if isinstance(seconds, int | float) else ""
+    return f"{lag.get('rows', 0):,} rows{age}"
+
+
+def _lag_lines(progress: Mapping[str, object]) -> Iterator[str]:
+    """Yield the lag of the partitions that are furthest behind."""
+    lag = progress.get("lag")
+    partitions = lag.get("partitions") if isinstance(lag, dict) else None
+    if isinstance(partitions, list) and partitions:
+        yield "lag"
+        cells = [
+            (each["table"], each["partition"], each["rows"], each["seconds"]) for each in partitions
+        ]
+        header = ("table", "partition", "rows", "seconds")
+        yield from (f"  {line}" for line in table_lines(header, cells))
 
 
 def _section(title: str, facts: Mapping[str, object]) -> Iterator[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resurgence.connectors.connector import Connector, FormatChoice, SinkRole, SourceRole
-from resurgence.connectors.formats.json_lines import JSON
+from resurgence.connectors.formats.json.lines import JSON
 from resurgence.connectors.single_file.sink import (
     SingleFileSink,
     SingleFileSinkOptions,
@@ -27,15 +27,13 @@ __all__ = [
 SINGLE_FILE = Connector(
     "single_file",
     source=SourceRole(
-        make=lambda options, table: SingleFileSource(
-            options, table.columns, table.keys, table.format
-        ),
+        make=lambda options, table: SingleFileSource(options, table.reader(options)),
         options=SingleFileSourceOptions,
         formats=FormatChoice(JSON, lambda each: each.reads_lines),
         metadata=METADATA,
     ),
     sink=SinkRole(
-        make=lambda options, table: SingleFileSink(options, table.keys, table.format),
+        make=lambda options, table: SingleFileSink(options, table.write_settings(), table.format),
         options=SingleFileSinkOptions,
         formats=FormatChoice(JSON, lambda each: each.writes_lines),
         guarantee=Guarantee.EXACTLY_ONCE,

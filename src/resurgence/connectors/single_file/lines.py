@@ -82,20 +82,5 @@ def _read_span(path: str, span: Span) -> Iterator[pa.RecordBatch]:
                 whole, carry, left = (carry + block).removesuffix(b"\n"), b"", 0
             texts = pc.split_pattern(pa.array([whole], pa.binary()), b"\n").flatten()
             positions = pa.array(range(line, line + len(texts)), pa.int64())
-            yield pa.RecordBatch.from_arrays([positions, _text(texts)], ["position", "text"])
+            yield pa.RecordBatch.from_arrays([positions, texts], ["line", "raw"])
             line += len(texts)
-
-
-def _text(lines: pa.Array) -> pa.Array:
-    """Decode lines; a line that is not UTF-8 is null."""
-    try:
-        return lines.cast(pa.string())
-    except pa.ArrowInvalid:
-        return pa.concat_arrays([_text_or_null(each) for each in lines])
-
-
-def _text_or_null(line: pa.BinaryScalar) -> pa.Array:
-    try:
-        return pa.array([line.as_py().decode()], pa.string())
-    except UnicodeDecodeError:
-        return pa.nulls(1, pa.string())

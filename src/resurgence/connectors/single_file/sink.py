@@ -12,6 +12,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
 
 from resurgence.connectors.contract import (
     CoveredInput,
@@ -21,10 +24,9 @@ from resurgence.connectors.contract import (
 )
 from resurgence.connectors.file_sink import FileSink
 from resurgence.connectors.formats.contract import Format, WriteSettings
-from resurgence.connectors.formats.json_lines import JSON
-from resurgence.connectors.formats.options import LineSinkOptions
+from resurgence.connectors.formats.json.lines import JSON
 from resurgence.errors import ObjectMissing, SinkError, UserError
-from resurgence.graph.table_options import option
+from resurgence.graph.table_options import TableOptions, option
 from resurgence.ids import Epoch, JobIdentity
 from resurgence.state.records import Offset
 from resurgence.storage.object_store import storage_url
@@ -37,7 +39,7 @@ def hidden_folder(path: Path) -> Path:
     return path.parent / f".{path.name}.resurgence"
 
 
-class SingleFileSinkOptions(LineSinkOptions):
+class SingleFileSinkOptions(TableOptions):
     """The options of a `single_file` sink."""
 
     path: str = option()
@@ -49,11 +51,10 @@ class SingleFileSink(FileSink):
     def __init__(
         self,
         options: SingleFileSinkOptions,
-        keys: Sequence[str] = (),
+        settings: WriteSettings[Any],
         file_format: Format = JSON,
     ) -> None:
         self._path = Path(options.path).expanduser().absolute()
-        settings = WriteSettings(tuple(keys), options.timestamps)
         url = storage_url(str(hidden_folder(self._path)))
         super().__init__(url, "commits", file_format, settings)
 
@@ -65,7 +66,12 @@ class SingleFileSink(FileSink):
         _ = self._store
 
     def commit(
-        self, job: JobIdentity, epoch: Epoch, staged: StagedOutput, covered: CoveredInput
+        self,
+        spark: SparkSession,
+        job: JobIdentity,
+        epoch: Epoch,
+        staged: StagedOutput,
+        covered: CoveredInput,
     ) -> None:
         with self._locked():
             latest = self._log.latest(job)

@@ -10,22 +10,21 @@ from __future__ import annotations
 import codecs
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from resurgence.connectors.contract import whole_number
-from resurgence.connectors.formats.contract import BadLine, Format, RecordTable
-from resurgence.connectors.formats.json_lines import JSON, OUT_OF_RANGE
-from resurgence.connectors.formats.options import BadData, LineSourceOptions
+from resurgence.connectors.contract import Source, left_out, raw_records, whole_number
+from resurgence.connectors.formats.contract import TEXT, Fault, RecordReader
+from resurgence.connectors.formats.explanation import RAW, Explainer
+from resurgence.connectors.formats.options import RecordSourceOptions
 from resurgence.connectors.single_file.lines import BLOCK, cut_into_spans, line_reader
-from resurgence.errors import BadRecord, ConfigError, SourceRangeGone, UserError
+from resurgence.errors import BadRecord, SourceRangeGone, UserError
 from resurgence.graph.table_options import option
-from resurgence.graph.values import Column
-from resurgence.state.records import InputRange, Offset
+from resurgence.state.records import InputRange, Offset, RecordPosition
 
 METADATA = {"path": "STRING", "line": "BIGINT"}
 """The metadata of a record: its file, and its line in the file, from 1."""
@@ -37,37 +36,36 @@ _REPLACED_HINT = (
     "Restore the file that the job has read, which may only grow at its end, or start a new job"
     " with another --name."
 )
-_BAD_LINE_HINT = "Fix the line, or set bad_data = 'drop' on the table to drop and count such lines."
-_UNIT_HINT = (
-    "Declare the unit of whole numbers with timestamp_unit = 'millis', 'micros' or 'nanos' on the"
-    " table, or with 'timestamp_unit.column' for one column."
+_BAD_LINE_HINT = (
+    "Fix the line, or set bad_data = 'dead_letter' on the table to store such lines aside, or 'drop'"
+    " to drop and count them."
 )
-_UNKNOWN: BadLine = ("cannot be read", 1, None)
+_NOT_BLANK = "startswith(text, '{') OR text IS NULL OR length(trim(BOTH ' \t\r' FROM text)) > 0"
+"""Blank lines are no records. The first condition is the cheapest and nearly always true of JSON."""
 
 
-class SingleFileSourceOptions(LineSourceOptions):
+class SingleFileSourceOptions(RecordSourceOptions):
     """The options of a `single_file` source."""
 
     path: str = option()
 
 
-class SingleFileSource:
+class SingleFileSource(Source):
     """A file of lines."""
 
-    def __init__(
-        self,
-        options: SingleFileSourceOptions,
-        columns: Sequence[Column],
-        keys: tuple[str, ...] = (),
-        record_format: Format = JSON,
-    ) -> None:
+    position_sql = "concat(position.partition, ', line ', position.offset + 1)"
+
+    def __init__(self, options: SingleFileSourceOptions, reader: RecordReader) -> None:
         self._path = Path(options.path).expanduser().absolute()
-        if record_format.line_reader is None:
-            raise ConfigError(f"format '{record_format.name}' cannot be read from lines")
-        self._reader = record_format.line_reader(RecordTable(tuple(columns), keys, options))
-        self.drops_bad_records = options.bad_data is BadData.DROP
+        self._reader = reader
+        self._explainer = Explainer(reader)
+        self.bad_data = options.bad_data
 
     def check(self) -> None:
+        self._reader.check()
+        self._require_file()
+
+    def _require_file(self) -> None:
         if not self._path.is_file():
             raise UserError(
                 f"the source file {self._path} does not exist", hint="Check the option 'path'."
@@ -82,7 +80,7 @@ class SingleFileSource:
 
     def plan(self, offset: Offset, most_rows: int, now: datetime) -> InputRange:
         line, byte = whole_number(offset, "line"), whole_number(offset, "byte")
-        self.check()
+        self._require_file()
         size = self._path.stat().st_size
         self._require_unchanged(offset)
         end, lines = self._advance(byte, most_rows)
@@ -121,7 +119,25 @@ class SingleFileSource:
             raise SourceRangeGone(f"{message}: {detail}", hint=_REPLACED_HINT)
 
     def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
-        self.check()
+        return self.parse(self._lines(spark, input_range, parallelism))
+
+    def records(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
+        return raw_records(self._lines(spark, input_range, parallelism))
+
+    def parse(self, records: DataFrame) -> DataFrame:
+        metadata = {
+            "path": F.col("position.partition"),
+            "line": F.col("position.offset") + F.lit(1),
+        }
+        text = F.try_validate_utf8(F.col(RAW).cast("string")).alias(TEXT)
+        return self._reader.parse(records.select("position", text).where(_NOT_BLANK), metadata)
+
+    def explainer(self) -> Callable[[bytes | None], str]:
+        return self._explainer
+
+    def _lines(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
+        """Return the lines of a range: columns `position` and RAW."""
+        self._require_file()
         self._require_unchanged(input_range.start)
         self._require_unchanged(input_range.end)
         spans = cut_into_spans(
@@ -132,14 +148,20 @@ class SingleFileSource:
             parallelism,
         )
         lines = spark.range(0, len(spans), 1, len(spans)).mapInArrow(
-            line_reader(str(self._path), spans), "position BIGINT, text STRING"
+            line_reader(str(self._path), spans), "line BIGINT, raw BINARY"
         )
-        metadata = {"path": F.lit(str(self._path)), "line": F.col("position") + 1}
-        return self._reader.parse(lines, metadata)
+        path = F.lit(str(self._path))
+        position = F.struct(path.alias("partition"), F.col("line").alias("offset"))
+        excluded = [*map(self.located, input_range.excluded)]
+        return left_out(lines.select(position.alias("position"), "raw"), excluded)
+
+    def located(self, position: RecordPosition) -> RecordPosition:
+        # A file is one partition, also if it was moved and the option edited.
+        return position.model_copy(update={"partition": str(self._path)})
 
     def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
         start, end = input_range.start, input_range.end
-        self.check()
+        self._require_file()
         self._require_unchanged(end)
         lines = input_range.rows // 2
         byte, found = self._advance(whole_number(start, "byte"), lines)
@@ -159,29 +181,20 @@ class SingleFileSource:
         )
         return f"after {start}, up to {end}"
 
-    def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
-        reason, column, hint = _UNKNOWN
+    def bad_record(self, input_range: InputRange, position: RecordPosition) -> BadRecord:
+        fault = Fault("cannot be read")
         with self._path.open("rb") as file:
             file.seek(whole_number(input_range.start, "byte"))
             for number, line in enumerate(file, start=whole_number(input_range.start, "line")):
-                if number == position:
+                if number == position.offset:
                     line = line.removeprefix(codecs.BOM_UTF8) if number == 0 else line
-                    reason, column, hint = self._explain(line.rstrip(b"\r\n"))
-                    if hint is None and OUT_OF_RANGE in reason:
-                        hint = _UNIT_HINT
+                    fault = self._reader.explain(line.rstrip(b"\r\n"))
                     break
         return BadRecord(
-            f"{self._path}, line {position + 1}, column {column}: {reason}",
-            hint=hint or _BAD_LINE_HINT,
-            position=f"{self._path}, line {position + 1}",
+            f"{self._path}, line {position.offset + 1}, column {fault.column or 1}: {fault.reason}",
+            hint=fault.hint or _BAD_LINE_HINT,
+            position=f"{self._path}, line {position.offset + 1}",
         )
-
-    def _explain(self, line: bytes) -> BadLine:
-        try:
-            return self._reader.explain_bad_line(line.decode())
-        except UnicodeDecodeError as error:
-            place = len(line[: error.start].decode()) + 1
-            return f"not UTF-8: byte {line[error.start]:02x}", place, None
 
     def _advance(self, byte: int, most_lines: int) -> tuple[int, int]:
         """Return (byte after at most that many lines, number of lines found)."""

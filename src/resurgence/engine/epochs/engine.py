@@ -8,22 +8,30 @@ drives it and reports what it returns.
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from resurgence.clock import Clock
-from resurgence.config import Settings
-from resurgence.connectors.contract import CoveredInput, Source, StagedOutput, merged_output
+from resurgence.config import OnError, Settings
+from resurgence.connectors.contract import CoveredInput, Sink, StagedOutput, merged_output
+from resurgence.connectors.formats.options import BadData
 from resurgence.engine.epochs.compaction import TableCompaction
 from resurgence.engine.epochs.epoch_run import EpochRun
 from resurgence.engine.epochs.execution import Execution
 from resurgence.engine.epochs.failing_input import FailingInput
+from resurgence.engine.epochs.input_planner import InputPlanner
+from resurgence.engine.epochs.lag import PartitionLag, partition_lag
 from resurgence.engine.epochs.pipeline import Pipeline
+from resurgence.engine.epochs.poison_rows import Poison, PoisonSearch, excluding
 from resurgence.engine.epochs.profile import EpochProfile
 from resurgence.engine.epochs.sink_agreement import recorded_inputs, require_agreement
-from resurgence.engine.functions.planning_time import instant, micros, planned_micros
-from resurgence.errors import IncompatibleState, ResurgenceError, SinkConflict
+from resurgence.engine.functions.planning_time import planned_micros
+from resurgence.engine.spark.errors import translate
+from resurgence.engine.tables.state_writer import Written
+from resurgence.errors import ResurgenceError, SinkConflict, TooManyDeadLetters
 from resurgence.faults import FaultInjector, FaultPoint
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.backend import StateBackend
@@ -31,15 +39,17 @@ from resurgence.state.inspection.edits import Fate, require_kept, restore_fates
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.protocol.checkpoint_records import CheckpointRecords
 from resurgence.state.records import (
-    OFFSETS,
+    DEAD_LETTERS,
     STAGED,
     CommittedRecord,
     EpochCounts,
     InputRange,
     Manifest,
-    Offset,
     Totals,
 )
+from resurgence.state.replays import Replays
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,6 +81,8 @@ class EpochReport:
     replayed: bool
     checkpoint: CheckpointRecords
     profile: EpochProfile
+    lag: tuple[PartitionLag, ...] = ()
+    """Of every partition of the sources that have partitions."""
 
 
 class Engine:
@@ -100,21 +112,21 @@ class Engine:
         self._execution = Execution(
             pipeline, plan, faults, lambda epoch, operator: self._enter("execute", epoch, operator)
         )
-        self._offsets: dict[OperatorId, Offset] = {}
         self._totals = plan.manifest.totals if plan.manifest else None
         self.compaction = TableCompaction(pipeline, settings, plan.generation, faults)
-        self._exhausted: set[OperatorId] = set()
         self._time = planned_micros(plan.manifest.inputs) if plan.manifest else 0
         """When the newest epoch was planned, in microseconds."""
         self._inputs: dict[OperatorId, InputRange] = {}
         """Of the current epoch."""
-        self._idle_after = {
-            each.id: None if each.idle_micros is None else timedelta(microseconds=each.idle_micros)
-            for each in pipeline.graph.sources()
-        }
-        self._had_rows_at: dict[OperatorId, datetime] = {}
-        """For each source: the start of the newest epoch that read rows, or of the first check."""
-        self._epoch_began_at = datetime.min.replace(tzinfo=clock.now().tzinfo)
+        self._record_times: dict[OperatorId, dict[str, int]] = {}
+        """By source and partition: when the newest record that was read was written."""
+        self._on_error = pipeline.graph.on_error or settings.pipeline.on_error
+        keeps_bad = any(each.bad_data is BadData.DEAD_LETTER for each in pipeline.sources.values())
+        has_staged = bool(self._staged_letters().files)
+        self._has_letters = keeps_bad or has_staged or self._on_error is OnError.DEAD_LETTER
+        """The job can have dead letters."""
+        replays = Replays(backend.store, backend.paths)
+        self._input = InputPlanner(pipeline, plan, settings, replays, has_letters=self._has_letters)
         self.finished = False
         self.progress = Progress(plan.epoch, "restore", clock.now())
 
@@ -133,15 +145,10 @@ class Engine:
         restorable = self._restorable_operators()
         self._compare_sinks()
         now = self._clock.now()
-        for operator_id, source in self._pipeline.sources.items():
-            if operator_id not in restorable:
-                self._offsets[operator_id] = self._first_offset(operator_id, source, now)
-            else:
-                load = self._plan.operators[operator_id]
-                self._offsets[operator_id] = dict(load.metadata.tables[OFFSETS].values)
-                if load.metadata.input is not None and load.metadata.input.final:
-                    self._exhausted.add(operator_id)
+        self._input.restore(restorable, now)
         self._execution.restore(restorable)
+        self._input.look_for_replays(now)
+        self._input.skip_replays(restorable)
         if self._plan.generation > 1:
             self._faults.hit(FaultPoint.RESTORE_MID, self._plan.epoch + 1)
         manifest = self._plan.manifest
@@ -153,11 +160,19 @@ class Engine:
                 for each in self._graph.sinks()
                 if each.id in restorable
             }
-            self._commit(manifest.epoch, staged, manifest.inputs, manifest.counts)
+            self._commit(
+                manifest.epoch, staged, self._staged_letters(), manifest.inputs, manifest.counts
+            )
         self._retract()
         self.sweep(self._epoch)
-        is_over = self._exhausted.issuperset(self._offsets) or self._is_full(self._totals)
-        self.finished = self._plan.finished and restorable.issuperset(self._offsets) and is_over
+        is_over = self._input.has_ended() or self._is_full(self._totals)
+        is_over = is_over and not self._input.next_replays()
+        is_whole = restorable.issuperset(self._input.sources)
+        # An epoch that was to be followed by a replay is not marked as the end.
+        has_finished = self._plan.finished or self._input.has_ended()
+        self.finished = has_finished and is_whole and is_over
+        if self.finished:
+            self.flush()
         self._enter("idle")
 
     def _compare_sinks(self) -> None:
@@ -165,43 +180,61 @@ class Engine:
         the first epoch, so that nothing is skipped or written twice.
         """
         known = recorded_inputs(self._plan)
-        for operator in self._graph.sinks():
-            held = self._pipeline.sinks[operator.id].recall(self._plan.job, known.keys())
+        sinks = [(each.table, self._pipeline.sinks[each.id]) for each in self._graph.sinks()]
+        if self._has_letters:
+            sinks.append(("dead letters", self._pipeline.dead_letters))
+        for table, sink in sinks:
+            held = sink.recall(self._plan.job, known.keys())
             try:
-                require_agreement(operator.table, self._plan, held)
+                require_agreement(table, self._plan, held)
             except SinkConflict:
                 # A newer generation may have committed since the load was planned. Then this one is
                 # fenced, and the state is as new as the sink.
                 self._backend.require_newest(self._plan.generation)
                 raise
 
+    def _staged_letters(self) -> StagedOutput:
+        """Return the dead letters that the restored checkpoint has staged."""
+        tables = (each.metadata.tables.get(DEAD_LETTERS) for each in self._plan.operators.values())
+        return merged_output(
+            StagedOutput.model_validate(each.values) for each in tables if each is not None
+        )
+
     def _retract(self) -> None:
         """Retract the output of epochs that were rolled back, unless later epochs follow them."""
         for first, last in self._plan.dead:
             if self._plan.epoch < last:
-                for sink in self._pipeline.sinks.values():
+                for sink in (*self._pipeline.sinks.values(), self._pipeline.dead_letters):
                     sink.retract(self._plan.job, Epoch(first - 1), last)
 
     def sweep(self, epoch: Epoch) -> None:
         """Remove staged output that was never committed, up to a committed epoch. Output staged for
         later epochs stays, because an older generation may be sealing one of them.
         """
-        for sink in self._pipeline.sinks.values():
+        for sink in self._swept_sinks():
             sink.sweep(self._plan.job, epoch)
+
+    def flush(self, now: datetime | None = None) -> None:
+        """Let the sinks make visible what they hold back: all of it, or what is due by now. Called
+        between epochs.
+        """
+        for operators in self._pipeline.sink_tables():
+            self._pipeline.sinks[operators[0]].flush(
+                self._pipeline.spark,
+                self._plan.job,
+                self._plan.after(self._epoch),
+                lambda: self._backend.require_newest(self._plan.generation),
+                now,
+            )
 
     def forget(self, before: Epoch) -> None:
         """Let the sinks drop the records of earlier epochs, which no retained checkpoint needs."""
-        for sink in self._pipeline.sinks.values():
+        for sink in self._swept_sinks():
             sink.forget(self._plan.job, before)
 
-    def _first_offset(self, operator_id: OperatorId, source: Source, now: datetime) -> Offset:
-        """Return the start of a source that the checkpoint does not contain: its recorded start, if
-        the next epoch is on record.
-        """
-        recorded = self._plan.recorded.get(self._plan.after(self._plan.epoch))
-        if recorded is not None and operator_id in recorded.inputs:
-            return recorded.inputs[operator_id].start
-        return source.first_offset(now, self._plan.parallelism)
+    def _swept_sinks(self) -> list[Sink]:
+        letters = [self._pipeline.dead_letters] if self._has_letters else []
+        return [*self._pipeline.sinks.values(), *letters]
 
     def _restorable_operators(self) -> set[OperatorId]:
         """Return the operators to restore from the checkpoint. Raise IncompatibleState if state
@@ -229,23 +262,18 @@ class Engine:
         profile = EpochProfile()
         epoch = self._plan.after(self._epoch)
         with profile.measure("planning"):
-            inputs = self._plan_inputs(epoch, began_at)
+            inputs = self._input.next(
+                epoch, self._epoch, began_at, self._time, self._execution.is_window_due
+            )
         if inputs is None:
             return None
-        self._epoch_began_at = began_at
-        for operator_id, each in inputs.items():
-            if each.rows:
-                self._had_rows_at[operator_id] = began_at
+        self._input.begin(inputs, began_at)
         self._inputs = inputs
         self._time = planned_micros(inputs)
         self._enter("plan", epoch)
-        rows_out = self._totals.counts.rows_out if self._totals else {}
-        run = self._execution.begin(epoch, began_at, self._time, inputs, profile, rows_out)
-        started(epoch, sum(each.rows for each in inputs.values()))
+        started(epoch, sum(each.all_rows for each in inputs.values()))
         self._faults.hit(FaultPoint.EPOCH_PLANNED, epoch)
-        self._enter("execute", epoch)
-        compacted = self.compaction.adopt(run)
-        self._execution.run(run)
+        run, compacted = self._execute(epoch, began_at, inputs, profile)
         self._enter("publish", epoch)
         counts, checkpoint = self._publish(run)
         if compacted is not None:
@@ -267,17 +295,97 @@ class Engine:
             replayed=epoch in self._plan.recorded,
             checkpoint=checkpoint,
             profile=profile,
+            lag=self._lag(run),
         )
         sealed(report)
         self._enter("commit", epoch)
-        self._commit(epoch, run.effects.staged, inputs, counts, profile)
+        letters = merged_output(run.effects.dead_letters.values())
+        self._commit(epoch, run.effects.staged, letters, run.inputs, counts, profile)
+        for operator_id, source in self._pipeline.sources.items():
+            source.committed(run.inputs[operator_id])
         committed(report)
         if self.finished:
+            self.flush()
             self.sweep(epoch)
         else:
             self.compaction.begin(self._plan.after(epoch), self._execution.watermark, self._time)
         self._enter("idle", epoch)
         return report
+
+    def _execute(
+        self,
+        epoch: Epoch,
+        began_at: datetime,
+        inputs: dict[OperatorId, InputRange],
+        profile: EpochProfile,
+    ) -> tuple[EpochRun, Written | None]:
+        """Execute an epoch up to its staged output. If it fails on some rows of its input, and the
+        pipeline allows it, execute it again without them.
+        """
+        try:
+            return self._attempt(epoch, began_at, inputs, profile, {})
+        except Exception as error:
+            failed = self.progress.operator
+            poison = self._poison(epoch, inputs, translate(error))
+            if not poison:
+                raise
+            count = sum(map(len, poison.values()))
+            log.warning("epoch %d failed; running it without %d of its records", epoch, count)
+            self._inputs = excluding(inputs, poison)
+            try:
+                return self._attempt(epoch, began_at, self._inputs, profile, poison)
+            except Exception as second:
+                if not translate(second).depends_on_data:
+                    raise
+                # These rows are not, or not alone, what it fails on.
+                self._inputs = inputs
+                self._enter("execute", epoch, failed)
+                raise error from second
+
+    def _attempt(
+        self,
+        epoch: Epoch,
+        began_at: datetime,
+        inputs: dict[OperatorId, InputRange],
+        profile: EpochProfile,
+        poison: Poison,
+    ) -> tuple[EpochRun, Written | None]:
+        rows_out = self._totals.counts.rows_out if self._totals else {}
+        most = self._settings.pipeline.max_dead_letters
+        run = self._execution.begin(
+            epoch, began_at, self._time, inputs, profile, rows_out, most, poison
+        )
+        self._enter("execute", epoch)
+        compacted = self.compaction.adopt(run)
+        self._execution.run(run)
+        return run, compacted
+
+    def _poison(
+        self, epoch: Epoch, inputs: dict[OperatorId, InputRange], failure: ResurgenceError
+    ) -> Poison:
+        """Return the rows on which an epoch failed; none if they cannot be left out. The input of a
+        sealed epoch is fixed, also if the pipeline was edited.
+        """
+        recorded = self._plan.recorded.get(epoch)
+        is_fixed = recorded is not None and recorded.sealed
+        if self._on_error is OnError.FAIL or not failure.depends_on_data or is_fixed:
+            return {}
+        failed = self.progress.operator
+        self._enter("search", epoch, failed)
+        self._execution.release()
+        search = PoisonSearch(
+            self._pipeline, inputs, self._time, self._settings.pipeline.max_dead_letters
+        )
+        try:
+            return search.run(self._settings.pipeline.search_timeout)
+        except TooManyDeadLetters:
+            raise
+        except Exception:
+            # The original error is what its user has to know.
+            log.exception("the search for the records that epoch %d fails on has failed", epoch)
+            return {}
+        finally:
+            self._enter("execute", epoch, failed)
 
     def locate(self, failure: ResurgenceError, patience: timedelta) -> str:
         """Return the position of the record that the current epoch failed on, as precisely as can
@@ -288,64 +396,36 @@ class Engine:
         search = FailingInput(self._pipeline, self._inputs, self._time, failure)
         return search.position(patience)
 
-    def _plan_inputs(self, epoch: Epoch, now: datetime) -> dict[OperatorId, InputRange] | None:
-        """Return the input range of each source, or None to wait. A recorded epoch replays its
-        recorded input.
-        """
-        recorded = self._plan.recorded.get(epoch)
-        if recorded is not None:
-            starts = {operator_id: each.start for operator_id, each in recorded.inputs.items()}
-            if starts == self._offsets:
-                return dict(recorded.inputs)
-            if recorded.sealed:
-                raise IncompatibleState(
-                    f"the recorded input of epoch {epoch} does not start where the input of epoch "
-                    f"{self._epoch} ends",
-                    hint="Undo edits to the list of sources, or start with another --name.",
-                )
-        most_rows = self._settings.pipeline.epoch_rows
-        planned = {
-            operator_id: source.plan(self._offsets[operator_id], most_rows, now)
-            for operator_id, source in self._pipeline.sources.items()
-            if operator_id not in self._exhausted
-        }
-        # Planning time never goes backwards, even if a machine with another clock takes over.
-        planned_at = max(now, instant(self._time))
-        ranges = [each for each in planned.values() if each is not None]
-        is_full = any(each.rows >= most_rows or each.final for each in ranges)
-        is_due = now - self._epoch_began_at >= self._settings.pipeline.epoch_interval
-        if not (is_full or is_due):
-            return None
-        if not ranges and not self._execution.is_window_due(micros(planned_at)):
-            return None
-        ranges_by_source = {
-            operator_id: planned.get(operator_id)
-            or InputRange(
-                start=offset,
-                end=offset,
-                rows=0,
-                final=operator_id in self._exhausted,
-                idle=self._is_idle(operator_id, now),
+    def _lag(self, run: EpochRun) -> tuple[PartitionLag, ...]:
+        """Return the lag of every partition after an epoch."""
+        for operator_id, times in run.effects.record_times.items():
+            self._record_times.setdefault(operator_id, {}).update(times)
+        return tuple(
+            lag
+            for each in self._graph.sources()
+            for lag in partition_lag(
+                each.table,
+                self._pipeline.sources[each.id],
+                run.inputs[each.id],
+                self._record_times.get(each.id, {}),
+                # Not the clock of the epochs, which does not follow when the system time is set:
+                # records carry the system time of their producers.
+                time.time_ns() // 1000,
             )
-            for operator_id, offset in self._offsets.items()
-        }
-        return {
-            operator_id: each.model_copy(update={"planned_at": planned_at})
-            for operator_id, each in ranges_by_source.items()
-        }
-
-    def _is_idle(self, operator_id: OperatorId, now: datetime) -> bool:
-        """Return whether a source had no rows for at least its idle timeout."""
-        patience = self._idle_after[operator_id]
-        had_rows_at = self._had_rows_at.setdefault(operator_id, now)
-        return patience is not None and now - had_rows_at >= patience
+        )
 
     # ---------------------------------------------------------------- publish and commit
 
     def _publish(self, run: EpochRun) -> tuple[EpochCounts, CheckpointRecords]:
         counts = EpochCounts(
-            rows_in={operator_id: each.rows for operator_id, each in run.inputs.items()},
+            rows_in=run.effects.rows_in,
             bad_rows=run.effects.bad_rows,
+            dead_rows=run.effects.dead_rows,
+            skipped_rows={
+                operator_id: each.skipped_rows
+                for operator_id, each in run.inputs.items()
+                if each.skipped_rows
+            },
             late_rows=run.effects.late_rows,
             partly_late_rows=run.effects.partly_late_rows,
             kept_rows=run.effects.kept_rows,
@@ -354,7 +434,8 @@ class Engine:
         recorded = self._plan.recorded.get(run.epoch)
         before = self._totals or Totals(since=run.epoch, counts=EpochCounts())
         totals = Totals(since=before.since, counts=before.counts.plus(counts))
-        finished = all(each.final for each in run.inputs.values()) or self._is_full(totals)
+        is_over = all(each.final for each in run.inputs.values()) or self._is_full(totals)
+        finished = is_over and not self._input.has_more_replays(run.inputs)
         metadata = self._execution.metadata(run)
         with run.profile.measure("storage"):
             digests = self._backend.write_metadata(metadata)
@@ -376,8 +457,7 @@ class Engine:
             self._backend.publish(manifest)
         self._epoch = run.epoch
         self._totals = totals
-        self._offsets = {operator_id: each.end for operator_id, each in run.inputs.items()}
-        self._exhausted = {operator_id for operator_id, each in run.inputs.items() if each.final}
+        self._input.promote(run.inputs)
         self._execution.promote(run)
         self.finished = finished
         self._faults.hit(FaultPoint.MANIFEST_PUBLISHED, run.epoch)
@@ -395,6 +475,7 @@ class Engine:
         self,
         epoch: Epoch,
         staged: Mapping[OperatorId, StagedOutput],
+        letters: StagedOutput,
         inputs: Mapping[OperatorId, InputRange],
         counts: EpochCounts,
         profile: EpochProfile | None = None,
@@ -406,15 +487,24 @@ class Engine:
         recorded = self._plan.recorded.get(epoch)
         self._faults.hit(FaultPoint.SINK_COMMITTING, epoch)
         with profile.measure("sinks"):
-            for operators in self._pipeline.sink_tables():
-                # Several INSERTs into one table are one commit, which the sink keys by (job,
-                # epoch).
-                sink = self._pipeline.sinks[operators[0]]
-                together = merged_output(staged[each] for each in operators if each in staged)
+            # Several INSERTs into one table are one commit, which the sink keys by (job, epoch).
+            outputs: list[tuple[Sink, StagedOutput]] = [
+                (
+                    self._pipeline.sinks[operators[0]],
+                    merged_output(staged[each] for each in operators if each in staged),
+                )
+                for operators in self._pipeline.sink_tables()
+            ]
+            if letters.files:
+                outputs.append((self._pipeline.dead_letters, letters))
+            for place, (sink, together) in enumerate(outputs):
+                if place:
+                    self._faults.hit(FaultPoint.SINK_BETWEEN, epoch)
                 if recorded is not None and recorded.committed:
                     sink.discard(together)
                 else:
-                    sink.commit(self._plan.job, epoch, together, CoveredInput.of(inputs))
+                    covered = CoveredInput.of(inputs)
+                    sink.commit(self._pipeline.spark, self._plan.job, epoch, together, covered)
         self._faults.hit(FaultPoint.SINK_COMMITTED, epoch)
         with profile.measure("storage"):
             self._backend.record_committed(

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from resurgence.connectors.contract import StagedOutput
 from resurgence.engine.epochs.profile import EpochProfile
 from resurgence.engine.operators.base import Operator
+from resurgence.engine.operators.dead_letters import PoisonRow
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import Written
 from resurgence.faults import FaultAction, FaultInjector, FaultPoint
@@ -18,7 +19,7 @@ from resurgence.graph.model import Graph
 from resurgence.graph.watermarks import operator_watermark
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.load_plan import LoadPlan
-from resurgence.state.records import InputRange
+from resurgence.state.records import InputRange, RecordPosition
 
 
 @dataclass
@@ -27,11 +28,21 @@ class EpochEffects:
 
     watermarks: dict[OperatorId, int | None] = field(default_factory=dict)
     """Of the sources."""
+    partition_watermarks: dict[OperatorId, dict[str, int]] = field(default_factory=dict)
+    """Of the partitions of sources that have partitions."""
+    record_times: dict[OperatorId, Mapping[str, int]] = field(default_factory=dict)
+    """By source and partition with unread rows: when the newest record that was read was written,
+    in microseconds.
+    """
     live: dict[OperatorId, LiveFiles] = field(default_factory=dict)
     """Of the operators with state tables."""
     timers: dict[OperatorId, tuple[int, ...]] = field(default_factory=dict)
     staged: dict[OperatorId, StagedOutput] = field(default_factory=dict)
+    rows_in: dict[OperatorId, int] = field(default_factory=dict)
     bad_rows: dict[OperatorId, int] = field(default_factory=dict)
+    dead_rows: dict[OperatorId, int] = field(default_factory=dict)
+    dead_letters: dict[OperatorId, StagedOutput] = field(default_factory=dict)
+    """Of the sources that have some."""
     late_rows: dict[OperatorId, int] = field(default_factory=dict)
     partly_late_rows: dict[OperatorId, int] = field(default_factory=dict)
     kept_rows: dict[OperatorId, int] = field(default_factory=dict)
@@ -65,6 +76,9 @@ class EpochRun:
     """When the previous epoch was planned."""
     rows_out: Mapping[OperatorId, int] = field(default_factory=dict)
     """How many rows each sink has written in earlier epochs."""
+    max_dead_letters: int = 0
+    poison: Mapping[OperatorId, Mapping[RecordPosition, PoisonRow]] = field(default_factory=dict)
+    """Why the excluded records of each source are excluded, if this process has found them."""
     effects: EpochEffects = field(default_factory=EpochEffects)
     outputs: dict[OperatorId, DataFrame | None] = field(default_factory=dict)
     were_read: set[OperatorId] = field(default_factory=set)

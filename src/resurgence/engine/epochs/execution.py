@@ -10,9 +10,11 @@ from datetime import datetime
 
 from resurgence.engine.epochs.epoch_run import EpochRun
 from resurgence.engine.epochs.pipeline import Pipeline
+from resurgence.engine.epochs.poison_rows import Poison, too_many
 from resurgence.engine.epochs.profile import EpochProfile
 from resurgence.engine.functions.planning_time import planned_micros
 from resurgence.engine.operators.base import Operator
+from resurgence.errors import IncompatibleState
 from resurgence.faults import FaultInjector, FaultPoint
 from resurgence.graph.watermarks import followed_watermark, operator_watermark
 from resurgence.ids import Epoch, OperatorId
@@ -72,6 +74,8 @@ class Execution:
         inputs: dict[OperatorId, InputRange],
         profile: EpochProfile,
         rows_out: Mapping[OperatorId, int],
+        max_dead_letters: int,
+        poison: Poison,
     ) -> EpochRun:
         """Return a new epoch without effects."""
         return EpochRun(
@@ -89,6 +93,8 @@ class Execution:
             watermarks_before=self._watermarks(),
             time_before=self._time,
             rows_out=rows_out,
+            max_dead_letters=max_dead_letters,
+            poison=poison,
         )
 
     def run(self, run: EpochRun) -> None:
@@ -110,9 +116,44 @@ class Execution:
             operator.stage(run)
         for operator in self._operators:
             operator.observe(run)
+        self._stage_dead_letters(run)
+        self.release()
+        self._faults.hit(FaultPoint.SINK_STAGED, run.epoch)
+
+    def release(self) -> None:
+        """Drop what was cached for the epoch."""
         for operator in self._operators:
             operator.release()
-        self._faults.hit(FaultPoint.SINK_STAGED, run.epoch)
+
+    def _stage_dead_letters(self, run: EpochRun) -> None:
+        """Stage the dead letters of each source: a Spark job per source that has some."""
+        sources = [
+            each
+            for each in self._pipeline.source_operators.values()
+            if run.effects.dead_rows.get(each.id)
+        ]
+        count = sum(run.effects.dead_rows.values())
+        recorded = self._plan.recorded.get(run.epoch)
+        is_fixed = recorded is not None and recorded.sealed
+        if count > run.max_dead_letters and not is_fixed:
+            raise too_many(count, run.max_dead_letters, *sources[0].first_dead(run))
+        for source in sources:
+            run.enter(source)
+            with run.profile.measure("spark"):
+                staged = self._pipeline.dead_letters.stage(
+                    source.letters(run), run.plan.job, run.epoch, run.plan.generation
+                )
+            excluded = len(run.inputs[source.id].excluded)
+            if excluded and staged.rows < run.effects.dead_rows[source.id]:
+                raise IncompatibleState(
+                    f"records that epoch {run.epoch} leaves out are not in the input of"
+                    f" {source.id}: {excluded:,} are on record, but the epoch has"
+                    f" {staged.rows:,} of {run.effects.dead_rows[source.id]:,} dead letters",
+                    hint="Undo edits to the source table, and restore the input that the job has"
+                    " read.",
+                )
+            run.effects.dead_letters[source.id] = staged
+            run.effects.dead_rows[source.id] = staged.rows
 
     def metadata(self, run: EpochRun) -> list[OperatorCheckpointMetadata]:
         """Return the metadata of every operator for the checkpoint of an epoch."""

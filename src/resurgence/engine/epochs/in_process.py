@@ -34,7 +34,7 @@ def open_engine(
     claim = backend.claim_generation(clock.now())
     plan = backend.prepare_checkpoint_load(claim, settings.pipeline.parallelism, damaged)
     engine = Engine(
-        pipeline=Pipeline(spark, graph, store.url, backend.paths, plan.parallelism),
+        pipeline=Pipeline(spark, graph, store.url, backend.paths, plan.parallelism, plan.dead),
         backend=backend,
         plan=plan,
         settings=settings,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 
 from resurgence.connectors.contract import Sink, Source
+from resurgence.connectors.dead_letter_table import DeadLetterTable
 from resurgence.connectors.registry import make_lookup
 from resurgence.engine.operators.base import Operator, OperatorContext
 from resurgence.engine.operators.registry import make_operator
@@ -16,14 +17,22 @@ from resurgence.graph.model import Graph
 from resurgence.ids import OperatorId
 from resurgence.state.key_groups import shuffle_partitions
 from resurgence.state.paths import JobPaths
+from resurgence.state.protocol.decisions import EpochRange
 
 
 class Pipeline:
     """The operators of a graph, ready to run."""
 
     def __init__(
-        self, spark: SparkSession, graph: Graph, state_url: str, paths: JobPaths, parallelism: int
+        self,
+        spark: SparkSession,
+        graph: Graph,
+        state_url: str,
+        paths: JobPaths,
+        parallelism: int,
+        dead: tuple[EpochRange, ...] = (),
     ) -> None:
+        """`dead` are the epochs that were rolled back."""
         spark.conf.set("spark.sql.shuffle.partitions", shuffle_partitions(parallelism))
         # Rows that a failed epoch of another generation has cached.
         spark.catalog.clearCache()
@@ -31,13 +40,15 @@ class Pipeline:
         lookups = {
             each.name: LookupCache(each, make_lookup(each), spark) for each in graph.lookup_tables()
         }
-        context = OperatorContext(spark, state_url, paths, parallelism, lookups)
+        context = OperatorContext(spark, state_url, paths, parallelism, lookups, dead)
+        self.dead_letters = DeadLetterTable(state_url, paths)
         self.operators: dict[OperatorId, Operator] = {}
         """In the order of the graph: inputs first."""
         for spec in graph.operators:
             inputs = [self.operators[each].shape for each in spec.input_ids]
             self.operators[spec.id] = make_operator(spec, inputs, context)
-        self.graph = Graph(operators=tuple(each.spec for each in self.operators.values()))
+        compiled = tuple(each.spec for each in self.operators.values())
+        self.graph = graph.model_copy(update={"operators": compiled})
 
     @property
     def source_operators(self) -> dict[OperatorId, SourceOperator]:

@@ -33,6 +33,7 @@ from resurgence.graph.specs import OperatorSpec
 from resurgence.ids import Epoch, Generation, OperatorId
 from resurgence.state.load_plan import OperatorLoad
 from resurgence.state.paths import JobPaths
+from resurgence.state.protocol.decisions import EpochRange
 from resurgence.state.records import InputRange, TableCheckpoint
 
 if TYPE_CHECKING:
@@ -49,6 +50,8 @@ class OperatorContext:
     parallelism: int
     lookups: Mapping[str, LookupCache] = field(default_factory=dict)
     """The lookup tables, by name."""
+    dead: tuple[EpochRange, ...] = ()
+    """The epochs that were rolled back."""
 
 
 @dataclass(frozen=True)

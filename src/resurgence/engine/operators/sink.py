@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from resurgence.connectors.contract import StagedOutput
+from resurgence.connectors.exact_rows import net_changes
 from resurgence.connectors.registry import make_sink
 from resurgence.engine.operators.base import (
     OperatorContext,
@@ -15,7 +16,6 @@ from resurgence.engine.operators.base import (
     Rows,
     TransparentOperator,
 )
-from resurgence.engine.tables.exact_rows import net_changes
 from resurgence.graph.specs.sink import SinkSpec
 from resurgence.state.records import STAGED, TableCheckpoint, TableKind
 
@@ -45,13 +45,14 @@ class SinkOperator(TransparentOperator):
         left = None if self.spec.limit is None else self.spec.limit - written
         rows = run.rows(self.id)
         if rows is None or left == 0:
-            run.effects.staged[self.id] = StagedOutput()
+            run.effects.staged[self.id] = StagedOutput(planned_at=run.time)
             return
         if run.graph.reads_changes(self.id):
             rows = net_changes(rows)
         with run.profile.measure("spark"):
             plan = run.plan
             staged = self.sink.stage(rows, plan.job, run.epoch, plan.generation)
+            staged = staged.model_copy(update={"planned_at": run.time})
         # Spark's own limit would stop reading the sources early, and observations would be
         # incomplete.
         run.effects.staged[self.id] = staged if left is None else staged.first(left)
@@ -65,4 +66,4 @@ class SinkOperator(TransparentOperator):
     def probe(self, upstream: Rows) -> Iterator[DataFrame]:
         rows = self.probe_output(upstream)
         if rows is not None:
-            yield rows
+            yield self.sink.rehearsed(rows)

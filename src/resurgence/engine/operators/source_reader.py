@@ -1,5 +1,5 @@
-"""Reads a range of a source, adds the computed columns of its table, and observes watermark and bad
-records.
+"""Reads a range of a source, adds the computed columns of its table, and observes watermarks, bad
+records and, if the source does not know them, counts.
 
 The job that reads the rows observes them, not a second one. Observed values are computed as columns
 first, because Spark compiles columns, and interprets observed expressions.
@@ -7,17 +7,29 @@ first, because Spark compiles columns, and interprets observed expressions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import Column as SparkColumn
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, Observation, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, TimestampType
 
-from resurgence.connectors.contract import BAD_POSITION, RECORD_POSITION, Source
+from resurgence.connectors.contract import (
+    BAD_POSITION,
+    PARTITION,
+    RECORD_BYTES,
+    RECORD_POSITION,
+    RECORD_TIME,
+    PartitionSpan,
+    Source,
+    left_out,
+)
 from resurgence.engine.functions.planning_time import reads_planning_time, with_planning_time
+from resurgence.engine.operators.dead_letters import bad_letters
+from resurgence.engine.operators.replayed_records import ReplayedRecords
 from resurgence.engine.spark.empty_rows import empty_rows
 from resurgence.engine.spark.errors import translate
 from resurgence.engine.tables.observed import observed
@@ -26,7 +38,7 @@ from resurgence.graph.specs.base import duration_text
 from resurgence.graph.specs.source import SourceSpec, WatermarkSpec
 from resurgence.graph.values import CHANGE, EVENT_TIME, OPERATION, PLANNED_AT, POSITION, Column
 from resurgence.sql.catalog.table_columns import computed_sql
-from resurgence.state.records import InputRange
+from resurgence.state.records import InputRange, RecordPosition
 
 _WATERMARK = "__watermark"
 _AHEAD = "__ahead"
@@ -38,9 +50,17 @@ class Seen:
     """Observed values of a range."""
 
     watermark: int | None = None
+    """Of a source without partitions."""
+    partition_watermarks: Mapping[str, int] = field(default_factory=dict)
+    """Of each partition that had good rows."""
+    record_times: Mapping[str, int] = field(default_factory=dict)
+    """When the newest record was written, in microseconds, by partition with unread rows."""
+    rows: int | None = None
+    """None if the source knows it."""
+    bytes: int = 0
     bad_rows: int = 0
-    first_bad: int | None = None
-    first_ahead: int | None = None
+    first_bad: RecordPosition | None = None
+    first_ahead: RecordPosition | None = None
     """The first record that is bad because its event time is too far in the future."""
 
 
@@ -54,6 +74,8 @@ class Reading:
     """Bad records as well, without observation."""
     observation: Observation | None
     measures: tuple[SparkColumn, ...] = ()
+    names: Mapping[int, str] = field(default_factory=dict)
+    """The partitions with rows, by number."""
 
     def seen(self, *, was_read: bool) -> Seen:
         """Return the values that were observed by the job that read the range. If there was none,
@@ -66,18 +88,33 @@ class Reading:
             (row,) = self.everything.agg(*self.measures).collect()
             found = row.asDict()
         return Seen(
-            found.get("watermark"),
-            found.get("bad", 0),
-            found.get("first_bad"),
-            found.get("first_ahead"),
+            watermark=found.get("watermark"),
+            partition_watermarks=self._by_partition(found, _WATERMARK),
+            record_times=self._by_partition(found, RECORD_TIME),
+            rows=found.get("rows"),
+            bytes=found.get("bytes") or 0,
+            bad_rows=found.get("bad", 0),
+            first_bad=_position(found.get("first_bad")),
+            first_ahead=_position(found.get("first_ahead")),
         )
+
+    def _by_partition(self, found: Mapping[str, int | None], column: str) -> dict[str, int]:
+        """Return the values of `_maxima` for a column, by the name of the partition."""
+        values = ((name, found.get(f"{column}_{number}")) for number, name in self.names.items())
+        return {name: value for name, value in values if value is not None}
+
+
+def _position(row: Row | None) -> RecordPosition | None:
+    return None if row is None else RecordPosition(**row.asDict())
 
 
 class SourceReader:
     """One source of a running job."""
 
-    def __init__(self, operator: SourceSpec, source: Source) -> None:
+    def __init__(self, operator: SourceSpec, source: Source, replayed: ReplayedRecords) -> None:
         self.source = source
+        self._id = operator.id
+        self._replayed = replayed
         self._columns = operator.columns
         self._watermark = operator.watermark
         self._max_future = operator.max_future_micros
@@ -87,7 +124,10 @@ class SourceReader:
         self, spark: SparkSession, input_range: InputRange, parallelism: int, time: int
     ) -> Reading:
         """Read a range; `time` is when the epoch was planned, in microseconds."""
-        rows = self.source.read(spark, input_range, parallelism)
+        rows = self._rows(spark, input_range, parallelism)
+        spans = [each for each in self.source.partitions(input_range) if each.rows]
+        # Replayed rows are of no partition, and move no watermark.
+        is_mixed = len(spans) > 1 or input_range.replay is not None
         may_be_bad = BAD_POSITION in rows.columns
         if self._reads_time:
             rows = with_planning_time(rows, time)
@@ -100,16 +140,59 @@ class SourceReader:
             mark = _micros(self._watermark)
             mark = f"IF({_GOOD}, {mark}, NULL)" if may_be_bad else mark
             rows = rows.selectExpr("*", event_time(self._watermark), f"{mark} AS `{_WATERMARK}`")
-            measures.append(F.expr(f"max(`{_WATERMARK}`) AS watermark"))
+            if spans:
+                measures += _maxima(_WATERMARK, spans, is_mixed=is_mixed)
+            elif PARTITION not in rows.columns:
+                measures.append(F.expr(f"max(`{_WATERMARK}`) AS watermark"))
         if may_be_bad:
             measures.append(F.expr(f"count(`{BAD_POSITION}`) AS bad"))
             measures.append(F.expr(f"min(`{BAD_POSITION}`) AS first_bad"))
+        if not self.source.counts_exactly:
+            measures.append(F.expr("count(*) AS rows"))
+            measures.append(F.expr(f"sum(`{RECORD_BYTES}`) AS bytes"))
+        unread = self.source.unread()
+        lagging = [each for each in spans if unread.get(each.name)]
+        measures += _maxima(RECORD_TIME, lagging, is_mixed=is_mixed)
         if not measures:
             return Reading(rows, rows, None)
         observation = Observation()
         seen = rows.observe(observation, *measures)
         good = seen.where(_GOOD) if may_be_bad else seen
-        return Reading(good, rows, observation, tuple(measures))
+        names = {each.number: each.name for each in spans}
+        return Reading(good, rows, observation, tuple(measures), names)
+
+    def _rows(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
+        """Return the rows of a range and of its replay."""
+        if input_range.replay is None:
+            return self.source.read(spark, input_range, parallelism)
+        again = self.source.parse(self._again(spark, input_range))
+        if not input_range.rows:
+            return again
+        rows = self.source.read(spark, input_range, parallelism)
+        return rows.unionByName(again, allowMissingColumns=True)
+
+    def records(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
+        """Return the raw records of a range and of its replay."""
+        if input_range.replay is None:
+            return self.source.records(spark, input_range, parallelism)
+        again = self._again(spark, input_range)
+        if not input_range.rows:
+            return again
+        return self.source.records(spark, input_range, parallelism).unionByName(again)
+
+    def _again(self, spark: SparkSession, input_range: InputRange) -> DataFrame:
+        assert input_range.replay is not None
+        records = self._replayed.read(spark, self._id, input_range.replay.number)
+        return left_out(records, input_range.excluded)
+
+    def bad_letters(self, reading: Reading, records: DataFrame, time: int) -> DataFrame:
+        """Return the bad records of a range as dead letters. `records` are its raw records."""
+        is_ahead = f"`{_AHEAD}` IS NOT NULL" if _AHEAD in reading.everything.columns else "false"
+        bad = reading.everything.where(f"NOT ({_GOOD})").selectExpr(
+            f"`{BAD_POSITION}` AS position", f"{is_ahead} AS is_ahead"
+        )
+        explain = self.source.explainer()
+        return bad_letters(records, bad, self._id, explain, self._ahead_reason(time))
 
     def bad_record(self, input_range: InputRange, seen: Seen, time: int) -> BadRecord:
         """Return the error for the first bad record of a range."""
@@ -117,14 +200,30 @@ class SourceReader:
         error = self.source.bad_record(input_range, seen.first_bad)
         if seen.first_bad != seen.first_ahead or self._max_future is None:
             return error
-        planned_at = datetime.fromtimestamp(time / 1_000_000, UTC).isoformat(timespec="seconds")
         return BadRecord(
-            f"{error.position}: event time is more than {duration_text(self._max_future)} ahead of"
-            f" the epoch's planning time, {planned_at}",
+            f"{error.position}: {self._ahead_reason(time)}",
             hint="Check the producer's clock and timestamp_unit. Raise max_future to accept the"
-            " record, or set bad_data = 'drop' to count and skip such records.",
+            " record, or set bad_data = 'dead_letter' to store such records aside, or 'drop' to"
+            " drop and count them.",
             position=error.position,
         )
+
+    def _ahead_reason(self, time: int) -> str:
+        planned_at = datetime.fromtimestamp(time / 1_000_000, UTC).isoformat(timespec="seconds")
+        return (
+            f"event time is more than {duration_text(self._max_future or 0)} ahead of the epoch's"
+            f" planning time, {planned_at}"
+        )
+
+
+def _maxima(
+    column: str, spans: Sequence[PartitionSpan], *, is_mixed: bool
+) -> Iterator[SparkColumn]:
+    """Yield the maximum of a column in some partitions. `is_mixed`: there are rows of others."""
+    for each in spans:
+        number = each.number
+        value = f"IF(`{PARTITION}` = {number}, `{column}`, NULL)" if is_mixed else f"`{column}`"
+        yield F.expr(f"max({value}) AS `{column}_{number}`")
 
 
 def _with_future_as_bad(
@@ -184,7 +283,8 @@ def with_generated(rows: DataFrame, columns: tuple[Column, ...]) -> DataFrame:
     may_be_bad = BAD_POSITION in rows.columns
     values = [_value(each, may_be_bad) for each in columns]
     try:
-        internal = (CHANGE, BAD_POSITION, RECORD_POSITION)
+        observed = (PARTITION, RECORD_TIME, RECORD_BYTES)
+        internal = (CHANGE, BAD_POSITION, RECORD_POSITION, *observed)
         hidden = [each for each in internal if each in rows.columns]
         return rows.selectExpr(*values, *(f"`{each}`" for each in hidden))
     except (AnalysisException, ParseException) as error:

@@ -96,9 +96,16 @@ def slug(table: str) -> str:
     return re.sub(r"[^a-z0-9_]", "_", table.lower())
 
 
+_PLACES = ("path", "topic", "table")
+"""The options that name the location of rows."""
+
+
 def place_of(connector: str, options: Mapping[str, str]) -> str:
     """Return the location of a table's rows."""
-    return f"{connector} {shown_value('path', options.get('path', ''))}".strip()
+    place = next((options[each] for each in _PLACES if each in options), "")
+    if not place and "table_name" in options:
+        place = f"{options.get('namespace', '')}.{options['table_name']}"
+    return f"{connector} {shown_value('path', place)}".strip()
 
 
 def options_in_words(options: Mapping[str, str]) -> str:

@@ -23,6 +23,8 @@ class SinkSpec(Spec):
     """The columns by which a deleted and an inserted row are paired into an update."""
     pairs_changes: bool = False
     """Its format writes the changes of a key as one record."""
+    guarantee: str | None = None
+    """The delivery guarantee, for EXPLAIN."""
     limit: int | None = None
     """The total number of rows that it writes."""
 
@@ -46,4 +48,6 @@ class SinkSpec(Spec):
         yield f"  writes       table {self.table} through {self.connector}{options_in_words(self.options)}"
         if self.columns is not None:
             yield f"  columns      {', '.join(f'{each.name} {each.type}' for each in self.columns)}"
+        if self.guarantee is not None:
+            yield f"  guarantee    {self.guarantee}"
         yield "  state        staged and uncommitted output (GlobalTable)"

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from sqlglot import exp
 
 from resurgence.errors import SqlError, did_you_mean
-from resurgence.graph.connector_spec import ConnectorSpec, FormatSpec, Role
+from resurgence.graph.connector_spec import ConnectorSpec, FormatSpec, Role, RoleSpec
 from resurgence.graph.specs.source import WatermarkSpec
 from resurgence.graph.table_options import (
     BAD_DATA,
@@ -134,9 +134,12 @@ class Declarations:
             idle_micros = self._interval_option(options, IDLE_TIMEOUT)
             self._check_max_future(connector, chosen, watermark, options)
             max_future_micros = self._interval_option(options, MAX_FUTURE)
-        self._read_timestamp_format(connector, role, chosen, options)
-        self._drop_harmless(connector, role, options)
+        known = connector.roles[role].known_options(chosen)
+        self._read_timestamp_format(known, options)
+        self._drop_harmless(connector.roles[role], known, options)
         self._check_unstructured(columns, options)
+        if chosen is not None and chosen.only_column is not None:
+            self._check_only_column(columns, chosen, chosen.only_column, role, named)
         keys = written.primary_key(columns)
         if chosen is not None and is_changelog:
             node = options[FORMAT].node if FORMAT in options else create
@@ -147,7 +150,9 @@ class Declarations:
             name=named.name,
             role=role,
             connector=connector.name,
-            options=self._checked_options(create, connector, role, options, columns),
+            options=self._checked_options(
+                create, connector.name, connector.roles[role], known, options, columns
+            ),
             columns=columns or None,
             watermark=watermark,
             primary_key=keys,
@@ -200,39 +205,27 @@ class Declarations:
         return connector.roles[role].format_named(option.value if option is not None else None)
 
     def _read_timestamp_format(
-        self,
-        connector: ConnectorSpec,
-        role: Role,
-        chosen: FormatSpec | None,
-        options: dict[str, Option],
+        self, known: Mapping[str, OptionSpec], options: dict[str, Option]
     ) -> None:
         """Normalise an option for timestamps in milliseconds; a source has `timestamp_unit`."""
         option = options.get(TIMESTAMP_FORMAT)
         if option is None or option.value.lower().replace("_", "") != "unixmillis":
             return
-        known = connector.roles[role].known_options
         if TIMESTAMP_UNIT in known:
             del options[TIMESTAMP_FORMAT]
             options.setdefault(TIMESTAMP_UNIT, Option(TIMESTAMP_UNIT, "millis", option.node))
         elif TIMESTAMP_FORMAT in known:
-            if chosen is None or not chosen.has_timestamp_format:
-                having = [
-                    each for each in connector.roles[role].formats if each.has_timestamp_format
-                ]
-                formats = " or ".join(f"'{each.name}'" for each in having)
-                message = f"{TIMESTAMP_FORMAT} = '{option.value}' requires format = {formats}"
-                raise self.script.error(option.node, message, "Remove it.")
             options[TIMESTAMP_FORMAT] = Option(TIMESTAMP_FORMAT, "unix_millis", option.node)
 
     def _drop_harmless(
-        self, connector: ConnectorSpec, role: Role, options: dict[str, Option]
+        self, role: RoleSpec, known: Mapping[str, OptionSpec], options: dict[str, Option]
     ) -> None:
         """Remove options that have their only supported value; raise SqlError for any other."""
         for key, (only, reason, hint) in _FIXED_OPTIONS.items():
             if key not in options:
                 continue
             is_only = options[key].value.lower() == only
-            if key in connector.roles[role].known_options and not is_only:
+            if not is_only and (key in known or role.formats_with(key)):
                 continue
             option = options.pop(key)
             if not is_only:
@@ -250,6 +243,28 @@ class Declarations:
                 option.node,
                 "unstructured JSON requires one column, value TEXT or value JSON",
                 "Declare only that one. Derive others from it with GENERATED ALWAYS AS.",
+            )
+
+    def _check_only_column(
+        self,
+        columns: tuple[Column, ...],
+        chosen: FormatSpec,
+        kind: str,
+        role: Role,
+        node: exp.Expr,
+    ) -> None:
+        """Raise SqlError unless a record can be the only value of a table. A sink without columns
+        is checked when its rows are known.
+        """
+        read = [each for each in columns if each.generated is None and each.metadata is None]
+        is_source = role is Role.SOURCE
+        if (is_source or read) and [each.type for each in read] != [kind]:
+            raise self.script.error(
+                node,
+                f"format '{chosen.name}' requires one column, of type {kind}",
+                "Declare only that one. Derive others from it with GENERATED ALWAYS AS."
+                if is_source
+                else "Write only that one.",
             )
 
     def _check_metadata(
@@ -302,8 +317,12 @@ class Declarations:
             return "true" if value.this else "false"
         if isinstance(value, exp.Neg) and isinstance(value.this, exp.Literal):
             return f"-{value.this.name}"
-        if isinstance(value, exp.Column) and len(value.parts) == 1 and not value.this.quoted:
+        if isinstance(value, exp.Column) and _is_plain_name(value):
             return value.name
+        if isinstance(value, exp.Array) and value.expressions:
+            names = value.expressions
+            if all(isinstance(each, exp.Literal) or _is_plain_name(each) for each in names):
+                return ", ".join(each.name for each in names)
         if isinstance(value, exp.Interval) and isinstance(value.this, exp.Literal):
             unit = value.args.get("unit")
             if unit is None or isinstance(unit, exp.Var):
@@ -337,6 +356,8 @@ class Declarations:
         if option is None:
             if len(roles) == 1:
                 return roles[0]
+            if connector.untyped_role is not None:
+                return connector.untyped_role
             raise self.script.error(
                 create,
                 f"connector '{connector.name}' can be a source or a sink, and the table has no type",
@@ -388,7 +409,8 @@ class Declarations:
         option = options.get(MAX_FUTURE)
         if option is None:
             return
-        if BAD_DATA not in connector.roles[Role.SOURCE].known_options:
+        role = connector.roles[Role.SOURCE]
+        if BAD_DATA not in role.own_options or role.fixed_columns is not None:
             message = (
                 f"connector '{connector.name}' has no option '{MAX_FUTURE}', because it has no bad"
                 " records"
@@ -426,17 +448,18 @@ class Declarations:
     def _checked_options(
         self,
         create: exp.Create,
-        connector: ConnectorSpec,
-        role: Role,
+        connector: str,
+        spec: RoleSpec,
+        known: Mapping[str, OptionSpec],
         options: dict[str, Option],
         columns: tuple[Column, ...],
     ) -> dict[str, str]:
-        known = connector.roles[role].known_options
+        role = spec.role
         by_column = {
-            f"{key}.{each.name.lower()}": spec
-            for key, spec in known.items()
+            f"{key}.{each.name.lower()}": one
+            for key, one in known.items()
             for each in columns
-            if spec.per_column and "TIMESTAMP" in each.type and each.generated is None
+            if one.per_column and "TIMESTAMP" in each.type and each.generated is None
         }
         others = {
             Role.SOURCE: [EVENT_TIME_FIELD, WATERMARK_FIELD, IDLE_TIMEOUT, MAX_FUTURE],
@@ -444,20 +467,26 @@ class Declarations:
             Role.LOOKUP: [LOOKUP_TTL],
         }[role]
         for option in options.values():
-            spec = known.get(option.key) or by_column.get(option.key)
-            if spec is None:
-                message = f"connector '{connector.name}' as a {role} has no option '{option.key}'"
+            found = known.get(option.key) or by_column.get(option.key)
+            if found is None:
+                message = f"connector '{connector}' as a {role} has no option '{option.key}'"
                 base, _, column = option.key.partition(".")
                 if base in known and known[base].per_column:
                     message = f"there is no column '{column}' that is read as a timestamp"
                 hint = did_you_mean(option.key, [*known, *by_column, "type", *others])
+                if having := spec.formats_with(option.key):
+                    names = " or ".join(f"'{each.name}'" for each in having)
+                    message = f"option '{option.key}' requires format = {names}"
+                    hint = "Remove it, or set the format."
                 raise self.script.error(option.node, message, hint)
-            self._check_value(option, spec)
-        for key, spec in known.items():
-            if spec.required and key not in options:
-                message = f"connector '{connector.name}' as a {role} needs the option '{key}'"
+            self._check_value(option, found)
+        for key, one in known.items():
+            if one.required and key not in options:
+                message = f"connector '{connector}' as a {role} needs the option '{key}'"
+                if key not in spec.own_options:
+                    message = f"the format of the table needs the option '{key}'"
                 raise self.script.error(create, message, f"Add {key} = '...' to WITH (...).")
-        defaults = {key: spec.default for key, spec in known.items() if spec.default is not None}
+        defaults = {key: one.default for key, one in known.items() if one.default is not None}
         return {**defaults, **{each.key: each.value for each in options.values()}}
 
     def _check_value(self, option: Option, spec: OptionSpec) -> None:
@@ -472,6 +501,11 @@ class Declarations:
             return
         if fault := spec.fault(option.value, option.key):
             raise self.script.error(option.node, fault.message, fault.hint)
+
+
+def _is_plain_name(node: exp.Expr) -> bool:
+    """Return whether an expression is a name without qualifier and quotes."""
+    return isinstance(node, exp.Column) and len(node.parts) == 1 and not node.this.quoted
 
 
 def is_temporary(create: exp.Create) -> bool:

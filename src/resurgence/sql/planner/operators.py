@@ -197,6 +197,7 @@ class Operators:
         limit: int | None = None,
         *,
         pairs_changes: bool = False,
+        guarantee: str | None = None,
     ) -> OperatorId:
         """Add a sink. A second one for the same table gets a number. One with another limit is
         another sink, because it counts its own rows.
@@ -213,6 +214,7 @@ class Operators:
             columns=columns,
             keys=keys,
             pairs_changes=pairs_changes,
+            guarantee=guarantee,
             limit=limit,
         )
         return self._add(operator)

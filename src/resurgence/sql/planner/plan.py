@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 from sqlglot.errors import UnsupportedError
 
+from resurgence.config import OnError
 from resurgence.errors import SqlError, did_you_mean
-from resurgence.graph.connector_spec import ConnectorSpec, FormatSpec, Role
+from resurgence.graph.connector_spec import ConnectorSpec, FormatSpec, Role, RoleSpec
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.base import slug
 from resurgence.graph.table_options import FORMAT
@@ -49,8 +50,8 @@ TERMINAL = Table(name="terminal", role=Role.SINK, connector="stdout", options={}
 """The sink of a SELECT without INSERT."""
 
 _SETTINGS = (
-    "Use SET updating_ttl = INTERVAL '1 day', SET allowed_lateness = INTERVAL '10 seconds'"
-    " or SET late_rows = 'sink'."
+    "Use SET updating_ttl = INTERVAL '1 day', SET allowed_lateness = INTERVAL '10 seconds',"
+    " SET late_rows = 'sink' or SET on_error = 'dead_letter'."
 )
 _INSERT_CLAUSES = frozenset({"this", "expression", "with_"})
 _VIEW_CLAUSES = _INSERT_CLAUSES | {"kind"}
@@ -77,7 +78,7 @@ def compile_pipeline(
             message = f"the statement uses syntax that Spark does not support: {error}"
             hint = "Rewrite the statement with syntax that Spark supports."
             raise script.error(statement, message, hint) from error
-    graph = pipeline.operators.graph()
+    graph = pipeline.operators.graph().model_copy(update={"on_error": pipeline.on_error})
     if not graph.sinks():
         hint = "Add INSERT INTO sink SELECT ... FROM source, or a SELECT."
         raise SqlError("the pipeline has no output", line=1, column=1, hint=hint)
@@ -111,6 +112,7 @@ class _Pipeline:
         self._virtual_tables: dict[str, VirtualTable] = {}
         """Tables without a connector that no INSERT has filled yet."""
         self._filled: set[str] = set()
+        self.on_error: OnError | None = None
         self._late_sink: Table | None = None
         self._diverted: set[OperatorId] = set()
         """The windows whose late rows are written to a sink."""
@@ -153,9 +155,15 @@ class _Pipeline:
 
     def _changelog_formats(self, table: Table) -> list[FormatSpec]:
         """Return the changelog formats of a sink."""
+        role = self._sink_role(table)
+        return [each for each in role.formats if each.is_changelog] if role is not None else []
+
+    def _sink_role(self, table: Table) -> RoleSpec | None:
+        """Return what is known of a sink's connector; None for the terminal of a planner without
+        connectors.
+        """
         known = self._declarations.connectors.get(table.connector)
-        formats = known.roles[Role.SINK].formats if known is not None else ()
-        return [each for each in formats if each.is_changelog]
+        return known.roles[Role.SINK] if known is not None else None
 
     def _create_table(self, create: exp.Create) -> None:
         refuse_unread(create, _TABLE_CLAUSES, self.script, "in CREATE TABLE")
@@ -187,9 +195,24 @@ class _Pipeline:
                 case "late_rows":
                     self._late_sink = self._sink(pair.expression)
                     self.operators.diverts_late_rows = True
+                case "on_error":
+                    self.on_error = self._on_error(pair.expression)
                 case name:
                     message = f"there is no setting '{name or item.sql()}' in SQL"
                     raise self.script.error(statement, message, _SETTINGS)
+
+    def _on_error(self, node: exp.Expr) -> OnError:
+        """Return what to do about rows on which an epoch fails. It holds for the whole pipeline."""
+        choices = [each.value for each in OnError]
+        if node.name not in choices:
+            message = f"'{node.name}' is not a valid value for on_error"
+            hint = f"Use {' or '.join(repr(each) for each in choices)}."
+            raise self.script.error(node, message, hint)
+        chosen = OnError(node.name)
+        if self.on_error not in (None, chosen):
+            message = "on_error is set twice, to different values"
+            raise self.script.error(node, message, "Set it once: it applies to the whole pipeline.")
+        return chosen
 
     def _sink(self, node: exp.Expr) -> Table:
         """Return the sink that a setting names, as a string or as an identifier."""
@@ -378,14 +401,20 @@ class _Pipeline:
         producer: str = "the SELECT",
         limit: int | None = None,
     ) -> None:
-        """Write a query to a sink, through a projection onto the sink's columns without event
-        time.
+        """Write a query to a sink, through a projection onto the sink's columns, without event
+        time unless the sink needs it.
         """
         selected = relation.attributes
         if relation.kind is RowKind.UPDATING:
             self._require_updates(table, statement)
+        role = self._sink_role(table)
+        needs_time = role is not None and role.event_time_option in table.options
+        if role is not None and needs_time and not relation.has_event_time:
+            message = f"option '{role.event_time_option}' requires rows with an event time"
+            hint = "Declare a WATERMARK on the source, and write no changelog to this table."
+            raise self.script.error(statement, message, hint)
         if table.columns is None:
-            final = self._projected(relation, self.script.position(statement))
+            final = self._projected(relation, self.script.position(statement), needs_time)
         else:
             names = (
                 targets if targets is not None else [each.name.lower() for each in table.columns]
@@ -397,8 +426,9 @@ class _Pipeline:
                 raise self.script.error(query, message, MATCHED_BY_POSITION)
             values = dict(zip(names, selected, strict=True))
             select = tuple(_cast(values.get(each.name.lower()), each) for each in table.columns)
-            changes = hidden_columns(replace(relation, has_event_time=False))
-            final = self.operators.query(relation.operator, (*select, *changes))
+            hidden = hidden_columns(replace(relation, has_event_time=needs_time))
+            final = self.operators.query(relation.operator, (*select, *hidden))
+        upserts = role is not None and role.upserts and relation.kind is RowKind.UPDATING
         self.operators.sink(
             final,
             table.name,
@@ -407,11 +437,12 @@ class _Pipeline:
             table.columns,
             table.primary_key,
             limit,
-            pairs_changes=table.uses_keys,
+            pairs_changes=table.uses_keys or upserts,
+            guarantee=role.guarantee_of(table.options) if role is not None else None,
         )
 
-    def _projected(self, relation: Relation, position: Position) -> OperatorId:
-        """Project a relation onto its columns under their names, without event time."""
+    def _projected(self, relation: Relation, position: Position, needs_time: bool) -> OperatorId:
+        """Project a relation onto its columns under their names, and onto event time if needed."""
         chosen = named_items(star_items(relation, position))
         is_named = [each.column for each, _ in chosen] == [
             each.column for each in relation.attributes
@@ -419,24 +450,30 @@ class _Pipeline:
         is_bare = not relation.has_event_time and not self.operators.is_source(relation.operator)
         if is_named and is_bare:
             return relation.operator
-        changes = hidden_columns(replace(relation, has_event_time=False))
+        hidden = hidden_columns(replace(relation, has_event_time=needs_time))
         return self.operators.query(
-            relation.operator, (*(expression for _, expression in chosen), *changes)
+            relation.operator, (*(expression for _, expression in chosen), *hidden)
         )
 
     def _require_updates(self, table: Table, statement: exp.Expr) -> None:
         """Raise SqlError unless the table accepts a changelog."""
-        if table.is_changelog:
+        role = self._sink_role(table)
+        upserts = role is not None and role.upserts
+        if table.is_changelog or (upserts and table.primary_key):
             return
         query = statement.expression if isinstance(statement, exp.Insert) else statement
         windows = "windows, as in GROUP BY tumble(INTERVAL '1 hour') and ON a.window = b.window"
         formats = " or ".join(f"'{each.name}'" for each in self._changelog_formats(table))
+        choices = [
+            *(["declare a PRIMARY KEY to write upserts and deletes by key"] if upserts else []),
+            *([f"set format = {formats}"] if formats else []),
+            f"aggregate and join in {windows}",
+        ]
+        hint = ", or ".join(choices)
         raise self.script.error(
             query,
             f"table '{table.name}' requires an append-only input, but the result is a changelog",
-            f"Set format = {formats}, or aggregate and join in {windows}."
-            if formats
-            else f"Aggregate and join in {windows}.",
+            f"{hint[0].upper()}{hint[1:]}.",
         )
 
     def _query(self, statement: exp.Create | exp.Insert) -> exp.Expr:

@@ -5,7 +5,7 @@ Six checks, each over records that were written at different times:
 * The totals of a checkpoint are the sum of its parent's totals and its own counts.
 * `committed.json` has the same counts as the manifest.
 * An epoch's input begins where its parent's input ended.
-* No source has more bad rows than rows.
+* No source has more bad and dead rows than rows.
 * The rows that a window added to state, and the late rows, are no more than the good rows of its
   source; the rest was filtered out.
 * No window has more partly late rows than rows that it added to state.
@@ -37,7 +37,7 @@ class CheckKind(StrEnum):
     TOTALS = "totals are the parent's totals plus the epoch's counts"
     COMMITTED = "committed.json has the counts of the manifest"
     INPUT = "input begins where the parent's input ended"
-    BAD = "bad rows do not exceed the rows read"
+    BAD = "bad and dead rows do not exceed the rows read"
     WINDOWS = "kept and late rows do not exceed the good rows"
     PARTLY_LATE = "partly late rows do not exceed the kept rows"
 
@@ -105,7 +105,7 @@ def filtered_rows(counts: EpochCounts) -> dict[OperatorId, int]:
     if len(counts.rows_in) != 1:
         return {}
     (source, rows), *_ = counts.rows_in.items()
-    good = rows - counts.bad_rows.get(source, 0)
+    good = rows - counts.bad_rows.get(source, 0) - counts.dead_rows.get(source, 0)
     return {
         window: good - kept - counts.late_rows.get(window, 0)
         for window, kept in counts.kept_rows.items()
@@ -189,10 +189,11 @@ def _input_check(manifest: Manifest, parent: Manifest | None) -> Check:
 def _bad_checks(manifest: Manifest) -> Iterator[Check]:
     for source, rows in manifest.counts.rows_in.items():
         bad = manifest.counts.bad_rows.get(source, 0)
-        verdict = Verdict.OK if 0 <= bad <= rows else Verdict.MISMATCH
-        yield Check(
-            CheckKind.BAD, manifest.epoch, verdict, f"{source}: {bad:,} bad of {rows:,} rows"
-        )
+        dead = manifest.counts.dead_rows.get(source, 0)
+        is_right = bad >= 0 and dead >= 0 and bad + dead <= rows
+        verdict = Verdict.OK if is_right else Verdict.MISMATCH
+        detail = f"{source}: {bad:,} bad + {dead:,} dead of {rows:,} rows"
+        yield Check(CheckKind.BAD, manifest.epoch, verdict, detail)
 
 
 def _window_checks(manifest: Manifest) -> Iterator[Check]:
@@ -223,10 +224,10 @@ def _partly_late_checks(manifest: Manifest) -> Iterator[Check]:
 
 def _differences(found: EpochCounts, expected: EpochCounts) -> list[str]:
     """Return the differences between two counts; a missing count is zero."""
-    theirs = expected.model_dump()
     return [
-        f"{name} of {operator} is {mine.get(operator, 0):,} instead of {theirs[name].get(operator, 0):,}"
-        for name, mine in found.model_dump().items()
-        for operator in {**mine, **theirs[name]}
-        if mine.get(operator, 0) != theirs[name].get(operator, 0)
+        f"{name} of {operator} is {mine.get(operator, 0):,} instead of {theirs.get(operator, 0):,}"
+        for name in EpochCounts.model_fields
+        for mine, theirs in [(getattr(found, name), getattr(expected, name))]
+        for operator in {**mine, **theirs}
+        if mine.get(operator, 0) != theirs.get(operator, 0)
     ]

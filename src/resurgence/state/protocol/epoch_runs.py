@@ -2,7 +2,8 @@
 
 Nothing is overwritten. A run of epochs grows by writing an object that contains all of the previous
 one, which is then deleted. A reader merges all existing objects. The value of an epoch never
-changes its meaning, so the objects never contradict each other.
+changes its meaning, so the objects never contradict each other. Runs that do not grow any more are
+merged once more, so that a million epochs are about a hundred objects.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Generic, TypeVar
 
 from resurgence.errors import ObjectMissing
@@ -20,7 +21,9 @@ from resurgence.storage.object_store import ObjectStore
 T = TypeVar("T")
 
 RUN = 1000
-"""Maximum epochs in one object: those with the same quotient."""
+"""Maximum epochs in an object that grows: those with the same quotient."""
+LONG_RUN = 10 * RUN
+"""Maximum epochs in any object. It is read and written as a whole, so there is no third level."""
 _NAME = re.compile(r"/(\d{10})-(\d{10})-[0-9a-f]{12}\.json$")
 
 
@@ -65,20 +68,33 @@ class EpochRuns(Generic[T]):
         for epoch, value in values.items():
             runs[epoch // RUN][epoch] = value
         for number, added in runs.items():
-            before = {
-                path: self._read(path)
-                for path, (first, _) in listed.items()
-                if first // RUN == number
-            }
-            merged: dict[Epoch, T] = {}
-            for each in (*before.values(), added):
-                merged |= each
-            data = self._encode(dict(sorted(merged.items())))
-            digest = hashlib.sha256(data).hexdigest()[:12]
-            path = f"{self._folder}/{min(merged):010}-{max(merged):010}-{digest}.json"
-            self._store.create(path, data)
-            # An unreadable object may contain other values, so it is not deleted.
-            self._store.delete(each for each, held in before.items() if held and each != path)
+            self._merge([p for p, (first, _) in listed.items() if first // RUN == number], added)
+        if values:
+            self._merge_complete_runs(max(values) // LONG_RUN)
+
+    def _merge_complete_runs(self, current: int) -> None:
+        """Merge the runs of each long run that has ended before the current one."""
+        ended: dict[int, list[str]] = defaultdict(list)
+        for path, (first, _) in self._listed().items():
+            ended[first // LONG_RUN].append(path)
+        for number, paths in ended.items():
+            if number < current and len(paths) > 1:
+                self._merge(paths, {})
+
+    def _merge(self, paths: Iterable[str], added: Mapping[Epoch, T]) -> None:
+        """Replace objects by one that has their values, and some more."""
+        before = {path: self._read(path) for path in paths}
+        merged: dict[Epoch, T] = {}
+        for each in (*before.values(), added):
+            merged |= each
+        if not merged:
+            return
+        data = self._encode(dict(sorted(merged.items())))
+        digest = hashlib.sha256(data).hexdigest()[:12]
+        path = f"{self._folder}/{min(merged):010}-{max(merged):010}-{digest}.json"
+        self._store.create(path, data)
+        # An unreadable object may contain other values, so it is not deleted.
+        self._store.delete(each for each, held in before.items() if held and each != path)
 
     def newest(self) -> Epoch:
         """Return the highest epoch that has a value; 0 if none has."""

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 from tests.unit.api.simulated_service import SQL, KeyBox, SimulatedController, served, simulated
 from tests.unit.cli.conftest import Answer
 from typer.testing import CliRunner
@@ -143,6 +144,24 @@ def test_show_prints_all_fields(run: Run, rides: str) -> None:
     assert "progress\n  epoch    7\n  rows_in  12000\n" in done.out
     assert done.out.endswith(SQL.rstrip() + "\n")
     assert json.loads(run("show", "rides", "--json").out)["pipeline"]["sql"] == SQL
+
+
+def test_show_lists_the_lag_of_partitions(
+    run: Run, controller: SimulatedController, rides: str
+) -> None:
+    partitions: JsonValue = [
+        {"table": "rides", "partition": "rides/1", "rows": 1200, "seconds": 3.25},
+        {"table": "rides", "partition": "rides/0", "rows": 0, "seconds": None},
+    ]
+    controller.progress = {"lag": {"rows": 1200, "seconds": 3.25, "partitions": partitions}}
+    shown = run("show", "rides").out
+    assert "  lag      1,200 rows, 3.2 s\n" in shown
+    assert "lag\n  table  partition   rows  seconds\n  rides  rides/1    1,200     3.25\n" in shown
+    assert json.loads(run("show", "rides", "--json").out)["progress"] == {
+        "epoch": 7,
+        "rows_in": 12_000,
+        **controller.progress,
+    }
 
 
 def test_edit_replaces_the_pipeline(

@@ -33,8 +33,8 @@ class VaultOptions(TableOptions):
 VAULT = ConnectorSpec(
     "vault",
     {
-        Role.SOURCE: RoleSpec(VaultOptions),
-        Role.SINK: RoleSpec(VaultOptions, needs_columns=False),
+        Role.SOURCE: RoleSpec(Role.SOURCE, VaultOptions),
+        Role.SINK: RoleSpec(Role.SINK, VaultOptions, needs_columns=False),
     },
 )
 

@@ -13,7 +13,7 @@ import pytest
 from tests.unit.cli.conftest import Cli
 from tests.unit.state.real_state import RealJob
 
-from resurgence.cli.commands.state_tables import MAX_TABLE_ROWS
+from resurgence.cli.output.query_rows import MAX_TABLE_ROWS
 
 SUM = "SELECT window_start, sum(a0) AS total FROM window_7f_partials GROUP BY 1 ORDER BY 1 LIMIT 2"
 """Epoch 1 has bins 1 and 2, epoch 2 has 2 and 3, and so on."""

@@ -245,6 +245,8 @@ def test_only_jobs_that_have_grown_are_pruned(
         for number, job in enumerate([RIDES, TRIPS, TRIPS, TRIPS, TRIPS]):
             recorder.note(job, event(number))
             await until(functools.partial(is_stored, job, number))
+        # What is stored is pruned a moment later.
+        await until(lambda: len(pruned) == 3)
 
     record(store, scene)
     assert pruned == [[RIDES], [TRIPS], [TRIPS]]

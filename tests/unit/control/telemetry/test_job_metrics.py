@@ -49,6 +49,7 @@ def checkpoint(epoch: int, at: float = 0, watermark: int | None = None) -> Event
         late=3,
         partly_late=4,
         bad=2,
+        skipped=6,
         rows_out=40,
     )
 
@@ -67,6 +68,12 @@ def noted(*events: Event) -> JobMetrics:
     for each in events:
         metrics.note(each)
     return metrics
+
+
+def test_dead_rows_are_summed_also_over_events_of_older_releases_without_them() -> None:
+    old = checkpoint(1, at=1)
+    assert "dead" not in old
+    assert noted(old, old | {"dead": 3}, old | {"dead": 4}).dead_rows == 7
 
 
 def test_rows_and_epochs_are_summed_and_the_last_checkpoint_is_remembered() -> None:
@@ -234,6 +241,9 @@ def test_progress_is_plain_json_from_the_first_moment_on() -> None:
         "late_rows": 3,
         "partly_late_rows": 4,
         "bad_rows": 2,
+        "dead_rows": 0,
+        "skipped_rows": 6,
+        "lag": None,
         "watermark": "2030-01-01T00:00:00.000+00:00",
         "watermark_lag_seconds": 10.0,
         "input_has_ended": False,
@@ -255,6 +265,28 @@ def test_progress_is_plain_json_from_the_first_moment_on() -> None:
         "damaged_checkpoints": 0,
         "executors_lost": 0,
     }
+
+
+def test_lag_is_that_of_the_newest_committed_epoch_and_part_of_the_forecast() -> None:
+    partition: JsonValue = {
+        "table": "rides",
+        "partition": "rides/0",
+        "rows": 7,
+        "seconds": 2.5,
+    }
+    lag: JsonValue = {"rows": 7, "seconds": 2.5, "partitions": [partition]}
+    metrics = noted(checkpoint(1), event("committed", epoch=1, lag=lag))
+    assert metrics.progress(after(1))["lag"] == lag
+    forecast = metrics.if_it_dies_now([3])
+    assert (forecast.rows_to_replay, forecast.rows_behind, forecast.seconds_behind) == (3, 7, 2.5)
+    metrics.note(event("rollback", to_epoch=0))
+    assert metrics.lag is None
+    assert metrics.if_it_dies_now([3]).rows_behind is None
+
+
+def test_checkpoints_of_a_release_without_skipped_rows_are_counted() -> None:
+    older = {name: value for name, value in checkpoint(1).items() if name != "skipped"}
+    assert noted(older, checkpoint(2)).skipped_rows == 6
 
 
 def test_the_events_of_a_job_that_fails_and_recovers_are_counted(

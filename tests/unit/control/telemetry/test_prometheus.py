@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
+from pydantic import JsonValue
 
 from resurgence.clock import instant_text
 from resurgence.control.jobs.transitions import TERMINAL, StateName
@@ -40,13 +41,24 @@ def checkpoint(watermark: int | None = int(NOW.timestamp() - 7) * 1_000_000) -> 
         "late": 3,
         "partly_late": 4,
         "bad": 2,
+        "dead": 5,
+        "skipped": 6,
         "rows_out": 40,
     }
 
 
+LAG: JsonValue = {
+    "rows": 12,
+    "seconds": 3.5,
+    "partitions": [
+        {"table": "rides", "partition": "rides/1", "rows": 12, "seconds": 3.5},
+        {"table": "rides", "partition": "rides/0", "rows": 0, "seconds": 0.0},
+        {"table": "rides", "partition": "rides/2", "rows": 0, "seconds": None},
+    ],
+}
 EVENTS: tuple[Event, ...] = (
     checkpoint(),
-    {"event": "committed", "at": instant_text(NOW), "epoch": 3},
+    {"event": "committed", "at": instant_text(NOW), "epoch": 3, "lag": LAG},
     {"event": "failure", "at": instant_text(NOW), "kind": "task_failed", "domain": "external"},
     {"event": "fallback", "at": instant_text(NOW), "epoch": 4, "reasons": []},
     {"event": "checkpoint_damaged", "at": instant_text(NOW), "epoch": 4, "reasons": []},
@@ -111,6 +123,10 @@ def of(found: Values, name: str, **labels: str) -> float | None:
         ("resurgence_late_rows_total", 3),
         ("resurgence_partly_late_rows_total", 4),
         ("resurgence_bad_rows_total", 2),
+        ("resurgence_dead_rows_total", 5),
+        ("resurgence_skipped_rows_total", 6),
+        ("resurgence_lag_rows", 12),
+        ("resurgence_lag_seconds", 3.5),
         ("resurgence_watermark_lag_seconds", 7),
         ("resurgence_checkpoint_age_seconds", 4),
         ("resurgence_checkpoint_duration_seconds", 1.5),
@@ -160,6 +176,8 @@ def test_unknown_values_are_absent_and_counters_start_at_zero() -> None:
         "resurgence_late_rows_total",
         "resurgence_partly_late_rows_total",
         "resurgence_bad_rows_total",
+        "resurgence_dead_rows_total",
+        "resurgence_skipped_rows_total",
         "resurgence_failures_total",
         "resurgence_recoveries_total",
         "resurgence_recovery_seconds_count",
@@ -170,6 +188,20 @@ def test_unknown_values_are_absent_and_counters_start_at_zero() -> None:
         "resurgence_executors_lost_total",
         "resurgence_restarts_left",
     }
+
+
+def test_lag_is_by_partition_and_absent_for_a_job_that_has_ended() -> None:
+    found = values(sample(*EVENTS), sample(*EVENTS, name="ended", state=StateName.STOPPED))
+    place = {"job": "rides", "table": "rides"}
+    rows = [
+        of(found, "resurgence_partition_lag_rows", **place, partition=f"rides/{number}")
+        for number in range(3)
+    ]
+    assert rows == [0, 12, 0]
+    name = "resurgence_partition_lag_seconds"
+    assert of(found, name, **place, partition="rides/1") == 3.5
+    assert of(found, name, **place, partition="rides/2") is None
+    assert of(found, "resurgence_lag_rows", job="ended") is None
 
 
 def test_executors_are_counted_by_state_and_absent_without_a_cluster() -> None:

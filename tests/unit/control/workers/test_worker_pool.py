@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from tests.unit.control.faulty_stores import until
@@ -126,6 +127,27 @@ async def test_a_standby_with_other_spark_settings_is_not_used(service: Service)
     await service.run()
     assert origins(service) == ["started"]
     assert not first.started
+
+
+@pytest.fixture
+def loaded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The jar that a standby has loaded."""
+    monkeypatch.setattr(subject, "ready_jars", lambda _directory: (Path(request.param),))
+
+
+@pytest.mark.parametrize(
+    ("loaded", "origin"), [("/a.jar", "standby"), ("/b.jar", "started")], indirect=["loaded"]
+)
+@pytest.mark.usefixtures("loaded")
+@simulated
+async def test_a_standby_is_used_if_it_has_loaded_the_jars_of_the_job(
+    service: Service, origin: str
+) -> None:
+    await standby(service)
+    settings = {"spark.jars": "/a.jar"}
+    await service.controller.create(NewJob(JOB, SQL, settings=settings))
+    await service.run()
+    assert origins(service) == [origin]
 
 
 @simulated

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from sqlglot import exp
 
-from resurgence.connectors.formats.json_values import declared_units
+from resurgence.connectors.formats.json.values import declared_units
 from resurgence.connectors.registry import CONNECTORS as REAL_CONNECTORS
 from resurgence.connectors.registry import make_source
 from resurgence.connectors.single_file import SingleFileSourceOptions
@@ -112,6 +112,11 @@ def test_options_may_be_dotted_words_and_have_defaults(source: Source) -> None:
     assert table.options == {"some.key": "-1", "interval": "1s"}
 
 
+def test_an_option_may_be_a_list_of_names(source: Source) -> None:
+    table = source("CREATE TABLE t WITH (connector = 'impulse', some.key = [a, 'b c'])")
+    assert table.options["some.key"] == "a, b c"
+
+
 def test_options_may_be_names_and_intervals(source: Source) -> None:
     table = source(
         "CREATE TABLE t WITH (connector = impulse, interval = INTERVAL '5' SECOND, some.key = yes)"
@@ -119,7 +124,9 @@ def test_options_may_be_names_and_intervals(source: Source) -> None:
     assert table.options == {"some.key": "yes", "interval": "5 second"}
 
 
-@pytest.mark.parametrize("value", ["INTERVAL '1' DAY TO SECOND", '"yes"', "`yes`", "a.b", "[a, b]"])
+@pytest.mark.parametrize(
+    "value", ["INTERVAL '1' DAY TO SECOND", '"yes"', "`yes`", "a.b", "[a, b.c]", "[]"]
+)
 def test_other_values_of_options_are_refused(source: Source, value: str) -> None:
     with pytest.raises(SqlError, match=r"'some\.key' needs a text or a number"):
         source(f"CREATE TABLE t WITH (connector = 'impulse', some.key = {value})")
@@ -603,3 +610,14 @@ def test_the_value_of_a_reference_is_validated_when_the_connector_is_created(
         caught.value.message
         == "table 't': '${env:RESURGENCE_RATE}' is not a valid value for option 'event_rate'"
     )
+
+
+def test_an_option_of_another_format_is_refused() -> None:
+    text = timed_table("value TEXT", "format = 'debezium_json', 'json.unstructured' = 'true'")
+    with pytest.raises(SqlError, match=r"'json\.unstructured' requires format = 'json'") as caught:
+        compile_pipeline(text + "; SELECT * FROM t", REAL_CONNECTORS)
+    assert caught.value.hint == "Remove it, or set the format."
+    text = timed_table("value TEXT", "'json.unstructered' = 'true'") + "; SELECT * FROM t"
+    with pytest.raises(SqlError, match=r"no option 'json\.unstructered'") as caught:
+        compile_pipeline(text, REAL_CONNECTORS)
+    assert "json.unstructured" in caught.value.hint

@@ -29,9 +29,12 @@ CONNECTORS = {
         "vault",
         {
             Role.SOURCE: RoleSpec(
-                VaultOptions, fixed_columns=(Column(name="a", type="INT"),), needs_columns=False
+                Role.SOURCE,
+                VaultOptions,
+                fixed_columns=(Column(name="a", type="INT"),),
+                needs_columns=False,
             ),
-            Role.SINK: RoleSpec(VaultOptions, needs_columns=False),
+            Role.SINK: RoleSpec(Role.SINK, VaultOptions, needs_columns=False),
         },
     )
 }

@@ -131,6 +131,19 @@ def test_more_bad_rows_than_were_read_are_a_mismatch(real: RealJob) -> None:
     assert {kind for kind, epoch, _ in mismatches(ledger(real))} == {CheckKind.BAD}
 
 
+@pytest.mark.parametrize(
+    ("bad", "dead", "balances"), [(1, ROWS_IN - KEPT - LATE - 1, True), (BAD, ROWS_IN, False)]
+)
+def test_dead_rows_are_no_good_rows(real: RealJob, bad: int, dead: int, balances: bool) -> None:
+    counts = counts_of(bad=bad).model_copy(update={"dead_rows": {SOURCE: dead}})
+    real.commit(real.seal(3, counts=counts))
+    found = ledger(real)
+    assert found.balances is balances
+    assert found.lines[-1].filtered == {WINDOW: ROWS_IN - bad - dead - KEPT - LATE}
+    assert found.totals is not None
+    assert found.totals.counts.dead_rows == {SOURCE: dead}
+
+
 def test_an_epoch_whose_parent_is_no_longer_retained_is_not_checked(real: RealJob) -> None:
     shutil.rmtree(real.path(real.backend.paths.epoch(Epoch(1))))
     found = ledger(real)

@@ -15,9 +15,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
+from resurgence.connectors.exact_rows import quoted
 from resurgence.engine.operators.aggregates.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates.planner import plan_aggregate
-from resurgence.engine.tables.exact_rows import quoted
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.graph.values import EVENT_TIME, Expression
 from resurgence.sql.functions.aggregates import Trait, aggregate_function

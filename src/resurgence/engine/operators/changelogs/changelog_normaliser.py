@@ -27,9 +27,9 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField
 
-from resurgence.connectors.formats.debezium_types import unavailable_sql
+from resurgence.connectors.exact_rows import ExactRows, quoted
+from resurgence.connectors.formats.debezium.types import unavailable_sql
 from resurgence.engine.spark.empty_rows import empty_rows
-from resurgence.engine.tables.exact_rows import ExactRows, quoted
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
 from resurgence.engine.tables.live_files import LiveFiles, run_bytes, runs
 from resurgence.engine.tables.observed import observed

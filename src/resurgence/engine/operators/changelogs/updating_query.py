@@ -30,13 +30,13 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StructField
 
+from resurgence.connectors.exact_rows import ExactRows, quoted
 from resurgence.engine.operators.aggregates.partial_aggregates import (
     PartialAggregates,
     partial_aggregates,
 )
 from resurgence.engine.operators.aggregates.planner import deterministic_sql
 from resurgence.engine.spark.empty_rows import empty_rows
-from resurgence.engine.tables.exact_rows import ExactRows, quoted
 from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.observed import observed

@@ -1,0 +1,56 @@
+"""Conversion of dead letters to response models."""
+
+from __future__ import annotations
+
+import base64
+
+import pyarrow as pa
+
+from resurgence.api.models import CorrectedLetter, DeadLetter, DeadLetters, Replayed
+from resurgence.errors import UserError
+from resurgence.state.inspection.dead_letters import Correction, ReplayOutcome
+
+_FINISHED = "the job has finished: start it again to read them"
+
+
+def letters_answer(letters: pa.Table, limit: int) -> DeadLetters:
+    """Return the newest dead letters, oldest first."""
+    omitted = max(0, letters.num_rows - limit)
+    return DeadLetters(
+        dead_letters=[_letter(each) for each in letters.slice(omitted).to_pylist()],
+        omitted=omitted,
+    )
+
+
+def _letter(row: dict[str, object]) -> DeadLetter:
+    raw = row["raw"]
+    text, encoded = None, None
+    if isinstance(raw, bytes):
+        text = raw.decode(errors="backslashreplace")
+        encoded = base64.b64encode(raw).decode() if text.encode() != raw else None
+    shown = ("id", "operator", "epoch", "position", "error", "source", "at", "replayed")
+    values = {name: row[name] for name in shown}
+    return DeadLetter.model_validate({**values, "raw": text, "raw_base64": encoded})
+
+
+def correction_of(letter: CorrectedLetter) -> Correction:
+    """Return a corrected record. Raise UserError if it is not valid Base64."""
+    encoded = letter.raw_base64
+    try:
+        raw = None if encoded is None else base64.b64decode(encoded, validate=True)
+        return Correction(raw, letter.source, letter.position)
+    except ValueError as error:
+        raise UserError(
+            f"raw_base64 of dead letter {letter.id} is not valid Base64",
+            hint="Encode the bytes of the record.",
+        ) from error
+
+
+def replayed_answer(outcome: ReplayOutcome) -> Replayed:
+    """Return the effects of a replay."""
+    finished = [_FINISHED] if outcome.has_finished and outcome.rows else []
+    return Replayed(
+        rows=outcome.rows,
+        skipped=outcome.skipped,
+        warnings=[*map(str, outcome.late), *finished],
+    )
