@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -83,6 +84,13 @@ KeepFor = Annotated[
 ]
 
 
+class OnError(StrEnum):
+    """What happens to rows on which an epoch fails."""
+
+    FAIL = "fail"
+    DEAD_LETTER = "dead_letter"
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -106,6 +114,12 @@ class PipelineSettings(_Section):
     healthy_duration: Duration = timedelta(minutes=2)
     initial_backoff: Duration = timedelta(milliseconds=500)
     maximal_backoff: Duration = timedelta(seconds=60)
+    on_error: OnError = OnError.FAIL
+    """What happens to rows on which an epoch fails, unless the pipeline sets it."""
+    max_dead_letters: Count = 1000
+    """Maximum dead letters of one epoch; if there are more, the job fails."""
+    search_timeout: Wait = timedelta(minutes=2)
+    """Maximum duration of the search for the rows on which an epoch failed."""
 
 
 class CheckpointSettings(_Section):
@@ -177,6 +191,15 @@ class StorageSettings(_Section):
         }
 
 
+class ConnectorSettings(_Section):
+    """What connectors need on the machine of a job."""
+
+    jars: str = ""
+    """A directory with the jars that Spark needs for connectors and formats. Without it, they are
+    downloaded into the cache when they are first needed.
+    """
+
+
 class Settings(_Section):
     """All settings of a job."""
 
@@ -184,6 +207,7 @@ class Settings(_Section):
     checkpoint: CheckpointSettings = CheckpointSettings()
     controller: ControllerSettings = ControllerSettings()
     storage: StorageSettings = StorageSettings()
+    connectors: ConnectorSettings = ConnectorSettings()
     spark: dict[str, str] = Field(default_factory=dict)
     """Spark's own configuration, passed on: `spark.master`, `spark.driver.memory` and so on."""
     faults: str = ""
@@ -197,6 +221,7 @@ def known_keys() -> tuple[str, ...]:
         *(f"checkpoint.{name}" for name in CheckpointSettings.model_fields),
         *(f"controller.{name}" for name in ControllerSettings.model_fields),
         *(f"storage.{name}" for name in StorageSettings.model_fields),
+        *(f"connectors.{name}" for name in ConnectorSettings.model_fields),
         "faults",
     )
 
@@ -233,7 +258,7 @@ def setting_values(
 def settings_from(values: Mapping[str, str]) -> Settings:
     """Validate settings by dotted key."""
     known = known_keys()
-    sections = ("pipeline", "checkpoint", "controller", "storage", "spark")
+    sections = ("pipeline", "checkpoint", "controller", "storage", "connectors", "spark")
     tree: dict[str, Any] = {section: {} for section in sections}
     for key, value in values.items():
         section, _, name = key.partition(".")
@@ -298,7 +323,10 @@ def _flatten(tree: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, str]]:
 
 
 def _environment_values(environment: Mapping[str, str]) -> dict[str, str]:
-    sections = ("PIPELINE__", "CHECKPOINT__", "CONTROLLER__", "STORAGE__", "SPARK__", "FAULTS")
+    sections = (
+        *("PIPELINE__", "CHECKPOINT__", "CONTROLLER__", "STORAGE__", "CONNECTORS__", "SPARK__"),
+        "FAULTS",
+    )
     values = {}
     for name, value in environment.items():
         key = name.removeprefix(ENVIRONMENT_PREFIX)

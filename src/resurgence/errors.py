@@ -49,6 +49,8 @@ class ResurgenceError(Exception):
     code: ClassVar[str] = "internal"
     domain: ErrorDomain = ErrorDomain.INTERNAL
     retry_hint: RetryHint = RetryHint.WITH_BACKOFF
+    depends_on_data: ClassVar[bool] = False
+    """Some rows of the input may cause it, so that an epoch without them succeeds."""
 
     def __init__(
         self, message: str, *, hint: str = "", position: str = "", traceback: str = ""
@@ -102,12 +104,14 @@ class ExpressionFailed(UserError):
     """An expression of the query failed on a value of the input."""
 
     code = "expression"
+    depends_on_data = True
 
 
 class FunctionFailed(UserError):
     """A Python function of the user raised an exception."""
 
     code = "udf"
+    depends_on_data = True
 
 
 class WrongResult(FunctionFailed):
@@ -127,6 +131,12 @@ class BadRecord(UserError):
     """A record of the input cannot be parsed."""
 
     code = "bad_record"
+
+
+class TooManyDeadLetters(UserError):
+    """An epoch has more dead letters than allowed."""
+
+    code = "dead_letters"
 
 
 class StorageError(ResurgenceError):
@@ -173,6 +183,19 @@ class SinkError(ResurgenceError):
 
     code = "sink"
     domain = ErrorDomain.EXTERNAL
+
+
+class SinkFileMissing(SinkError):
+    """A file of the table that a sink updates does not exist."""
+
+    code = "sink.file_missing"
+
+
+class MessageRefused(UserError):
+    """A sink refuses a row: it is too large, or may not be written."""
+
+    code = "sink.refused"
+    depends_on_data = True
 
 
 class SinkConflict(UserError):
@@ -327,6 +350,22 @@ class ExecutorsUnfit(UserError):
     """The executors lack what our tasks need: a Python of the same version, or a package."""
 
     code = "spark.executors"
+
+
+class JarsUnavailable(ResurgenceError):
+    """The jars of a connector cannot be downloaded. That has been retried: a machine without access
+    should say so at once.
+    """
+
+    code = "jars.unavailable"
+    domain = ErrorDomain.EXTERNAL
+    retry_hint = RetryHint.NO_RETRY
+
+
+class JarsInvalid(UserError):
+    """The given directory of jars lacks one, or has one for another version of Spark."""
+
+    code = "jars.invalid"
 
 
 class SparkJobCancelled(ResurgenceError):

@@ -31,6 +31,7 @@ class FaultPoint(StrEnum):
     METADATA_WRITTEN = "metadata.written"
     MANIFEST_PUBLISHED = "manifest.published"
     SINK_COMMITTING = "sink.committing"
+    SINK_BETWEEN = "sink.between"
     SINK_COMMITTED = "sink.committed"
     COMPACTION_MID = "compaction.mid"
     RETENTION_MID = "retention.mid"

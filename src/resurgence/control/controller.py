@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import pyarrow as pa
 from pydantic import JsonValue
 
 from resurgence.clock import Clock
@@ -58,7 +59,15 @@ from resurgence.control.workers.worker_pool import WorkerPool
 from resurgence.engine.spark.executors import Executor
 from resurgence.errors import StorageError, UserError
 from resurgence.graph.model import Graph
+from resurgence.graph.specs.sink import SinkSpec
 from resurgence.ids import ControllerId, Epoch, JobName
+from resurgence.state.inspection.dead_letters import (
+    Correction,
+    ReplayOutcome,
+    chosen,
+    dead_letters,
+    request_replay,
+)
 from resurgence.state.protocol.ownership import owner_here
 from resurgence.state.records import OwnerKind
 from resurgence.storage.object_store import ObjectStore
@@ -303,6 +312,12 @@ class Controller:
     async def rescale(self, name: JobName, parallelism: int) -> JobView:
         return await self._change(name, lambda record: rescaled(record.desired, parallelism))
 
+    async def sinks(self, name: JobName) -> tuple[SinkSpec, ...]:
+        """Return the sinks of a job's pipeline."""
+        record = (await self.job(name)).record
+        _, graph = await self._compiled(name, record.pipeline)
+        return graph.sinks()
+
     async def preview_rollback(self, name: JobName, to_epoch: Epoch) -> RollbackPreview:
         """Return the effects of a rollback to an epoch. Raise RollbackRefused if it is not
         possible.
@@ -321,6 +336,41 @@ class Controller:
         if not accept_duplicates:
             preview.require_no_duplicates()
         return await self._change(name, lambda record: rolled_back(record.desired, to_epoch))
+
+    async def dead_letters(
+        self,
+        name: JobName,
+        epoch: int | None = None,
+        operator: str | None = None,
+        ids: Collection[str] | None = None,
+    ) -> pa.Table:
+        """Return the dead letters of a job: all, or those that fit the conditions."""
+        backend = open_state((await self.job(name)).record)
+        letters = await self._read(name, dead_letters, backend, epoch)
+        return await in_thread(chosen, letters, operator, ids)
+
+    async def replay(
+        self,
+        name: JobName,
+        letters: pa.Table,
+        corrected: Mapping[str, Correction],
+        *,
+        again: bool,
+    ) -> ReplayOutcome:
+        """Request that dead letters are read again. The job finds the request in its storage."""
+        backend = open_state((await self.job(name)).record)
+        now = self._clock.now()
+        try:
+            async with asyncio.timeout(_READ_WITHIN.total_seconds()):
+                return await in_thread(
+                    request_replay, backend, letters, now, corrected=corrected, again=again
+                )
+        except TimeoutError as error:
+            raise StorageError(
+                f"the replay of dead letters of '{name}' could not be stored within "
+                f"{_READ_WITHIN.total_seconds():.0f} s; it may have been requested",
+                hint="Run the command again; what was requested is skipped.",
+            ) from error
 
     async def delete(self, name: JobName, *, with_state: bool) -> JobView:
         return await self._change(

@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from resurgence.clock import SystemClock
 from resurgence.config import Settings
 from resurgence.engine.epochs.engine import Engine, EpochReport
+from resurgence.engine.epochs.lag import lag_summary
 from resurgence.engine.epochs.pipeline import Pipeline
 from resurgence.engine.functions.user_functions import register_functions
 from resurgence.engine.spark.errors import failed_subtask, gone, translate
@@ -243,7 +244,9 @@ class Worker:
         backend = StateBackend(store, order.job)
         faults = FaultInjector(parse_faults(settings.faults), store, order.job)
         engine = Engine(
-            pipeline=Pipeline(spark, order.graph, order.state_url, backend.paths, plan.parallelism),
+            pipeline=Pipeline(
+                spark, order.graph, order.state_url, backend.paths, plan.parallelism, plan.dead
+            ),
             backend=backend,
             plan=plan,
             settings=settings,
@@ -264,9 +267,12 @@ class Worker:
                 break
             report = engine.run_epoch(self._started, self._sealed, self._committed)
             if report is None:
+                engine.flush(self._clock.now())
                 self._connection.stop_requested.wait(_IDLE_POLL.total_seconds())
             else:
                 upkeep.after(report.epoch, report.checkpoint)
+        if not engine.finished:
+            engine.flush()
         upkeep.finish()
         if self._cluster is not None:
             # While the controller still waits for this worker.
@@ -359,6 +365,7 @@ class Worker:
                 epoch=report.epoch,
                 profile_seconds=report.profile.seconds,
                 profile_calls=report.profile.calls,
+                lag=lag_summary(report.lag),
             )
         )
 

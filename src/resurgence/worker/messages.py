@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from resurgence.config import Duration, Settings
+from resurgence.engine.epochs.lag import LagSummary
 from resurgence.engine.spark.executors import Executor
 from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.graph.model import Graph
@@ -123,6 +124,8 @@ class EpochCommitted(WorkerMessage):
     epoch: Epoch
     profile_seconds: dict[str, float]
     profile_calls: dict[str, int]
+    lag: LagSummary | None = None
+    """None: no source has partitions."""
 
 
 class CheckpointDamaged(WorkerMessage):

@@ -14,7 +14,7 @@ from datetime import timedelta
 
 from resurgence.config import CheckpointSettings
 from resurgence.engine.epochs.engine import Engine
-from resurgence.errors import StorageError
+from resurgence.errors import ConnectionLost, SinkError, StorageError
 from resurgence.faults import FaultInjector, FaultPoint
 from resurgence.ids import NO_EPOCH, Epoch, Generation
 from resurgence.state.backend import StateBackend
@@ -98,7 +98,7 @@ class Upkeep:
                 self._engine.forget(deletions.oldest)
                 self._expired_at = epoch
             self._verify()
-        except StorageError as error:
+        except (StorageError, SinkError, ConnectionLost) as error:
             log.warning("upkeep failed: %s; retrying after the next epoch", error.message)
         except Exception as error:
             self._failure = error

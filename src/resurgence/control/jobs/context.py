@@ -7,15 +7,19 @@ and owns the actions that need several of them.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import partial
+from pathlib import Path
 
 from pydantic import JsonValue
 
 from resurgence.clock import Clock
-from resurgence.connectors.registry import newest_held
+from resurgence.connectors.registry import jar_sets_of, newest_held
 from resurgence.control.background import in_thread
 from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.detection.detector import detect
@@ -31,6 +35,7 @@ from resurgence.control.jobs.wake_up import WakeUp
 from resurgence.control.telemetry.events import EventLog
 from resurgence.control.telemetry.worker_events import event_of
 from resurgence.control.workers.worker_pool import WorkerPool
+from resurgence.engine.spark.connector_jars import may_download, provide, with_jars
 from resurgence.errors import UserError
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, JobIdentity
@@ -73,6 +78,8 @@ class JobContext:
     """The last run whose reset or rollback is done."""
     graph: Graph | None = None
     plan: LoadPlan | None = None
+    jars: tuple[Path, ...] = ()
+    """What the worker's Spark needs besides its own jars."""
     history: RestartHistory = field(default_factory=RestartHistory)
     running_since: datetime | None = None
     parallelism: int = 0
@@ -243,10 +250,30 @@ class JobContext:
         graph = self.graph or definition.compile(definition.sql)
         return newest_held(graph, definition.state_url, definition.name, job)
 
+    @property
+    def jar_sets(self) -> tuple[str, ...]:
+        """The names of the sets of jars that the graph needs."""
+        return jar_sets_of(self.graph) if self.graph is not None else ()
+
+    def may_download_jars(self) -> bool:
+        return may_download(self.jar_sets, self.definition.settings.connectors.jars)
+
+    async def provide_jars(self) -> None:
+        """Find the jars that the worker needs; download them if necessary, with events on the way."""
+        loop = asyncio.get_running_loop()
+
+        def report(text: str) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
+                loop.call_soon_threadsafe(partial(self.events.emit, "jars", message=text))
+
+        directory = self.definition.settings.connectors.jars
+        self.jars = await in_thread(provide, self.jar_sets, directory, report)
+
     async def start_worker(self) -> None:
         """Acquire a worker for the claimed generation."""
         generation = self.claim.generation
-        origin = await self.worker.acquire(self.definition, generation, self.receive)
+        spark = with_jars(self.definition.settings.spark, self.jars)
+        origin = await self.worker.acquire(self.definition, spark, generation, self.receive)
         await self.save()
         self.worker.report_start(origin)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.detection.running_job_model import RunningJobModel
 from resurgence.control.jobs.job_record import WorkerRecord
@@ -9,6 +11,7 @@ from resurgence.control.jobs.wake_up import WakeUp
 from resurgence.control.telemetry.events import EventLog
 from resurgence.control.workers.channel import Receive
 from resurgence.control.workers.worker_pool import Origin, WorkerHandle, WorkerPool
+from resurgence.engine.spark.connector_jars import serves
 from resurgence.graph.model import Graph
 from resurgence.ids import Generation, WorkerId
 from resurgence.state.load_plan import LoadPlan
@@ -36,13 +39,16 @@ class JobWorker:
         return self.handle is not None and self._pool.channel.is_connected(self.handle.worker)
 
     async def acquire(
-        self, definition: JobDefinition, generation: Generation, receive: Receive
+        self,
+        definition: JobDefinition,
+        spark: Mapping[str, str],
+        generation: Generation,
+        receive: Receive,
     ) -> Origin:
-        """Acquire a worker for a generation: the present one, a standby, or a new process. Its
-        messages go to `receive`.
+        """Acquire a worker for a generation: the present one, a standby, or a new process, if it
+        has these Spark settings. Its messages go to `receive`.
         """
-        spark = definition.settings.spark
-        if self.handle is not None and (self.handle.ended or self.handle.spark != spark):
+        if self.handle is not None and (self.handle.ended or not serves(self.handle.spark, spark)):
             await self.tear_down()
         if self.handle is not None:
             origin = Origin.IN_PLACE

@@ -74,7 +74,8 @@ class RollbackPreview:
         blocking = [each.table for each in self.sinks if not each.retracts]
         if blocking:
             raise RollbackRefused(
-                f"{', '.join(blocking)} cannot retract committed output, or is not in the pipeline",
+                f"{', '.join(blocking)} cannot retract committed output, such as messages in Kafka,"
+                " or is not in the pipeline: readers would see its rows twice",
                 hint="Accept duplicate rows with --accept-duplicates "
                 "(accept_duplicates in a request).",
             )

@@ -8,6 +8,7 @@ enforces.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -22,12 +23,14 @@ from resurgence.control.jobs.job_record import StopMode
 from resurgence.control.jobs.restart_policy import GiveUp, decide
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.workers.worker_pool import Origin
+from resurgence.engine.spark.connector_jars import INSTALL_WITHIN
 from resurgence.errors import ErrorDomain, Retired, RetryHint, StorageError, TakenOver
 from resurgence.state.inspection.edits import require_kept, restore_fates
 from resurgence.worker.messages import StopAfterEpoch
 
 _STEP = timedelta(seconds=60)
 _TEAR_DOWN = timedelta(seconds=15)
+_STOP_POLL = timedelta(milliseconds=200)
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,8 @@ def _is_complete(ctx: JobContext) -> bool:
     plan = ctx.plan
     same_operators = {each.id for each in ctx.graph.durable()} == set(plan.operators)
     to_retract = any(plan.epoch < last for _, last in plan.dead)
-    return plan.finished and not plan.commit_pending and not to_retract and same_operators
+    is_pending = plan.commit_pending or to_retract or plan.replays_due
+    return plan.finished and same_operators and not is_pending
 
 
 @dataclass(frozen=True)
@@ -161,9 +165,12 @@ class Scheduling(State):
     name = StateName.SCHEDULING
 
     def deadline(self, ctx: JobContext) -> timedelta | None:
-        return ctx.definition.settings.pipeline.start_timeout
+        start = ctx.definition.settings.pipeline.start_timeout
+        return start + INSTALL_WITHIN if ctx.may_download_jars() else start
 
     async def next(self, ctx: JobContext) -> Transition:
+        if not await _provide_jars(ctx):
+            return Transition(Stopping(), "a stop was requested")
         await ctx.start_worker()
         ordered = False
         while True:
@@ -183,6 +190,21 @@ class Scheduling(State):
                     Running(), f"state restored from epoch {ctx.model.restored.epoch}"
                 )
             await ctx.tick()
+
+
+async def _provide_jars(ctx: JobContext) -> bool:
+    """Return False if a stop was requested before the jars were there: a download can take minutes."""
+    if not ctx.jar_sets:
+        return True
+    task = asyncio.create_task(ctx.provide_jars())
+    try:
+        while not (await asyncio.wait({task}, timeout=_STOP_POLL.total_seconds()))[0]:
+            if ctx.stop_requested:
+                return False
+        await task
+        return True
+    finally:
+        task.cancel()
 
 
 def _silent_start(ctx: JobContext) -> Failure | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from pydantic import JsonValue
@@ -19,6 +19,7 @@ from resurgence.clock import instant_text, seconds
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.telemetry.events import Event
 from resurgence.control.workers.worker_pool import Origin
+from resurgence.engine.epochs.lag import LagSummary
 from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.ids import NO_EPOCH, Epoch
 
@@ -45,9 +46,18 @@ class IfItDiesNow:
     rows_to_replay: int
     expected_seconds: float | None
     """From detection to the first epoch committed after it. None: not known yet."""
+    rows_behind: int | None = None
+    """Rows that are unread already, and that would follow the replay. None: not known."""
+    seconds_behind: float | None = None
+    """How old the newest row is that was read, where others are unread. None: not known."""
 
     def as_json(self) -> dict[str, JsonValue]:
-        return {"rows_to_replay": self.rows_to_replay, "expected_seconds": self.expected_seconds}
+        return {
+            "rows_to_replay": self.rows_to_replay,
+            "expected_seconds": self.expected_seconds,
+            "rows_behind": self.rows_behind,
+            "seconds_behind": self.seconds_behind,
+        }
 
 
 def if_it_dies_now(
@@ -99,6 +109,11 @@ class JobMetrics:
     late_rows: int = 0
     partly_late_rows: int = 0
     bad_rows: int = 0
+    dead_rows: int = 0
+    skipped_rows: int = 0
+    """Rows that a source no longer held when they were due."""
+    lag: LagSummary | None = None
+    """Of the newest committed epoch. None: no source has partitions."""
     watermark: int | None = None
     """In microseconds since 1970."""
     last_checkpoint: LastCheckpoint | None = None
@@ -141,6 +156,7 @@ class JobMetrics:
             case "committed":
                 self.committed_epoch = Epoch(_count(event, "epoch"))
                 self.epochs_committed += 1
+                self.lag = LagSummary.model_validate(event["lag"]) if event.get("lag") else None
             case "failure":
                 self.failures_by_domain[str(event["domain"])] += 1
                 self.failures_by_kind[str(event["kind"])] += 1
@@ -150,7 +166,7 @@ class JobMetrics:
                 self.sealed_epoch = self.committed_epoch = Epoch(
                     _count(event, "to_epoch") if "to_epoch" in event else NO_EPOCH
                 )
-                self.watermark = self.last_checkpoint = None
+                self.watermark = self.last_checkpoint = self.lag = None
             case "checkpoint_damaged":
                 self.damaged_checkpoints += 1
             case "executor_lost":
@@ -171,6 +187,10 @@ class JobMetrics:
         self.late_rows += _count(event, "late")
         self.partly_late_rows += _count(event, "partly_late")
         self.bad_rows += _count(event, "bad")
+        # An event that an older release has stored lacks it.
+        self.dead_rows += _count(event, "dead") if "dead" in event else 0
+        # Events of an older release do not have it.
+        self.skipped_rows += _count(event, "skipped") if "skipped" in event else 0
         self.watermark = watermark if isinstance(watermark, int) else None
         self.last_checkpoint = LastCheckpoint(
             sealed_at=_instant(event["at"]),
@@ -203,7 +223,10 @@ class JobMetrics:
     def if_it_dies_now(self, unsealed_rows: Iterable[int]) -> IfItDiesNow:
         """Estimate the cost of losing the worker; the rows are `RunningJobModel.started_rows`."""
         last_epoch = self.last_checkpoint.duration if self.last_checkpoint else None
-        return if_it_dies_now(unsealed_rows, [*self.past_recoveries], self.last_start, last_epoch)
+        cost = if_it_dies_now(unsealed_rows, [*self.past_recoveries], self.last_start, last_epoch)
+        if self.lag is None:
+            return cost
+        return replace(cost, rows_behind=self.lag.rows, seconds_behind=self.lag.seconds)
 
     def progress(self, now: datetime) -> dict[str, JsonValue]:
         """Return the metrics as the API shows them: JSON, instants as ISO text, durations in
@@ -220,6 +243,9 @@ class JobMetrics:
             "late_rows": self.late_rows,
             "partly_late_rows": self.partly_late_rows,
             "bad_rows": self.bad_rows,
+            "dead_rows": self.dead_rows,
+            "skipped_rows": self.skipped_rows,
+            "lag": self.lag.model_dump(mode="json") if self.lag else None,
             "watermark": self._watermark_text(),
             "watermark_lag_seconds": self.watermark_lag(now),
             "input_has_ended": self.input_has_ended,

@@ -1,7 +1,8 @@
 """The metrics of all jobs in the Prometheus text format.
 
 The values come from `JobMetrics`. Label cardinality is bounded by the number of jobs: no metric is
-per operator, subtask, epoch or error text. An unknown value is absent, not zero. Counters start at
+per operator, subtask, epoch or error text. Only lag is per partition, of the 32 that are furthest
+behind. An unknown value is absent, not zero. Counters start at
 zero, so that a rate includes the first increment.
 """
 
@@ -24,6 +25,7 @@ from prometheus_client.registry import Collector
 
 from resurgence.control.jobs.transitions import TERMINAL, StateName
 from resurgence.control.telemetry.job_metrics import IfItDiesNow, JobMetrics
+from resurgence.engine.epochs.lag import LagSummary, PartitionLag
 from resurgence.engine.spark.executors import Executor, ExecutorState
 from resurgence.errors import ErrorDomain
 from resurgence.ids import JobName
@@ -98,6 +100,26 @@ _PER_JOB = (
         "resurgence_bad_rows_total",
         "Bad records: dropped because they could not be parsed.",
         lambda job, _now: job.metrics.bad_rows,
+    ),
+    _PerJob(
+        "resurgence_dead_rows_total",
+        "Dead letters: records that could not be processed, and were stored aside.",
+        lambda job, _now: job.metrics.dead_rows,
+    ),
+    _PerJob(
+        "resurgence_skipped_rows_total",
+        "Rows that a source no longer held when they were due, and that were skipped.",
+        lambda job, _now: job.metrics.skipped_rows,
+    ),
+    _PerJob(
+        "resurgence_lag_rows",
+        "Unread rows of all partitions, at most.",
+        lambda job, _now: lag.rows if (lag := _lag(job)) else None,
+    ),
+    _PerJob(
+        "resurgence_lag_seconds",
+        "Age of the newest row that was read, of the partition furthest behind.",
+        lambda job, _now: lag.seconds if (lag := _lag(job)) else None,
     ),
     _PerJob(
         "resurgence_watermark_lag_seconds",
@@ -192,6 +214,14 @@ class _JobsCollector(Collector):
         yield self._failures()
         yield self._recovery_times()
         yield self._executors()
+        yield self._partition_lag(
+            "resurgence_partition_lag_rows", "Unread rows by partition.", lambda lag: lag.rows
+        )
+        yield self._partition_lag(
+            "resurgence_partition_lag_seconds",
+            "Age of the newest row that was read, by partition with unread rows; else 0.",
+            lambda lag: lag.seconds,
+        )
 
     def _states(self) -> Metric:
         found = Counter(job.state for job in self._jobs)
@@ -220,6 +250,18 @@ class _JobsCollector(Collector):
             metric.add_metric([job.name], job.metrics.recoveries, total)
         return metric
 
+    def _partition_lag(
+        self, name: str, meaning: str, value: Callable[[PartitionLag], float | None]
+    ) -> Metric:
+        metric = GaugeMetricFamily(name, meaning, labels=["job", "table", "partition"])
+        for job in self._jobs:
+            lag = _lag(job)
+            for each in lag.partitions if lag else ():
+                found = value(each)
+                if found is not None:
+                    metric.add_metric([job.name, each.table, each.partition], found)
+        return metric
+
     def _executors(self) -> Metric:
         metric = GaugeMetricFamily(
             "resurgence_executors", "Spark executors by state.", labels=["job", "state"]
@@ -229,6 +271,10 @@ class _JobsCollector(Collector):
             for state in ExecutorState:
                 metric.add_metric([job.name, state], found[state])
         return metric
+
+
+def _lag(job: JobSample) -> LagSummary | None:
+    return None if job.state in _INACTIVE else job.metrics.lag
 
 
 def _seconds(span: timedelta | None) -> float | None:

@@ -30,10 +30,15 @@ def event_of(message: FromWorker) -> tuple[str, dict[str, JsonValue]] | None:
                 "late": sum(message.counts.late_rows.values()),
                 "partly_late": sum(message.counts.partly_late_rows.values()),
                 "bad": sum(message.counts.bad_rows.values()),
+                "dead": sum(message.counts.dead_rows.values()),
+                "skipped": sum(message.counts.skipped_rows.values()),
                 "rows_out": sum(message.counts.rows_out.values()),
             }
         case EpochCommitted():
-            return "committed", {"epoch": message.epoch}
+            committed: dict[str, JsonValue] = {"epoch": message.epoch}
+            if message.lag is not None:
+                committed["lag"] = message.lag.model_dump(mode="json")
+            return "committed", committed
         case StateRestored() if message.committed_pending:
             return "committed", {"epoch": message.epoch}
         case ExecutorAdded():

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from resurgence.clock import Clock
 from resurgence.config import Settings
+from resurgence.control.background import in_thread
 from resurgence.control.detection.pause_aware_clock import PauseAwareClock
 from resurgence.control.jobs.job_record import WorkerRecord
 from resurgence.control.workers.channel import ControlChannel, Receive, token_digest
@@ -28,6 +29,7 @@ from resurgence.control.workers.scheduler import (
     WorkerOrder,
     WorkerScheduler,
 )
+from resurgence.engine.spark.connector_jars import ready_jars, serves, with_jars
 from resurgence.engine.spark.executors import Executor
 from resurgence.errors import ResurgenceError
 from resurgence.ids import NO_GENERATION, Generation, WorkerId
@@ -158,7 +160,9 @@ class WorkerPool:
     ) -> tuple[WorkerHandle, Origin]:
         """Return a worker for a generation: a matching standby, or else a new process."""
         self._acquired_at = self.clock.now()
-        fits = [each for each in self._standbys if self._is_healthy(each) and each.spark == spark]
+        fits = [
+            each for each in self._standbys if self._is_healthy(each) and serves(each.spark, spark)
+        ]
         if fits:
             handle = fits[0]
             self._standbys.remove(handle)
@@ -328,10 +332,12 @@ class WorkerPool:
         async def exited(_worker: WorkerId, _status: int | None) -> None:
             log.warning("standby %s exited", worker)
 
+        # The next job may need the jars of a connector.
+        jars = await in_thread(ready_jars, self.standby_settings.connectors.jars)
         handle = await self._start(
             worker,
             NO_GENERATION,
-            dict(self.standby_settings.spark),
+            with_jars(self.standby_settings.spark, jars),
             lambda name: self.log_folder / f"{name}.log",
             receive,
             exited,
