@@ -10,25 +10,35 @@ import hypothesis
 import pytest
 from pyspark.sql import SparkSession
 
+from resurgence.engine.spark.connector_jars import with_jars
 from resurgence.engine.spark.session import start_session
 from tests.faults.scenario import Scenario, made_scenario
 from tests.namespaces import victim_namespace
 from tests.postgres import postgres_server, postgres_url
 from tests.servers.fixtures import (
+    avro_jars,
     azure_server,
     azure_url,
     gcs_server,
     gcs_url,
+    iceberg_server,
+    kafka_broker,
+    kafka_jars,
     s3_proxy,
     s3_server,
     s3_url,
 )
+from tests.servers.spark_jars import installed_jars
 
 __all__ = [
+    "avro_jars",
     "azure_server",
     "azure_url",
     "gcs_server",
     "gcs_url",
+    "iceberg_server",
+    "kafka_broker",
+    "kafka_jars",
     "postgres_server",
     "postgres_url",
     "s3_proxy",
@@ -67,7 +77,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         master="local[2]",
         memory="1g",
         shuffle_partitions=4,
-        conf={},
+        conf=with_jars({}, installed_jars()),
         log_file=tmp_path_factory.mktemp("spark") / "jvm.log",
     )
     yield session

@@ -13,13 +13,16 @@ from pydantic import Field
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.connector import Connector, SourceRole
-from resurgence.errors import BadRecord
-from resurgence.graph.table_options import TableOptions, option
+from resurgence.connectors.formats.options import SourceOptions
+from resurgence.connectors.generator import NUMBER, Generator
+from resurgence.graph.table_options import option
 from resurgence.graph.values import Column
 from resurgence.state.records import InputRange, Offset
 
+COLUMNS = (Column(name="number", type="BIGINT", nullable=False),)
 
-class CountdownOptions(TableOptions):
+
+class CountdownOptions(SourceOptions):
     """The options of a table, in WITH (...)."""
 
     first: Annotated[int, Field(ge=1)] = option(
@@ -27,12 +30,13 @@ class CountdownOptions(TableOptions):
     )
 
 
-class CountdownSource:
+class CountdownSource(Generator):
     """The numbers from `first` down to 1."""
 
-    drops_bad_records = False
+    name = "countdown"
 
     def __init__(self, options: CountdownOptions) -> None:
+        super().__init__(COLUMNS, options.bad_data)
         self._first = options.first
 
     def check(self) -> None:
@@ -45,12 +49,10 @@ class CountdownSource:
         left = _left(offset)
         return _range(left, max(0, left - most_rows))
 
-    def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
+    def numbered(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
         left = _left(input_range.start)
-        return spark.range(0, input_range.rows, 1, 1).selectExpr(f"{left} - id AS number")
-
-    def bad_record(self, input_range: InputRange, position: int) -> BadRecord:
-        return BadRecord(f"countdown generated a bad record at {position}")
+        numbers = spark.range(0, input_range.rows, 1, 1).selectExpr(f"{left} - id AS number")
+        return numbers.selectExpr("number", f"{self._first} - number AS {NUMBER}")
 
     def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
         start, end = _left(input_range.start), _left(input_range.end)
@@ -76,6 +78,6 @@ COUNTDOWN = Connector(
     source=SourceRole(
         make=lambda options, table: CountdownSource(options),
         options=CountdownOptions,
-        fixed_columns=(Column(name="number", type="BIGINT", nullable=False),),
+        fixed_columns=COLUMNS,
     ),
 )

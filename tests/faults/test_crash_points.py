@@ -9,15 +9,11 @@ import pytest
 from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import InjectedFault
-from resurgence.faults import FaultPoint
+from resurgence.faults import AT_OR_AFTER, FaultPoint
 from resurgence.storage.object_store import ObjectStore
 from tests.faults.scenario import Scenario, made_scenario
 
-IN_EPOCH = [
-    each
-    for each in FaultPoint
-    if each not in (FaultPoint.COMPACTION_MID, FaultPoint.RETENTION_MID, FaultPoint.RESTORE_MID)
-]
+IN_EPOCH = [each for each in FaultPoint if each not in (*AT_OR_AFTER, FaultPoint.SINK_BETWEEN)]
 
 
 class Crash(BaseException):

@@ -393,6 +393,8 @@ def assert_each_row_counted_once(job: Numbers) -> None:
     assert reported == {
         "rows_in": ROWS,
         "bad_rows": 0,
+        "dead_rows": 0,
+        "skipped_rows": 0,
         "late_rows": 0,
         "partly_late_rows": 0,
         "kept_rows": ROWS,

@@ -120,6 +120,24 @@ class Project:
             time.sleep(0.05)
         pytest.fail(f"no event {event} with {facts} came; there were {self.events()}")
 
+    def kill_at_new_files(self, running: subprocess.Popen[str], pattern: str, kills: int) -> None:
+        """SIGKILL a worker each time a new file is found; then wait for the end of the run."""
+        known: set[Path] = set()
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        for number in range(kills):
+            while not (found := {*self.folder.glob(pattern)} - known):
+                assert time.monotonic() < deadline
+                assert running.poll() is None
+                time.sleep(0.005)
+            known |= found
+            os.kill(self.events("worker_started")[-1]["pid"], signal.SIGKILL)
+            while len(self.events("worker_started")) < number + 2:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+        _, errors = running.communicate(timeout=DEADLINE_SECONDS)
+        assert running.returncode == 0, errors
+        assert len(self.events("failure")) == kills
+
     def write_pipeline(self, job: str, sql: str) -> None:
         """A pipeline of the statements above as `JOB.sql`, with outputs of its own."""
         (self.folder / f"{job}.sql").write_text(sql.replace("out/", f"out/{job}/"))

@@ -30,6 +30,7 @@ KILLS = (
     "metadata.written@3=kill",
     "manifest.published@3=kill",
     "sink.committing@4=kill",
+    "sink.between@5=kill",
     "sink.committed@5=kill",
     "restore.mid@6=kill",
     "compaction.mid@6=kill",

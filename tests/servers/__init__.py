@@ -1,5 +1,6 @@
-"""Real object-store servers on the loopback address, and a proxy that makes them fail.
+"""Real object-store servers and a Kafka broker on the loopback address, and a proxy that makes
+object stores fail.
 
 Each server is started when the first test of a process asks for it, and ends with that process,
-however that ends. Before any test may use it, it must pass the proof in `proof.py`.
+however that ends. An object store must first pass the proof in `proof.py`.
 """

@@ -5,14 +5,26 @@ from __future__ import annotations
 import sys
 
 from tests import helm
-from tests.servers import azure, gcs, s3
+from tests.servers import azure, debezium, gcs, iceberg, kafka, s3, spark_jars
 from tests.servers.builds import NoServer
 
-_BUILDS = {"s3": s3.build, "gcs": gcs.build, "azure": azure.build, "helm": helm.build}
+_BUILDS = {
+    "s3": s3.build,
+    "gcs": gcs.build,
+    "azure": azure.build,
+    "kafka": kafka.build,
+    "iceberg": iceberg.build,
+    "debezium": debezium.build,
+    "spark-jars": spark_jars.build,
+    "helm": helm.build,
+}
+
+_ALSO = {"kafka": ["spark-jars", "debezium"]}
+"""What the tests of a server need besides it."""
 
 if __name__ == "__main__":
-    for name in sys.argv[1:]:
+    for name in [part for each in sys.argv[1:] for part in (each, *_ALSO.get(each, []))]:
         try:
             _BUILDS[name]()
         except NoServer as error:
-            print(f"tests with a real {name} will be skipped: {error}")
+            print(f"tests that need {name} will be skipped: {error}")

@@ -7,14 +7,18 @@ kernel releases when its holder dies.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from resurgence.cache_folder import cache_folder
+from resurgence.engine.spark.java import find_java
 
 _BUILD_DEADLINE = 900.0
 
@@ -47,13 +51,56 @@ def npm_package(package: str, version: str) -> Path:
     return _built(_cache() / f"{package}-{version}", build) / "node_modules"
 
 
-def _cache() -> Path:
-    cache = (
-        os.environ.get("RESURGENCE_CACHE_DIR")
-        or os.environ.get("XDG_CACHE_HOME")
-        or Path.home() / ".cache"
+def maven_jars(name: str, coordinates: Sequence[str]) -> Path:
+    """A folder with the jars of Maven artifacts (`group:artifact:version`, perhaps with
+    `:classifier`) and what they need.
+    """
+    version = coordinates[0].split(":")[2]
+
+    def build(fresh: Path) -> None:
+        if shutil.which("mvn") is None:
+            raise NoServer(f"{name} cannot be installed: there is no Maven")
+        (fresh / "pom.xml").write_text(_pom(coordinates))
+        goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
+        # Batch mode, and no progress of downloads: only the reason of a failure is of interest.
+        options = ["-B", "-ntp", "-q", "-f", str(fresh / "pom.xml")]
+        _run(["mvn", *options, *goal, f"-DoutputDirectory={fresh}"], {})
+
+    return _built(_cache() / f"{name}-{version}", build)
+
+
+def java_classes(name: str, source: Path, jars: Path) -> Path:
+    """A folder with the classes of one Java file, compiled against a folder of jars."""
+    compiler = Path(find_java().executable).resolve().with_name("javac")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:12]
+
+    def build(fresh: Path) -> None:
+        if not compiler.exists():
+            raise NoServer(f"{name} cannot be compiled: there is no {compiler}")
+        _run([str(compiler), "-cp", f"{jars}/*", "-d", str(fresh), str(source)], {})
+
+    return _built(_cache() / f"{name}-{digest}", build)
+
+
+def _pom(coordinates: Sequence[str]) -> str:
+    names = ("groupId", "artifactId", "version", "classifier")
+    dependencies = "".join(
+        "<dependency>"
+        + "".join(
+            f"<{name}>{part}</{name}>" for name, part in zip(names, each.split(":"), strict=False)
+        )
+        + "</dependency>"
+        for each in coordinates
     )
-    folder = Path(cache, "resurgence", "servers")
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>tests</groupId>"
+        f"<artifactId>jars</artifactId><version>1</version><dependencies>{dependencies}"
+        "</dependencies></project>"
+    )
+
+
+def _cache() -> Path:
+    folder = cache_folder() / "servers"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

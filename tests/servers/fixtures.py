@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from tests.servers import azure, gcs, s3
+from tests.servers import azure, gcs, iceberg, kafka, s3, spark_jars
 from tests.servers.azure import AzureServer
 from tests.servers.builds import NoServer
 from tests.servers.faulty_proxy import FaultyProxy, faulty_proxy
 from tests.servers.gcs import GcsServer
+from tests.servers.iceberg import IcebergServer
+from tests.servers.kafka import KafkaBroker
 from tests.servers.s3 import S3Server
 
 Server = TypeVar("Server")
@@ -39,6 +42,37 @@ def azure_server() -> Iterator[AzureServer]:
 @pytest.fixture(scope="session")
 def gcs_server() -> Iterator[GcsServer]:
     yield from _started("Google Cloud Storage", gcs.running_server())
+
+
+@pytest.fixture(scope="session")
+def kafka_broker() -> Iterator[KafkaBroker]:
+    """One broker for all tests: each creates its own topics, and none may stop it."""
+    yield from _started("Kafka", kafka.running_broker())
+
+
+@pytest.fixture(scope="session")
+def iceberg_server() -> Iterator[IcebergServer]:
+    """One REST catalog on a local warehouse for all tests: each creates its own namespace."""
+    yield from _started("Iceberg", iceberg.running_catalog())
+
+
+@pytest.fixture(scope="session")
+def kafka_jars() -> tuple[Path, ...]:
+    """The jars for Kafka, which the Spark session of the tests has loaded if they are installed."""
+    return _jars("kafka")
+
+
+@pytest.fixture(scope="session")
+def avro_jars() -> tuple[Path, ...]:
+    """The same for Avro."""
+    return _jars("avro")
+
+
+def _jars(name: str) -> tuple[Path, ...]:
+    found = spark_jars.installed_jars(name)
+    if not found:
+        pytest.skip(f"no jars for {name}: `python -m tests.servers kafka` installs them")
+    return found
 
 
 @pytest.fixture

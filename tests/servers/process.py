@@ -17,6 +17,44 @@ _END_WITH_MY_INPUT = "read -r _; kill -KILL $0"
 """A shell beside the server waits for its standard input to close, also by SIGKILL of the tests."""
 
 
+class ServerProcess:
+    """A process that ends with the tests, however those end. Its output is in `server.log`."""
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self._log = folder / "server.log"
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command,
+                env={**os.environ, **(variables or {})},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                start_new_session=True,  # Ctrl-C is for the tests
+            )
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", _END_WITH_MY_INPUT, str(self._process.pid)],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """End it by SIGKILL. Idempotent."""
+        self._process.kill()
+        self._process.wait(_DEADLINE)
+        self._guard.kill()
+        self._guard.communicate()
+
+    def last_words(self) -> str:
+        return self._log.read_text(errors="replace")[-500:].strip()
+
+
 @contextmanager
 def running(
     command: Callable[[int], Sequence[str]], folder: Path, variables: Mapping[str, str]
@@ -25,38 +63,20 @@ def running(
     reasons = ""
     for _ in range(3):  # another process may take the port first
         port = free_port()
-        with (folder / "server.log").open("wb") as log:
-            process = subprocess.Popen(
-                command(port),
-                env={**os.environ, **variables},
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=folder,
-                start_new_session=True,  # Ctrl-C is for the tests
-            )
-        guard = subprocess.Popen(
-            ["/bin/sh", "-c", _END_WITH_MY_INPUT, str(process.pid)],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        process = ServerProcess(command(port), folder, variables)
         try:
             if _accepts(process, port):
                 yield port
                 return
-            reasons = (folder / "server.log").read_text(errors="replace")[-500:].strip()
+            reasons = process.last_words()
         finally:
             process.kill()
-            process.wait(_DEADLINE)
-            guard.kill()
-            guard.communicate()
     raise NoServer(f"{Path(command(0)[0]).name} does not start: {reasons}")
 
 
-def _accepts(process: subprocess.Popen[bytes], port: int) -> bool:
+def _accepts(process: ServerProcess, port: int) -> bool:
     give_up_at = time.monotonic() + _DEADLINE
-    while process.poll() is None and time.monotonic() < give_up_at:
+    while process.is_alive() and time.monotonic() < give_up_at:
         with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
             return True
         time.sleep(0.05)
@@ -65,6 +85,16 @@ def _accepts(process: subprocess.Popen[bytes], port: int) -> bool:
 
 def free_port() -> int:
     """A port that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> list[int]:
+    """Different ports that nobody uses now."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()

@@ -19,7 +19,7 @@ from resurgence.connectors.registry import CONNECTORS
 from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import DamagedState, InjectedFault, ResurgenceError
-from resurgence.faults import FaultPoint
+from resurgence.faults import AT_OR_AFTER, FaultPoint
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, JobName
 from resurgence.sql import compile_pipeline
@@ -33,8 +33,7 @@ INSERT INTO extra SELECT id FROM {table} WHERE id < 0;
 """
 """An edit that keeps all state, if the table is read without it, too."""
 
-_BACKGROUND = (FaultPoint.COMPACTION_MID, FaultPoint.RETENTION_MID, FaultPoint.RESTORE_MID)
-_POINTS = [each for each in FaultPoint if each not in _BACKGROUND]
+_POINTS = [each for each in FaultPoint if each not in (*AT_OR_AFTER, FaultPoint.SINK_BETWEEN)]
 _PROCESS_DEADLINE_SECONDS = 600
 
 

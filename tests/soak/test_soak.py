@@ -24,6 +24,7 @@ def test_a_random_pipeline_under_random_faults_returns_the_batch_answer(
     assert difference(spark, pipeline, steps, tmp_path / "run") == ""
 
 
+@pytest.mark.long
 def test_a_wrong_answer_is_detected_and_minimised(spark: SparkSession, tmp_path: Path) -> None:
     pipeline = replace(random_pipeline(2), rows=40)
     first, *others = pipeline.queries

@@ -22,7 +22,7 @@ from resurgence.connectors.registry import CONNECTORS, make_source
 from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import InjectedFault
-from resurgence.faults import FaultPoint
+from resurgence.faults import AT_OR_AFTER, FaultPoint
 from resurgence.sql import compile_pipeline
 from resurgence.udf import UserFunction, load_functions
 from tests.engine.harness import WHOLE, Job, Leg, random_legs, write_lines
@@ -30,11 +30,7 @@ from tests.sql.cases import ROOT, Case
 from tests.sql.changelog import merge
 from tests.sql.inputs import final_rows
 
-POINTS = [
-    each
-    for each in FaultPoint
-    if each not in (FaultPoint.COMPACTION_MID, FaultPoint.RETENTION_MID, FaultPoint.RESTORE_MID)
-]
+POINTS = [each for each in FaultPoint if each not in (*AT_OR_AFTER, FaultPoint.SINK_BETWEEN)]
 SEALED = (FaultPoint.MANIFEST_PUBLISHED, FaultPoint.SINK_COMMITTING, FaultPoint.SINK_COMMITTED)
 """Points at which the epoch that crashes has a checkpoint."""
 

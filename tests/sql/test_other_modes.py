@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.sql.case_run import MODES, CaseRun
-from tests.sql.cases import Case, load_combined
-from tests.sql.test_cases import CASES, CRASHED, marks
+from tests.sql.cases import Case
+from tests.sql.test_cases import COMBINED, CRASHED, marks
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(each, id=each.name, marks=marks(each)) for each in load_combined(CASES)],
+    [pytest.param(each, id=each.name, marks=marks(each)) for each in COMBINED],
 )
 def test_the_output_is_the_batch_answer(
     case: Case, spark: SparkSession, tmp_path: Path, pytestconfig: pytest.Config

@@ -11,8 +11,8 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
-from resurgence.connectors.formats.json_lines import JSON
-from resurgence.connectors.formats.line_encoder import LINE
+from resurgence.connectors.formats.contract import VALUE
+from resurgence.connectors.formats.json.lines import JSON
 from resurgence.connectors.staging import _writer
 from resurgence.engine.tables.time_table import _reader
 from resurgence.errors import StorageError
@@ -34,7 +34,7 @@ print([batch.to_pylist() for batch in task(iter(rows))])
 def run_elsewhere(access: StoreAccess, **variables: str) -> subprocess.CompletedProcess[bytes]:
     """Stage two rows in a process that has only these variables."""
     assert JSON.encoder is not None
-    rows = pa.RecordBatch.from_pydict({LINE: ["one", "two"]})
+    rows = pa.RecordBatch.from_pydict({VALUE: ["one", "two"]})
     task = _writer(access, "staged", JSON.encoder)
     return subprocess.run(
         [sys.executable, "-c", EXECUTOR if not variables else EXECUTOR.replace("assert", "0 and")],

@@ -36,6 +36,21 @@ def test_objects_are_replaced_listed_and_read_in_part(store: ObjectStore) -> Non
     assert store.size("folder/b") == 5
 
 
+def test_a_listing_has_the_etags_that_reads_have(store: ObjectStore) -> None:
+    for path in ("b", "a/é=1/x", "a/deep/b", "c"):
+        store.replace(path, f"first {path}".encode())
+    before = {each.path: each for each in store.files("a/e")}
+    assert [*before] == sorted(["b", "a/é=1/x", "c"])
+    assert before["b"].size == 7
+    assert store.read_version("b", 0, 5) == (b"first", before["b"].etag)
+    store.replace("b", b"other b")
+    after = {each.path: each for each in store.files()}
+    assert after["b"].etag != before["b"].etag
+    assert after["c"] == before["c"]
+    assert store.read_version("b", 0, 5) == (b"other", after["b"].etag)
+    assert after["b"].modified >= before["b"].modified > 0
+
+
 def test_absent_objects_are_known_to_be_absent(store: ObjectStore) -> None:
     assert store.size("absent") is None
     assert store.list("absent") == ()

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from resurgence.connectors.formats.debezium_types import PLACEHOLDER
+from resurgence.connectors.formats.debezium.types import PLACEHOLDER
 from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.operators.changelogs.changelog_normaliser import ChangelogNormaliser
 from resurgence.engine.tables.live_files import LiveFiles
