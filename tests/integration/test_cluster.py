@@ -197,7 +197,7 @@ def test_an_executor_killed_in_mid_epoch_is_listed_as_lost_and_nothing_recovers(
         until(lambda: bool(service.events("rides", "executor_lost")), "it says so")
         (worker,) = json.loads(service.cli("workers", "--json"))
         assert [each["state"] for each in worker["executors"]].count("lost") == 1
-        metrics = httpx.get(f"{service.url}/metrics").text
+        metrics = httpx.get(f"{service.url}/metrics", timeout=30).text
         assert 'resurgence_executors{job="rides",state="lost"} 1.0' in metrics
         assert 'resurgence_executors_lost_total{job="rides"} 1.0' in metrics
         first = service.epoch("rides")

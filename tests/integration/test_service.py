@@ -55,7 +55,7 @@ class Service:
 
     def answers(self) -> bool:
         try:
-            return httpx.get(f"{self.url}/health").is_success
+            return httpx.get(f"{self.url}/health", timeout=30).is_success
         except httpx.TransportError:
             return False
 
@@ -76,7 +76,7 @@ class Service:
         return done.stdout
 
     def get(self, path: str) -> Any:
-        return httpx.get(f"{self.url}{path}").raise_for_status().json()
+        return httpx.get(f"{self.url}{path}", timeout=30).raise_for_status().json()
 
     def job(self, name: str) -> Any:
         return self.get(f"/v1/jobs/{name}")
@@ -229,13 +229,17 @@ def test_a_running_job_is_rolled_back_and_returns_the_batch_answer(project: Proj
     with serving(project.folder, *common) as service:
         service.cli("create", "rides.sql")
         service.until(lambda: service.epoch("rides") >= 4, "the job runs")
-        refused = httpx.put(f"{service.url}/v1/jobs/rides/pipeline", json={"sql": wider})
+        refused = httpx.put(
+            f"{service.url}/v1/jobs/rides/pipeline", json={"sql": wider}, timeout=30
+        )
         assert refused.status_code == 409
         assert "(LOST)" in refused.json()["error"]["message"]
         reported = service.cli("rollback", "rides", "--to-epoch", "2", "--dry-run")
         assert "back to epoch 2: epochs 3 to" in reported
         assert "nothing was changed" in reported
-        asked = httpx.post(f"{service.url}/v1/jobs/rides/rollback", json={"to_epoch": 2})
+        asked = httpx.post(
+            f"{service.url}/v1/jobs/rides/rollback", json={"to_epoch": 2}, timeout=30
+        )
         assert asked.status_code == 202
         service.until(lambda: bool(service.events("rides", "rollback")), "it is rolled back")
         (event,) = service.events("rides", "rollback")

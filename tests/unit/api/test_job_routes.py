@@ -252,7 +252,9 @@ def test_a_service_that_closes_answers_waiting_requests(tmp_path: Path) -> None:
 
     answers: list[httpx.Response] = []
     with served(simulated(Polled(tmp_path)), KeyBox([])) as url:
-        httpx.post(f"{url}/v1/jobs", json={"name": "rides", "sql": SQL}, trust_env=False)
+        httpx.post(
+            f"{url}/v1/jobs", json={"name": "rides", "sql": SQL}, trust_env=False, timeout=30
+        )
 
         def poll() -> None:
             answers.append(

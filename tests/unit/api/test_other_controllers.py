@@ -48,9 +48,13 @@ def http(
     with ExitStack() as ending:
         other = ending.enter_context(served(simulated(there), keys))
         url = ending.enter_context(served(simulated(here), keys))
-        made = httpx.post(f"{other}/v1/jobs", json={"name": "rides", "sql": SQL}, headers=key)
+        made = httpx.post(
+            f"{other}/v1/jobs", json={"name": "rides", "sql": SQL}, headers=key, timeout=30
+        )
         made.raise_for_status()
-        httpx.get(f"{other}/v1/jobs/rides", headers=key).raise_for_status()  # it gets a worker
+        httpx.get(
+            f"{other}/v1/jobs/rides", headers=key, timeout=30
+        ).raise_for_status()  # it gets a worker
         log = tmp_path / "w1.log"
         log.write_text("one\ntwo\n")
         there.logs[RIDES] = [log]

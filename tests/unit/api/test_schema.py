@@ -107,6 +107,7 @@ def job(service: Keyed) -> str:
         json={"name": name, "sql": SQL, "start": False},
         headers=service.headers,
         trust_env=False,
+        timeout=30,
     )
     assert made.status_code == 201, made.text
     return name

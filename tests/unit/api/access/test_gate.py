@@ -120,7 +120,7 @@ def test_keys_are_accepted_while_the_database_is_unavailable(
 def test_access_is_denied_if_keys_were_never_read(controller: SimulatedController) -> None:
     box = KeyBox([], failing=StorageError("away"))
     with served(simulated(controller), box) as url:
-        answer = httpx.get(f"{url}/v1/jobs", trust_env=False)
+        answer = httpx.get(f"{url}/v1/jobs", trust_env=False, timeout=30)
         assert (answer.status_code, code_of(answer)) == (503, "storage")
 
 

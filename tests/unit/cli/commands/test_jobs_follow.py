@@ -77,7 +77,9 @@ def following(*arguments: str) -> Iterator[Following]:
 
 
 def create(url: str) -> None:
-    made = httpx.post(f"{url}/v1/jobs", json={"name": "rides", "sql": SQL}, trust_env=False)
+    made = httpx.post(
+        f"{url}/v1/jobs", json={"name": "rides", "sql": SQL}, trust_env=False, timeout=30
+    )
     assert made.status_code == 201
 
 

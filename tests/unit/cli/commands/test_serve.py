@@ -125,7 +125,7 @@ def test_a_signal_ends_the_service_cleanly(tmp_path: Path, number: signal.Signal
         line = process.stderr.readline()
         found = re.fullmatch(r"serving at (http://127\.0\.0\.1:\d+)\n", line)
         assert found is not None, line
-        assert httpx.get(f"{found[1]}/ready", trust_env=False).status_code == 200
+        assert httpx.get(f"{found[1]}/ready", trust_env=False, timeout=30).status_code == 200
         process.send_signal(number)
         out, err = process.communicate(timeout=30)
         assert (process.returncode, out, err) == (0, "", "")
