@@ -85,7 +85,7 @@ class Service:
         return str(self.job(name)["status"]["state"])
 
     def epoch(self, name: str) -> int:
-        return int(self.job(name)["progress"]["committed_epoch"])
+        return int(self.job(name)["progress"].get("committed_epoch", 0))
 
     def events(self, name: str, kind: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []

@@ -282,7 +282,7 @@ def test_a_change_data_feed_is_a_changelog(spark: SparkSession, tmp_path: Path) 
         CREATE TABLE out (g TEXT, n BIGINT, s BIGINT, PRIMARY KEY (g)) WITH (connector = 'delta',
             type = 'sink', path = '{tmp_path}/out');
         INSERT INTO out SELECT g, count(*), sum(id) FROM rows GROUP BY g;"""
-    engine = Job(spark, tmp_path, sql).open(Leg(rows=4))
+    engine = Job(spark, tmp_path, sql, settings=AT_ONCE).open(Leg(rows=4))
     changes = (
         lambda: write_deltalake(table, pa.table({"id": [7], "g": ["c"]}), mode="append"),
         lambda: DeltaTable(table).update(updates={"g": "'b'"}, predicate="id = 2"),
