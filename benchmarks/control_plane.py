@@ -20,7 +20,7 @@ epochs, and `pipeline.healthy_duration`, because a job that is hit often would b
     detect exit      from the exit of a worker to the event `failure`: p50 / p99
     detect silence   from the moment at which a worker goes silent to the event `failure`; the timeout
                      of 10 s began up to a second earlier, with its last heartbeat
-    reschedule       from the exit of a worker to the state Running, 0.5 s of backoff included
+    reschedule       from the exit of a worker to the state Running, without a backoff after a first failure
 
     python benchmarks/control_plane.py [--jobs N,N] [--controllers N] [--failures PER_MINUTE]
                                        [--minutes N] [--epoch-interval SECONDS] [--kill-controller]

@@ -13,10 +13,11 @@ time is the time from the failure to the first committed epoch that was not seal
 
 SIGKILL is sent to the process group, so that nothing of the old driver is left. Structured
 Streaming runs on an unmodified Spark, with its faster state store, and starts each micro-batch as
-soon as it can. Resurgence runs as `resurgence run`; its default backoff before a restart is
-included. One setting is not the default: a job is healthy again after two seconds, because
-otherwise the backoff would grow with each of these frequent failures. The modes alternate, so that
-all of them run under the same conditions. Only the ratios are comparable between machines.
+soon as it can. Resurgence runs as `resurgence run`, in which a first failure has no backoff. One
+setting is not the default: a job is healthy again after two seconds, because otherwise each of
+these frequent failures would be one more of the same job, with a growing backoff. The modes
+alternate, so that all of them run under the same conditions. Only the ratios are comparable between
+machines.
 
     python benchmarks/recovery.py [--kills N] [--rounds N] [--only MODE]...
 """

@@ -231,7 +231,11 @@ async def test_a_start_requested_while_the_job_is_failing_is_not_lost(
 async def test_a_stop_while_recovering_does_not_wait_for_the_backoff(service: Service) -> None:
     await service.create(initial_backoff="1m", maximal_backoff="1m")
     await service.run()
+    # A first failure has no backoff.
     service.world.workers[0].kill()
+    await until(lambda: len(service.world.workers) > 1)
+    await service.run()
+    service.world.workers[1].kill()
     await service.reach(StateName.RECOVERING)
     began = time.monotonic()
     await service.controller.stop(JOB, StopMode.CHECKPOINT)
@@ -246,7 +250,11 @@ async def test_a_restart_while_recovering_does_not_wait_for_the_backoff(
 ) -> None:
     await service.create(initial_backoff="1m", maximal_backoff="1m")
     await service.run()
+    # A first failure has no backoff.
     service.world.workers[0].kill()
+    await until(lambda: len(service.world.workers) > 1)
+    await service.run()
+    service.world.workers[1].kill()
     await service.reach(StateName.RECOVERING)
     began = time.monotonic()
     await restart(service, force=force)

@@ -147,6 +147,15 @@ def decide(
     in_place = failure.worker_usable and history.identical == 1
     tried = "restarted in the same worker" if in_place else "restarted with a new worker"
     history = replace(history, tried=(*history.tried, tried)[-CRASH_LOOP:])
-    exponent = min(history.restarts - 1, _LARGEST_EXPONENT)
-    wait = min(initial_backoff * 2**exponent, maximal_backoff) * (0.75 + jitter / 2)
+    # A first failure needs no backoff, unless it is of a system that all jobs may be waiting for.
+    steps = history.restarts if failure.domain is ErrorDomain.EXTERNAL else history.restarts - 1
+    wait = _backoff(steps, initial_backoff, maximal_backoff) * (0.75 + jitter / 2)
     return RecoverAfter(now + wait, history, in_place)
+
+
+def _backoff(steps: int, initial: timedelta, maximal: timedelta) -> timedelta:
+    """Return the wait before a restart: none, then `initial`, doubled each time."""
+    if steps == 0:
+        return timedelta(0)
+    doubled: int = 2 ** min(steps - 1, _LARGEST_EXPONENT)
+    return min(initial * doubled, maximal)

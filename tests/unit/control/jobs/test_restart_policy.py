@@ -68,10 +68,16 @@ def given_up(decision: RecoverAfter | GiveUp) -> GiveUp:
     return decision
 
 
-def test_a_first_failure_is_retried_after_the_initial_backoff() -> None:
+def test_a_first_failure_is_retried_at_once() -> None:
     decision = recovered(ask())
-    assert decision.at == NOW + INITIAL
+    assert decision.at == NOW
     assert decision.history.restarts == 1
+
+
+def test_a_first_failure_of_an_external_system_is_retried_after_the_initial_backoff() -> None:
+    away = replace(FAILURE, domain=ErrorDomain.EXTERNAL)
+    assert recovered(ask(away)).at == NOW + INITIAL
+    assert recovered(ask(away, RestartHistory(restarts=1))).at == NOW + 2 * INITIAL
 
 
 def test_a_failure_that_no_retry_can_fix_is_not_retried() -> None:
@@ -82,7 +88,7 @@ def test_a_failure_that_no_retry_can_fix_is_not_retried() -> None:
 
 @pytest.mark.parametrize(
     ("restarts", "seconds"),
-    [(0, 0.5), (1, 1), (2, 2), (3, 4), (6, 32), (7, 60), (8, 60), (16, 60), (17, 60)],
+    [(1, 0.5), (2, 1), (3, 2), (4, 4), (7, 32), (8, 60), (9, 60), (16, 60), (17, 60)],
 )
 def test_the_backoff_doubles_up_to_the_maximum(restarts: int, seconds: float) -> None:
     decision = recovered(ask(history=RestartHistory(restarts=restarts)))
@@ -121,7 +127,7 @@ def test_being_healthy_for_long_enough_resets_the_restart_budget() -> None:
     given_up(ask(history=spent, healthy_for=HEALTHY - timedelta(milliseconds=1)))
     decision = recovered(ask(history=spent, healthy_for=HEALTHY))
     assert decision.history.restarts == 1
-    assert decision.at - NOW == INITIAL
+    assert decision.at == NOW
 
 
 def run_of(
