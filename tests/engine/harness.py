@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,6 +25,7 @@ from resurgence.connectors.registry import CONNECTORS
 from resurgence.engine.epochs.engine import Engine, EpochReport
 from resurgence.engine.epochs.in_process import open_engine
 from resurgence.engine.functions.user_functions import register_functions
+from resurgence.engine.tables.file_cache import FOLDER
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.records import StateFile
@@ -187,6 +189,15 @@ def sorted_rows(rows: DataFrame) -> list[str]:
 def types(rows: DataFrame) -> list[tuple[str, str]]:
     """The names and types of the columns."""
     return [(each.name, each.dataType.simpleString()) for each in rows.schema]
+
+
+def forget_cached_state(spark: SparkSession) -> None:
+    """Remove the rows of state files from the local disk, as a crash does."""
+    folder = spark.sparkContext.getConf().get("spark.local.dir")
+    assert folder is not None
+    found = [*Path(folder).rglob(FOLDER)]
+    for each in found:
+        shutil.rmtree(each)
 
 
 def state_files(engine: Engine) -> list[StateFile]:

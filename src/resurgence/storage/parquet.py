@@ -114,6 +114,37 @@ def all_batches(data: bytes) -> Iterator[pa.RecordBatch]:
     yield from file.iter_batches(use_threads=False)
 
 
+def read_verified(store: ObjectStore, path: str, size: int, digest: str) -> bytes:
+    """Return the bytes of a file. Size and digest are verified before anything is decoded, because
+    a file that was altered outside its pages can crash the reader.
+    """
+    try:
+        data = store.read(path)
+    except ObjectMissing as error:
+        raise DamagedState(f"state file {path} is missing", path=path) from error
+    if len(data) != size:
+        raise DamagedState(f"state file {path} has {len(data)} bytes instead of {size}", path=path)
+    if digest_of(data) != digest:
+        raise DamagedState(f"state file {path} does not match its digest", path=path)
+    return data
+
+
+def row_groups(data: bytes, path: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a verified file, one batch per row group."""
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
+        for index in range(file.num_row_groups):
+            size = file.metadata.row_group(index).num_rows
+            yield from file.iter_batches(size, row_groups=[index], use_threads=False)
+    except (pa.ArrowException, OSError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: str, error: Exception) -> DamagedState:
+    reason = str(error).split("\n", 1)[0]
+    return DamagedState(f"state file {path} cannot be read: {reason}", path=path)
+
+
 def read_bins(
     store: ObjectStore,
     path: str,
@@ -124,17 +155,9 @@ def read_bins(
     end: int,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file whose `column` is in [start, end). Row groups outside that range are
-    not decoded. Size and digest are verified before anything is decoded, because a file that was
-    altered outside its pages can crash the reader.
+    not decoded.
     """
-    try:
-        data = store.read(path)
-    except ObjectMissing as error:
-        raise DamagedState(f"state file {path} is missing", path=path) from error
-    if len(data) != size:
-        raise DamagedState(f"state file {path} has {len(data)} bytes instead of {size}", path=path)
-    if digest_of(data) != digest:
-        raise DamagedState(f"state file {path} does not match its digest", path=path)
+    data = read_verified(store, path, size, digest)
     try:
         file = pq.ParquetFile(pa.BufferReader(data), page_checksum_verification=True)
         position = file.schema_arrow.get_field_index(column)
@@ -147,8 +170,7 @@ def read_bins(
                 in_range = pc.and_(pc.greater_equal(values, start), pc.less(values, end))
                 yield batch.filter(in_range)
     except (pa.ArrowException, OSError) as error:
-        reason = str(error).split("\n", 1)[0]
-        raise DamagedState(f"state file {path} cannot be read: {reason}", path=path) from error
+        raise _unreadable(path, error) from error
 
 
 def create_new(store: ObjectStore, path: str, data: bytes) -> None:

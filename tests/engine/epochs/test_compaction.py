@@ -23,6 +23,7 @@ EPOCHS = 500
 LIMIT = 8
 WINDOW = OperatorId("window-1")
 NOTHING = Written((), 0, 0)
+AT_ONCE, PATIENTLY = timedelta(0), timedelta(seconds=30)
 BATCH_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
@@ -141,16 +142,24 @@ def test_a_compaction_is_adopted_only_once_it_is_done() -> None:
         return NOTHING
 
     compactor.start(WINDOW, Epoch(5), frozenset({"a"}), write)
-    assert compactor.take(wait=False) is None
+    assert compactor.take(AT_ONCE) is None
     assert compactor.in_flight == 5
     gate.set()
-    taken = compactor.take(wait=True)
+    taken = compactor.take(PATIENTLY)
     assert taken is not None
     assert taken.written.result() == NOTHING
     assert compactor.in_flight == 5, "its files are in no checkpoint yet"
     compactor.clear()
     assert compactor.in_flight is None
-    assert compactor.take(wait=True) is None
+    assert compactor.take(PATIENTLY) is None
+
+
+def test_an_epoch_waits_for_a_compaction_no_longer_than_its_patience() -> None:
+    compactor, gate = Compactor(timedelta(minutes=1)), threading.Event()
+    compactor.start(WINDOW, Epoch(5), frozenset(), lambda: (gate.wait(30) and NOTHING) or NOTHING)
+    assert compactor.take(timedelta(milliseconds=20)) is None
+    assert compactor.in_flight == 5, "it continues"
+    gate.set()
 
 
 def test_only_one_compaction_runs_at_a_time() -> None:
@@ -169,13 +178,13 @@ def test_the_failure_of_a_compaction_is_the_failure_of_the_next_epoch() -> None:
 
     compactor.start(WINDOW, Epoch(5), frozenset(), write)
     with pytest.raises(LookupError):
-        compactor.take(wait=True)
+        compactor.take(PATIENTLY)
 
 
-@pytest.mark.parametrize("wait", [True, False])
-def test_a_hung_compaction_fails_at_its_deadline(wait: bool) -> None:
+@pytest.mark.parametrize("patience", [timedelta(minutes=2), timedelta(0)])
+def test_a_hung_compaction_fails_at_its_deadline(patience: timedelta) -> None:
     compactor, gate = Compactor(timedelta(0)), threading.Event()
     compactor.start(WINDOW, Epoch(5), frozenset(), lambda: (gate.wait(30) and NOTHING) or NOTHING)
     with pytest.raises(TaskFailed, match="compaction of window-1 did not finish within"):
-        compactor.take(wait=wait)
+        compactor.take(patience)
     gate.set()

@@ -14,14 +14,17 @@ from pyspark.sql.types import IntegerType, StringType, StructField
 
 from resurgence.connectors.exact_rows import ExactRows, net_changes
 from resurgence.engine.spark.errors import translate
-from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
+from resurgence.engine.tables.key_table import NEW, KeyTable
+from resurgence.engine.tables.keyed_table import TIME
 from resurgence.engine.tables.live_files import LiveFiles
+from resurgence.engine.tables.sorted_rows import KEY
 from resurgence.errors import DamagedState
 from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch, Generation
 from resurgence.state.key_groups import deal, owned_groups
 from resurgence.state.records import StateFile, TableCheckpoint, TableKind
 from resurgence.state.table_schema import schema_faults, table_columns
+from tests.engine.harness import forget_cached_state
 from tests.engine.updating import UpdatingJob, exact, kept, query
 
 COLUMNS = (StructField("name", StringType()), StructField("value", IntegerType()))
@@ -138,6 +141,8 @@ def test_a_damaged_file_is_detected_when_it_is_read(spark: SparkSession, tmp_pat
     data[len(data) // 2] ^= 1
     path.write_bytes(bytes(data))
     fresh = written(spark, table, 2, [("a", 2)])
+    assert len(named(table.read_touched(spark, fresh))) == 2, "read from the local disk"
+    forget_cached_state(spark)
     with pytest.raises(Exception, match="digest") as raised:
         named(table.read_touched(spark, fresh))
     assert isinstance(translate(raised.value), DamagedState)

@@ -5,7 +5,8 @@ between two later epochs, and are durable with the next checkpoint. Until then n
 them, and a crash leaves debris for retention. Windows may close meanwhile: readers select bins, and
 the bins of closed windows are no longer read.
 
-One compaction runs at a time. Epochs wait for it only if a table has grown to twice its limit.
+One compaction runs at a time. Epochs wait for it only if a table has grown to twice its limit, and
+none waits longer than the previous epoch took: a lookup in more files is slower, a stall is worse.
 """
 
 from __future__ import annotations
@@ -75,16 +76,18 @@ class Compactor:
             target=_settle, args=(future, write), name="compaction", daemon=True
         ).start()
 
-    def take(self, *, wait: bool) -> Compaction | None:
-        """Return the finished compaction. Raise its failure, or TaskFailed after its deadline."""
+    def take(self, patience: timedelta) -> Compaction | None:
+        """Return the compaction if it finishes within `patience`. Raise its failure, or TaskFailed
+        after its deadline.
+        """
         running = self._running
         if running is None:
             return None
         left = self._deadline.total_seconds() - (time.monotonic() - running.began)
         try:
-            running.written.result(max(0.0, left) if wait else 0.0)
+            running.written.result(max(0.0, min(left, patience.total_seconds())))
         except TimeoutError as error:
-            if left > 0 and not wait:
+            if left > patience.total_seconds():
                 return None
             raise TaskFailed(
                 f"compaction of {running.operator} did not finish within {self._deadline}",
@@ -127,10 +130,10 @@ class TableCompaction:
         replaced = running.replaced if running else frozenset()
         return replaced.union(*(each.paths for each in self._pipeline.live_files().values()))
 
-    def adopt(self, run: EpochRun) -> Written | None:
+    def adopt(self, run: EpochRun, patience: timedelta) -> Written | None:
         """Add the result of a finished compaction to its table, as an effect of an epoch; call
-        `settled` when that is sealed. If all files that it merges have expired, its result is
-        dropped, even if it failed.
+        `settled` when that is sealed. If a table is crowded, wait for it as long as `patience`. If
+        all files that it merges have expired, its result is dropped, even if it failed.
         """
         running = self._compactor.running
         if running is None:
@@ -141,7 +144,7 @@ class TableCompaction:
             self._compactor.clear()
             return None
         crowded = any(each.fullest_subtask() > 2 * self._limit for each in tables.values())
-        done = self._compactor.take(wait=crowded)
+        done = self._compactor.take(patience if crowded else timedelta(0))
         if done is None:
             return None
         written = done.written.result()

@@ -128,6 +128,8 @@ class Engine:
         replays = Replays(backend.store, backend.paths)
         self._input = InputPlanner(pipeline, plan, settings, replays, has_letters=self._has_letters)
         self.finished = False
+        self._took = timedelta(0)
+        """How long the newest epoch was executed."""
         self.progress = Progress(plan.epoch, "restore", clock.now())
 
     @property
@@ -356,8 +358,10 @@ class Engine:
             epoch, began_at, self._time, inputs, profile, rows_out, most, poison
         )
         self._enter("execute", epoch)
-        compacted = self.compaction.adopt(run)
+        compacted = self.compaction.adopt(run, self._took)
+        started = time.monotonic()
         self._execution.run(run)
+        self._took = timedelta(seconds=time.monotonic() - started)
         return run, compacted
 
     def _poison(

@@ -21,6 +21,7 @@ _MODULES = (
     "pyspark.worker",
     "pandas",
     "pyarrow.parquet",
+    "resurgence.engine.tables.group_table",
     "resurgence.engine.tables.key_table",
     "resurgence.engine.tables.time_table",
     "resurgence.connectors.formats.json.lines",

@@ -24,43 +24,28 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
+from resurgence.engine.tables.file_cache import sorted_rows
+from resurgence.engine.tables.keyed_table import GROUP_OF_KEY, TIME, KeyedTable
 from resurgence.engine.tables.live_files import LiveFiles
-from resurgence.engine.tables.state_writer import (
-    GROUP,
-    Fill,
-    NewFiles,
-    StateWriter,
-    Written,
-    bit_set,
-)
+from resurgence.engine.tables.sorted_rows import KEY, Keys, distinct_keys
+from resurgence.engine.tables.state_writer import GROUP, Fill, NewFiles, Written, bit_set
 from resurgence.faults import FaultAction
 from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch, Generation
 from resurgence.spark_tasks import ArrowFunction
-from resurgence.state.key_groups import KEY_GROUPS, FileSlice, deal, shuffle_partitions
-from resurgence.state.records import StateFile, TableCheckpoint, TableKind
+from resurgence.state.key_groups import deal
+from resurgence.state.records import StateFile
 from resurgence.storage.access import StoreAccess, store_access
-from resurgence.storage.object_store import task_store
-from resurgence.storage.parquet import read_bins
-
-KEY = "__key"
-"""The column with the hash of a row's key: a 62-bit integer."""
-
-TIME = "__time"
-"""The column with the time of the epoch that changed the row, in microseconds."""
 
 NEW = "__new"
 """The column that marks rows of the current epoch when they are read. It is not stored."""
 
-TOUCHED_AT = "touched_at"
-
-_KEY_END = 2**62
-_GROUP_OF_KEY = f"pmod(hash({KEY}), {KEY_GROUPS})"
+_END_OF_TIME = 2**62
 
 
-class KeyTable:
-    """Writes and reads rows by key. LiveFiles owns the list of files. The columns are `KEY`, those
-    of `columns`, `CHANGE` and `TIME`.
+class KeyTable(KeyedTable):
+    """Writes and reads changes by key. The columns are `KEY`, those of `columns`, `CHANGE` and
+    `TIME`.
     """
 
     def __init__(
@@ -72,61 +57,13 @@ class KeyTable:
         parallelism: int,
         ttl_micros: int | None = None,
     ) -> None:
-        self._parallelism = parallelism
-        self._ttl = ttl_micros
-        self._url = url
-        self._writer = StateWriter(url, folder)
-        self.schema = StructType(
-            [
-                StructField(KEY, LongType()),
-                *columns,
-                StructField(CHANGE, LongType()),
-                StructField(TIME, LongType()),
-            ]
+        super().__init__(
+            url=url,
+            folder=folder,
+            columns=(*columns, StructField(CHANGE, LongType())),
+            parallelism=parallelism,
+            ttl_micros=ttl_micros,
         )
-
-    def since(self, time: int) -> int | None:
-        """Return the expiry bound: keys that were last touched before it are expired."""
-        return None if self._ttl is None else time - self._ttl
-
-    def mergeable(self, live: LiveFiles, time: int) -> frozenset[str]:
-        """Return the paths of files worth merging: small files, and files with rows that expired at
-        least one TTL ago.
-        """
-        since = self.since(time)
-        if since is None or self._ttl is None:
-            return live.small_files()
-        stale = {each.path for each in live.files if each.time_start < since - self._ttl}
-        return live.small_files() | stale
-
-    def load(
-        self, checkpoint: TableCheckpoint, subtasks: tuple[tuple[FileSlice, ...], ...]
-    ) -> LiveFiles:
-        """Return the files of a checkpoint, as a load plan assigned them to subtasks."""
-        touched_at = checkpoint.values.get(TOUCHED_AT)
-        return LiveFiles(subtasks, touched_at if isinstance(touched_at, int) else None)
-
-    def checkpoint(self, live: LiveFiles) -> TableCheckpoint:
-        """Return the table's part of the operator's metadata."""
-        return TableCheckpoint(
-            kind=TableKind.KEY,
-            schema_text=self.schema.json(),
-            files=live.files,
-            values={} if live.touched_at is None else {TOUCHED_AT: live.touched_at},
-        )
-
-    def dealt(self, rows: DataFrame) -> DataFrame:
-        """Shuffle rows by key, into one partition per subtask."""
-        return self.gathered(self.shuffled(rows))
-
-    def shuffled(self, rows: DataFrame) -> DataFrame:
-        """Shuffle rows by key, into partitions that Spark knows to hold whole keys."""
-        return rows.repartition(shuffle_partitions(self._parallelism), KEY)
-
-    def gathered(self, rows: DataFrame) -> DataFrame:
-        """Merge the partitions of `shuffled` rows into one per subtask."""
-        is_dealt = shuffle_partitions(self._parallelism) == self._parallelism
-        return rows if is_dealt else rows.coalesce(self._parallelism)
 
     def write(
         self,
@@ -142,11 +79,8 @@ class KeyTable:
         """
         live, since = (None, None) if after is None else (after[0], self.since(after[1]))
         held = live.files if live is not None and since is not None else ()
-        grouped = rows.selectExpr(
-            *(f"`{each}`" for each in self.schema.names), f"{_GROUP_OF_KEY} AS {GROUP}"
-        )
         fill = _filling(store_access(self._url), held, since)
-        return self._writer.write(grouped, fill, TIME, epoch, generation, fault)
+        return self._written(rows, fill, epoch, generation, fault)
 
     def read_touched(
         self,
@@ -170,7 +104,7 @@ class KeyTable:
             if files or (all_keys and held):
                 rows = self._rows(spark, reading)
                 if all_keys and any(each.partial for each in slices):
-                    rows = rows.where(live.is_owned(subtask, _GROUP_OF_KEY))
+                    rows = rows.where(live.is_owned(subtask, GROUP_OF_KEY))
                 found.append(rows)
         return tuple(found)
 
@@ -187,7 +121,7 @@ class KeyTable:
             every = tuple(each.file for each in slices)
             rows = self._rows(spark, _Reading(files, every, self._ttl, since=self.since(time)))
             if any(each.partial for each in chosen):
-                rows = rows.where(live.is_owned(subtask, _GROUP_OF_KEY))
+                rows = rows.where(live.is_owned(subtask, GROUP_OF_KEY))
             found.append(rows)
         return tuple(found)
 
@@ -211,7 +145,7 @@ def _filling(access: StoreAccess, held: tuple[StateFile, ...], since: int | None
             return
         groups = bit_set(files.groups)
         mine = tuple(each for each in held if each.key_groups & groups)
-        expired = _expired_keys(access, mine, since, _distinct(touched))
+        expired = _expired_keys(access, mine, since, distinct_keys(touched))
         if len(expired):
             files.add_ungrouped(_expiry_markers(schema, expired, files.newest))
 
@@ -219,7 +153,7 @@ def _filling(access: StoreAccess, held: tuple[StateFile, ...], since: int | None
 
 
 def _expired_keys(
-    access: StoreAccess, held: tuple[StateFile, ...], since: int, touched: pa.Array
+    access: StoreAccess, held: tuple[StateFile, ...], since: int, touched: Keys
 ) -> pa.Array:
     """Return the touched keys that have rows, all of them older than `since`."""
     if all(each.time_start >= since for each in held):
@@ -230,8 +164,8 @@ def _expired_keys(
             known.append(pc.unique(batch.column(KEY)))
             is_new = pc.greater_equal(batch.column(TIME), since)
             unexpired.append(pc.unique(batch.column(KEY).filter(is_new)))
-    keys = _distinct(known)
-    return keys.filter(pc.invert(pc.is_in(keys, value_set=_distinct(unexpired))))
+    keys = pa.array(distinct_keys(known))
+    return keys.filter(pc.invert(pc.is_in(keys, value_set=pa.array(distinct_keys(unexpired)))))
 
 
 def _expiry_markers(schema: pa.Schema, keys: pa.Array, time: int) -> pa.RecordBatch:
@@ -270,24 +204,24 @@ class _Reading:
         """The time of the oldest row in files outside of `held`."""
         paths = {each.path for each in self.held}
         left = (each.time_start for each in self.every if each.path not in paths)
-        return min(left, default=_KEY_END)
+        return min(left, default=_END_OF_TIME)
 
 
 def _reader(access: StoreAccess, reading: _Reading) -> ArrowFunction:
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             pass
-        touched: pa.Array | None = None
+        touched: Keys | None = None
         if reading.fresh is not None:
             fresh = [batch for file in reading.fresh for batch in _batches(access, file, None)]
             if not reading.all_keys:
-                touched = _distinct([pc.unique(batch.column(KEY)) for batch in fresh])
+                touched = distinct_keys([batch.column(KEY) for batch in fresh])
             for batch in fresh:
                 yield _tagged(batch.filter(pc.is_valid(batch.column(CHANGE))), new=True)
         valid_from = _valid_from(access, reading, touched)
         since, unexpired = reading.since, None
         if since is not None and any(each.time_start < since for each in reading.held):
-            unexpired = _distinct(
+            unexpired = distinct_keys(
                 [
                     pc.unique(batch.column(KEY).filter(pc.greater_equal(batch.column(TIME), since)))
                     for file in reading.every
@@ -299,14 +233,16 @@ def _reader(access: StoreAccess, reading: _Reading) -> ArrowFunction:
             for batch in _batches(access, file, touched):
                 chosen = batch.filter(_is_valid(batch, valid_from, reading))
                 if unexpired is not None:
-                    chosen = chosen.filter(pc.is_in(chosen.column(KEY), value_set=unexpired))
+                    chosen = chosen.filter(
+                        pc.is_in(chosen.column(KEY), value_set=pa.array(unexpired))
+                    )
                 if chosen.num_rows:
                     yield _tagged(chosen, new=False)
 
     return read
 
 
-def _valid_from(access: StoreAccess, reading: _Reading, touched: pa.Array | None) -> pa.Table:
+def _valid_from(access: StoreAccess, reading: _Reading, touched: Keys | None) -> pa.Table:
     """Return, for keys that expired and were touched again, the time from which rows are valid."""
     found = [pa.table({KEY: pa.array([], pa.int64()), TIME: pa.array([], pa.int64())})]
     if reading.may_have_expired:
@@ -333,26 +269,10 @@ def _is_valid(batch: pa.RecordBatch, valid_from: pa.Table, reading: _Reading) ->
     return pc.and_(is_row, pc.invert(pc.fill_null(is_expired, False)))
 
 
-def _batches(
-    access: StoreAccess, file: StateFile, keys: pa.Array | None
-) -> Iterator[pa.RecordBatch]:
+def _batches(access: StoreAccess, file: StateFile, keys: Keys | None) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, for some keys or for all."""
-    start, end = 0, _KEY_END
-    if keys is not None:
-        bounds = pc.min_max(keys).as_py()
-        start, end = bounds["min"], bounds["max"] + 1
-    store = task_store(access)
-    for batch in read_bins(store, file.path, file.bytes, file.digest, KEY, start, end):
-        chosen = batch
-        if keys is not None:
-            chosen = batch.filter(pc.is_in(batch.column(KEY), value_set=keys))
-        if chosen.num_rows:
-            yield chosen
-
-
-def _distinct(parts: list[pa.Array]) -> pa.Array:
-    """Return the distinct keys of some arrays."""
-    return pc.unique(pa.chunked_array(parts, pa.int64()))
+    rows = sorted_rows(access, file)
+    yield from rows.batches if keys is None else rows.find(keys)
 
 
 def _tagged(batch: pa.RecordBatch, *, new: bool) -> pa.RecordBatch:

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
+from resurgence.engine.tables.file_cache import remember
 from resurgence.faults import FaultAction, FaultPoint, perform
 from resurgence.ids import Epoch, Generation
 from resurgence.spark_tasks import current_subtask
@@ -153,6 +154,8 @@ class StateWriter:
 
     url: str
     folder: str
+    caches: bool = False
+    """Whether tasks store what they write in the cache of their machine, too."""
 
     def write(
         self,
@@ -168,6 +171,7 @@ class StateWriter:
         """
         access, prefix = store_access(self.url), f"{self.folder}/{epoch}-{generation}"
         pid, machine, roll_bytes = os.getpid(), platform.node(), ROLL_BYTES
+        caches = self.caches
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             subtask = current_subtask()
@@ -175,6 +179,8 @@ class StateWriter:
             def create(file: EncodedFile) -> str:
                 path = f"{prefix}-{subtask}-{uuid.uuid4().hex[:12]}.parquet"
                 create_new(task_store(access), path, file.data)
+                if caches:
+                    remember(access, path, file.data)
                 return path
 
             files = NewFiles(time, create, roll_bytes)

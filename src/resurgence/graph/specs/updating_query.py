@@ -81,7 +81,7 @@ class UpdatingQuerySpec(Spec):
         yield f"  parallelism  {subtasks_in_words(parallelism)}, by hash of the keys"
         stored = "the rows of all inputs" if len(self.inputs) > 1 else "the rows"
         if self.aggregates is not None:
-            stored = "accumulators where these are exact, else the rows"
+            stored = "accumulators, or the rows if an aggregate has none"
         yield f"  state        KeyTable 'rows': {stored}, by key"
         dropped = "never"
         if self.ttl_micros:

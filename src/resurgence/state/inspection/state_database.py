@@ -25,6 +25,7 @@ from resurgence.storage.object_store import split_url
 from resurgence.storage.parquet import whole_table
 
 BIN, WINDOW_START = "bin", "window_start"
+KEY, EPOCH = "__key", "__epoch"
 CHECKPOINTS = "checkpoints"
 _NO_COLUMNS = "empty"
 """The column of a table without columns, which SQL does not allow."""
@@ -99,12 +100,10 @@ class StateDatabase(ReadOnlyDatabase):
             rows = _fetched_rows(self._backend, checkpoint)
             self.register(f"{table.name} as stored", rows)
             source = quoted(f"{table.name} as stored")
-        names = self._connection.execute(f"DESCRIBE FROM {source}").fetchall()
-        shown = (
-            f"make_timestamp({BIN}) AS {WINDOW_START}, *" if BIN in {n[0] for n in names} else "*"
-        )
+        names = [each[0] for each in self._connection.execute(f"DESCRIBE FROM {source}").fetchall()]
+        shown = f"make_timestamp({BIN}) AS {WINDOW_START}, *" if BIN in names else "*"
         self._connection.execute(
-            f"CREATE VIEW {quoted(table.name)} AS SELECT {shown} FROM {source}"
+            f"CREATE VIEW {quoted(table.name)} AS SELECT {shown} FROM {source}{_newest(names)}"
         )
         return local
 
@@ -117,6 +116,14 @@ class StateDatabase(ReadOnlyDatabase):
             return ()
         paths = tuple(str(Path(folder) / each.path) for each in files)
         return () if any(set("*?[") & set(path) for path in paths) else paths
+
+
+def _newest(names: Sequence[str]) -> str:
+    """Return the clause that selects the newest row of each group, in tables that have several."""
+    if EPOCH not in names:
+        return ""
+    keys = [quoted(each) for each in names if each == KEY or not each.startswith("__")]
+    return f" QUALIFY row_number() OVER (PARTITION BY {', '.join(keys)} ORDER BY {EPOCH} DESC) = 1"
 
 
 def _rows_as_table(rows: Sequence[dict[str, Any]]) -> pa.Table:

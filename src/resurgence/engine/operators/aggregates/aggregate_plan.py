@@ -16,6 +16,11 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+SPREAD_ABOVE = 0.2
+"""Groups per row in the previous epoch, above which grouping twice costs more than shuffling all
+rows.
+"""
+
 
 @dataclass(frozen=True)
 class Partial:
@@ -24,6 +29,10 @@ class Partial:
     name: str
     make: str
     merge: str
+    plus: str | None = None
+    """SQL that merges two, named `{a}` and `{b}`; None if that cannot be done in constant space, or
+    not with the same bits every time.
+    """
 
 
 @dataclass(frozen=True)

@@ -41,16 +41,30 @@ def variance_make(value: str, chosen: str) -> str:
     )
 
 
+_DELTA = "({b}.mean - {a}.mean)"
+_VARIANCE = {
+    "mean": f"{{a}}.mean + {_DELTA} * {{b}}.n / ({{a}}.n + {{b}}.n)",
+    "m2": f"{{a}}.m2 + {{b}}.m2 + {_DELTA} * {_DELTA} * {{a}}.n * {{b}}.n / ({{a}}.n + {{b}}.n)",
+}
+_X, _Y, _SHARE = "({b}.x - {a}.x)", "({b}.y - {a}.y)", "{a}.n * {b}.n / ({a}.n + {b}.n)"
+_COVARIANCE = {
+    "x": f"{{a}}.x + {_X} * {{b}}.n / ({{a}}.n + {{b}}.n)",
+    "y": f"{{a}}.y + {_Y} * {{b}}.n / ({{a}}.n + {{b}}.n)",
+    "xy": f"{{a}}.xy + {{b}}.xy + {_X} * {_Y} * {_SHARE}",
+    "x2": f"{{a}}.x2 + {{b}}.x2 + {_X} * {_X} * {_SHARE}",
+    "y2": f"{{a}}.y2 + {{b}}.y2 + {_Y} * {_Y} * {_SHARE}",
+}
+"""The fields of two partials, `{a}` and `{b}`, merged."""
+
+
 def variance_merge(name: str) -> str:
     """Return SQL that merges many partials into one."""
-    delta = "(b.mean - a.mean)"
-    return _fold(
-        name,
-        {
-            "mean": f"a.mean + {delta} * b.n / (a.n + b.n)",
-            "m2": f"a.m2 + b.m2 + {delta} * {delta} * a.n * b.n / (a.n + b.n)",
-        },
-    )
+    return _fold(name, _VARIANCE)
+
+
+def variance_plus() -> str:
+    """Return SQL that merges two partials, `{a}` and `{b}`."""
+    return _plus(_VARIANCE)
 
 
 def covariance_make(y: str, x: str, chosen: str) -> str:
@@ -68,17 +82,12 @@ def covariance_make(y: str, x: str, chosen: str) -> str:
 
 def covariance_merge(name: str) -> str:
     """Return SQL that merges many partials into one."""
-    x, y, share = "(b.x - a.x)", "(b.y - a.y)", "a.n * b.n / (a.n + b.n)"
-    return _fold(
-        name,
-        {
-            "x": f"a.x + {x} * b.n / (a.n + b.n)",
-            "y": f"a.y + {y} * b.n / (a.n + b.n)",
-            "xy": f"a.xy + b.xy + {x} * {y} * {share}",
-            "x2": f"a.x2 + b.x2 + {x} * {x} * {share}",
-            "y2": f"a.y2 + b.y2 + {y} * {y} * {share}",
-        },
-    )
+    return _fold(name, _COVARIANCE)
+
+
+def covariance_plus() -> str:
+    """Return SQL that merges two partials, `{a}` and `{b}`."""
+    return _plus(_COVARIANCE)
 
 
 def _mean(value: str, chosen: str) -> str:
@@ -93,9 +102,13 @@ def _product(moment: str, value: str, chosen: str) -> str:
 
 def _fold(name: str, fields: dict[str, str]) -> str:
     zero = "named_struct('n', 0D, " + ", ".join(f"'{each}', 0D" for each in fields) + ")"
-    merged = ", ".join(f"'{field}', {sql}" for field, sql in fields.items())
-    step = (
-        "CASE WHEN b.n = 0 THEN a WHEN a.n = 0 THEN b"
-        f" ELSE named_struct('n', a.n + b.n, {merged}) END"
-    )
+    step = _plus(fields).format(a="a", b="b")
     return f"aggregate(collect_list({name}), {zero}, (a, b) -> {step})"
+
+
+def _plus(fields: dict[str, str]) -> str:
+    merged = ", ".join(f"'{field}', {sql}" for field, sql in fields.items())
+    return (
+        "CASE WHEN {b}.n = 0 THEN {a} WHEN {a}.n = 0 THEN {b}"
+        f" ELSE named_struct('n', {{a}}.n + {{b}}.n, {merged}) END"
+    )

@@ -24,8 +24,10 @@ from resurgence.engine.operators.aggregates.moments import (
     VARIANCES,
     covariance_make,
     covariance_merge,
+    covariance_plus,
     variance_make,
     variance_merge,
+    variance_plus,
 )
 from resurgence.engine.operators.aggregates.value_buffers import buffer_values
 from resurgence.graph.aggregate_call import AggregateCall, SortOrder
@@ -150,20 +152,21 @@ def _returns_several(call: AggregateCall, partials: Partials | None) -> bool:
 def _count(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     function = "count_if" if call.function == "count_if" else "count"
     make = f"{function}({', '.join(columns.values) or '1'}){columns.chosen()}"
-    return (Partial(columns.name, make, f"sum({columns.name})"),), columns.name
+    return (Partial(columns.name, make, f"sum({columns.name})", "{a} + {b}"),), columns.name
 
 
 def _sum(_call: AggregateCall, columns: _Columns) -> PlannedPartials:
     # A sum of sums would widen a decimal again; the state has the type of the first sum.
     name, make = columns.name, f"sum({columns.values[0]})"
-    merge = f"CAST(sum({name}) AS {_type_text(columns.rows, make)})"
-    return (Partial(name, f"{make}{columns.chosen()}", merge),), name
+    kind = _type_text(columns.rows, make)
+    merge = f"CAST(sum({name}) AS {kind})"
+    return (Partial(name, f"{make}{columns.chosen()}", merge, _sum_of_two(kind)),), name
 
 
 def _result(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     function, name = call.function, columns.name
     make = f"{function}({columns.values[0]}){columns.chosen()}"
-    return (Partial(name, make, f"{function}({name})"),), name
+    return (Partial(name, make, f"{function}({name})", _OF_TWO[function]),), name
 
 
 def _average(call: AggregateCall, columns: _Columns) -> PlannedPartials:
@@ -176,14 +179,16 @@ def _average(call: AggregateCall, columns: _Columns) -> PlannedPartials:
 def _variance(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     name = columns.name
     make = variance_make(f"CAST({columns.values[0]} AS DOUBLE)", columns.chosen())
-    return (Partial(name, make, variance_merge(name)),), VARIANCES[call.function].format(p=name)
+    partial = Partial(name, make, variance_merge(name), variance_plus())
+    return (partial,), VARIANCES[call.function].format(p=name)
 
 
 def _covariance(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     name = columns.name
     y, x = (f"CAST({each} AS DOUBLE)" for each in columns.values)
     make = covariance_make(y, x, columns.present())
-    return (Partial(name, make, covariance_merge(name)),), COVARIANCES[call.function].format(p=name)
+    partial = Partial(name, make, covariance_merge(name), covariance_plus())
+    return (partial,), COVARIANCES[call.function].format(p=name)
 
 
 def _extreme(call: AggregateCall, columns: _Columns) -> PlannedPartials:
@@ -214,6 +219,22 @@ def _values(call: AggregateCall, columns: _Columns) -> PlannedPartials:
     return buffers, f"{call.function}({', '.join(each.name for each in buffers)})"
 
 
+_OF_TWO = {
+    "min": "least({a}, {b})",
+    "max": "greatest({a}, {b})",
+    "bool_and": "coalesce({a} AND {b}, {a}, {b})",
+    "bool_or": "coalesce({a} OR {b}, {a}, {b})",
+    "bit_and": "coalesce({a} & {b}, {a}, {b})",
+    "bit_or": "coalesce({a} | {b}, {a}, {b})",
+    "bit_xor": "coalesce({a} ^ {b}, {a}, {b})",
+}
+"""The functions that merge their own results, over two of them. A null is no value."""
+
+
+def _sum_of_two(kind: str) -> str:
+    return f"coalesce(CAST({{a}} + {{b}} AS {kind}), {{a}}, {{b}})"
+
+
 _PARTIALS: dict[Partials, Callable[[AggregateCall, _Columns], PlannedPartials]] = {
     Partials.COUNT: _count,
     Partials.SUM: _sum,
@@ -231,7 +252,7 @@ def _at_extreme(pick: str, by: str, columns: _Columns, chosen: str) -> PlannedPa
     name, value = columns.name, columns.values[0]
     pair = f"named_struct('by', {by}, 'value', {value})"
     if is_ordered(type_of(columns.rows, pair)):
-        partial = Partial(name, f"{pick}({pair}){chosen}", f"{pick}({name})")
+        partial = Partial(name, f"{pick}({pair}){chosen}", f"{pick}({name})", _OF_TWO[pick])
     else:
         partial = Partial(name, f"{pick}_by({pair}, {by}){chosen}", f"{pick}_by({name}, {name}.by)")
     return (partial,), f"{name}.value"
@@ -243,8 +264,15 @@ def _mean(name: str, value: str, condition: str, rows: DataFrame) -> PlannedPart
     addend = value if exact else f"CAST({value} AS DOUBLE)"
     kind = _type_text(rows, f"sum({addend})")
     result = _type_text(rows, f"avg({value})")
-    total = Partial(f"{name}_sum", f"sum({addend}){condition}", f"CAST(sum({name}_sum) AS {kind})")
-    count = Partial(f"{name}_count", f"count({value}){condition}", f"sum({name}_count)")
+    total = Partial(
+        f"{name}_sum",
+        f"sum({addend}){condition}",
+        f"CAST(sum({name}_sum) AS {kind})",
+        _sum_of_two(kind),
+    )
+    count = Partial(
+        f"{name}_count", f"count({value}){condition}", f"sum({name}_count)", "{a} + {b}"
+    )
     quotient = f"{name}_sum / {name}_count"
     if exact:
         quotient = _decimal_quotient(f"{name}_sum", f"{name}_count", kind, result, rows)

@@ -27,12 +27,15 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, StructField
 
-from resurgence.connectors.exact_rows import ExactRows, quoted
+from resurgence.connectors.exact_rows import quoted
 from resurgence.connectors.formats.debezium.types import unavailable_sql
+from resurgence.engine.operators.changelogs.row_changes import changed_rows
 from resurgence.engine.spark.empty_rows import empty_rows
-from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
+from resurgence.engine.tables.key_table import NEW, KeyTable
+from resurgence.engine.tables.keyed_table import TIME
 from resurgence.engine.tables.live_files import LiveFiles, run_bytes, runs
 from resurgence.engine.tables.observed import observed
+from resurgence.engine.tables.sorted_rows import KEY
 from resurgence.graph.specs.normalise import NormaliseSpec
 from resurgence.graph.values import CHANGE, OPERATION, POSITION
 from resurgence.ids import Epoch
@@ -43,7 +46,6 @@ RESET = "__reset"
 
 _LAST, _RESET_AT = "__last", "__reset_at"
 _BEFORE, _AFTER = "__before", "__after"
-_ITEM = "__item"
 
 
 class ChangelogNormaliser:
@@ -177,23 +179,7 @@ class ChangelogNormaliser:
         calls = [call for side, only in sides.items() for call in self._aggregates(side, only)]
         pairs = rows.groupBy(KEY, *self._keys).agg(*calls)
         pairs = pairs.selectExpr(*(self._row(side) for side in sides))
-        kind = pairs.schema[_AFTER].dataType
-        # Compared in a form in which only identical rows are equal.
-        copies = [StructField(f"{side}_form", kind) for side in sides]
-        changed = (
-            pairs.selectExpr(*sides, *(f"{side} AS {side}_form" for side in sides))
-            .selectExpr(*sides, *ExactRows(copies).forms)
-            .where(f"NOT ({_BEFORE}_form <=> {_AFTER}_form)")
-        )
-        retraction = f"named_struct('row', {_BEFORE}, 'change', -1)"
-        insertion = f"named_struct('row', {_AFTER}, 'change', 1)"
-        both = f"array({retraction}, {insertion})"
-        return changed.selectExpr(
-            f"explode(filter({both}, item -> item.row IS NOT NULL)) AS {_ITEM}"
-        ).selectExpr(
-            *(f"{_ITEM}.row.{quoted(each.name)} AS {quoted(each.name)}" for each in self._columns),
-            f"{_ITEM}.change AS {CHANGE}",
-        )
+        return changed_rows(pairs, _BEFORE, _AFTER)
 
     def _row(self, side: str) -> str:
         """Return one side of the difference: a struct of the columns, null if there is no row."""
@@ -229,9 +215,7 @@ class ChangelogNormaliser:
         merged = [self._folded(each.drop(NEW)) for each in parts]
         if is_whole:
             merged = [each.where(f"{CHANGE} > 0") for each in merged]
-        return functools.reduce(
-            DataFrame.unionAll, (each.sortWithinPartitions(KEY) for each in merged)
-        )
+        return functools.reduce(DataFrame.unionAll, merged)
 
 
 def truncation(rows: DataFrame) -> tuple[DataFrame, Observation]:

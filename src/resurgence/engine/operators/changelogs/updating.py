@@ -1,7 +1,8 @@
-"""The operator for updating queries: rows are stored by key in a KeyTable, and each epoch emits the
-changes of the result.
+"""The operator for updating queries: each epoch changes state by key, and emits the changes of the
+result.
 
-UpdatingQuery owns the computation.
+UpdatingAggregate owns the computation of aggregates with accumulators, UpdatingQuery that of all
+other queries.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from resurgence.engine.functions.clock_reads import free_expressions, refuse_clock_reads
+from resurgence.engine.operators.aggregates.accumulators import accumulators
 from resurgence.engine.operators.base import (
     CompactionTask,
     Operator,
@@ -20,6 +22,7 @@ from resurgence.engine.operators.base import (
     OperatorState,
     Rows,
 )
+from resurgence.engine.operators.changelogs.updating_aggregate import UpdatingAggregate
 from resurgence.engine.operators.changelogs.updating_query import ROWS_TABLE, UpdatingQuery
 from resurgence.engine.operators.closed_query import batch_query
 from resurgence.engine.operators.sql_places import SqlFragment, places
@@ -47,13 +50,7 @@ class UpdatingOperator(Operator):
         )
         self.spec = spec.model_copy(update={"inputs": inputs_in_state})
         with places(spec.position, self._parts):
-            self._query = UpdatingQuery(
-                self.spec,
-                self.input_shapes,
-                url=context.state_url,
-                folder=context.paths.table(spec.id, ROWS_TABLE),
-                parallelism=context.parallelism,
-            )
+            self._query = self._compiled()
             columns = [
                 rows.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in source.columns))
                 for source, rows in zip(inputs_in_state, self.input_shapes, strict=True)
@@ -63,6 +60,18 @@ class UpdatingOperator(Operator):
         self.live = LiveFiles.none(context.parallelism)
         self.table_schema = self._query.table.checkpoint(self.live).schema_text
         self._changes: DataFrame | None = None
+
+    def _compiled(self) -> UpdatingAggregate | UpdatingQuery:
+        url, folder = self.context.state_url, self.context.paths.table(self.id, ROWS_TABLE)
+        parallelism = self.context.parallelism
+        found = accumulators(self.spec, self.input_shapes[0])
+        if found is None:
+            return UpdatingQuery(
+                self.spec, self.input_shapes, url=url, folder=folder, parallelism=parallelism
+            )
+        return UpdatingAggregate(
+            self.spec, found, self.context.spark, url=url, folder=folder, parallelism=parallelism
+        )
 
     def _parts(self) -> Iterator[SqlFragment]:
         for source, rows in zip(self.spec.inputs, self.input_shapes, strict=True):
@@ -92,16 +101,18 @@ class UpdatingOperator(Operator):
         delta = query.delta(self.inputs(run), run.time, watermark)
         if delta is not None:
             with run.profile.measure("spark"):
-                written = query.table.write(
+                written = query.write(
                     delta,
+                    live,
                     run.epoch,
                     run.plan.generation,
-                    after=(live, run.time),
+                    run.time,
+                    watermark=watermark,
                     fault=run.state_fault(),
                 )
             run.effects.late_rows[self.id] = query.late_rows()
             run.effects.wrote(self.id, written)
-            self._changes = query.changes(live, written.files, run.time)
+            self._changes = query.changes(live, written.files, run.time, watermark)
             run.effects.live[self.id] = live.appended(written.files)
         run.ran_over_inputs(self)
 

@@ -1,7 +1,7 @@
 """An updating query: its state, and the changes of its result in an epoch.
 
-State is one KeyTable `rows`: the rows of all inputs by key, or their partial aggregates. An epoch
-appends its rows, in one Spark job with one shuffle. Then the query is evaluated twice over the rows
+State is one KeyTable `rows`: the rows of all inputs by key. An epoch appends its rows, in one Spark
+job with one shuffle. Then the query is evaluated twice over the rows
 of the touched keys, without and with the epoch's rows, and the changes are the difference of the
 two results. That is correct for every query that is correct for any set of keys by itself:
 aggregates, joins, the newest row by key. All of it happens inside the subtasks, without a shuffle.
@@ -31,17 +31,19 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StructField
 
 from resurgence.connectors.exact_rows import ExactRows, quoted
-from resurgence.engine.operators.aggregates.partial_aggregates import (
-    PartialAggregates,
-    partial_aggregates,
-)
 from resurgence.engine.operators.aggregates.planner import deterministic_sql
 from resurgence.engine.spark.empty_rows import empty_rows
-from resurgence.engine.tables.key_table import KEY, NEW, TIME, KeyTable
+from resurgence.engine.spark.varying_literal import varying_literal
+from resurgence.engine.tables.key_table import NEW, KeyTable
+from resurgence.engine.tables.keyed_table import TIME
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.observed import observed
+from resurgence.engine.tables.sorted_rows import KEY
+from resurgence.engine.tables.state_writer import Written
+from resurgence.faults import FaultAction
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.graph.values import CHANGE, EVENT_TIME
+from resurgence.ids import Epoch, Generation
 from resurgence.state.records import StateFile
 
 ROWS_TABLE = "rows"
@@ -52,7 +54,7 @@ INPUT = "__input"
 
 _BEFORE, _AFTER = "__before", "__after"
 _TIMES, _HAS_ROWS = "__times", "__has_rows"
-_LATE, _IS_MARKER = "__late", "__is_marker"
+_LATE = "__late"
 
 
 class UpdatingQuery:
@@ -70,19 +72,13 @@ class UpdatingQuery:
         parallelism: int,
     ) -> None:
         """`inputs` are empty and have the columns of the operator's inputs."""
-        self._partials = partial_aggregates(operator, inputs[0])
-        if self._partials is not None:
-            operator = self._partials.operator
-        elif operator.aggregates:
+        if operator.aggregates:
             operator = _deterministic(operator, inputs[0])
         self._operator = operator
         self._spark: SparkSession = inputs[0].sparkSession
         self._cached: list[DataFrame] = []
         self._late: list[Observation] = []
-        if self._partials is not None:
-            stored = [_stored(0, self._partials.aggregated(inputs[0]), operator)]
-        else:
-            stored = [_stored(number, rows, operator) for number, rows in enumerate(inputs)]
+        stored = [_stored(number, rows, operator) for number, rows in enumerate(inputs)]
         self._columns = tuple(
             StructField(each.name, each.dataType) for rows in stored for each in rows.schema
         )
@@ -131,19 +127,21 @@ class UpdatingQuery:
 
     def _part(self, number: int, rows: DataFrame, time: int, watermark: int | None) -> DataFrame:
         has_changes = self._operator.inputs[number].is_updating
-        hidden = {CHANGE: f"`{CHANGE}`" if has_changes else "1L", TIME: f"{time}L"}
+        hidden = {
+            CHANGE: f"`{CHANGE}`" if has_changes else "1L",
+            TIME: varying_literal(f"{time}L"),
+        }
         if self._operator.keep_micros is not None:
             # A row without event time matches none, and may expire at once.
             hidden[TIME] = f"coalesce(unix_micros(`{EVENT_TIME}`), 0L)"
             if watermark is not None:
-                late = f"coalesce(unix_micros(`{EVENT_TIME}`) < {watermark}L, false)"
+                bound = varying_literal(f"{watermark}L")
+                late = f"coalesce(unix_micros(`{EVENT_TIME}`) < {bound}, false)"
                 self._late.append(Observation())
                 rows = rows.selectExpr("*", f"{late} AS {_LATE}").observe(
                     self._late[-1], F.expr(f"count_if({_LATE}) AS late")
                 )
                 rows = rows.where(f"NOT {_LATE}")
-        if self._partials is not None:
-            rows = self._partials.aggregated(rows)
         stored = _stored(number, rows, self._operator, hidden)
         return stored.select(*self._delta_columns[number], F.col(TIME).cast("bigint"))
 
@@ -169,9 +167,29 @@ class UpdatingQuery:
             F.col(CHANGE).cast("bigint").alias(CHANGE),
         ]
 
+    def write(
+        self,
+        delta: DataFrame,
+        live: LiveFiles,
+        epoch: Epoch,
+        generation: Generation,
+        time: int,
+        *,
+        watermark: int | None = None,
+        fault: FaultAction | None = None,
+    ) -> Written:
+        """Append an epoch's rows."""
+        return self.table.write(delta, epoch, generation, after=(live, time), fault=fault)
+
     # ---------------------------------------------------------------- changes
 
-    def changes(self, live: LiveFiles, files: tuple[StateFile, ...], time: int) -> DataFrame | None:
+    def changes(
+        self,
+        live: LiveFiles,
+        files: tuple[StateFile, ...],
+        time: int,
+        watermark: int | None = None,
+    ) -> DataFrame | None:
         """Return the changes of the result by new files, on top of the live ones; None if nothing
         was written. They are valid until `release`.
         """
@@ -259,8 +277,6 @@ class UpdatingQuery:
         return functools.reduce(DataFrame.unionAll, (self._merged(each, since) for each in parts))
 
     def _merged(self, rows: DataFrame, since: int | None) -> DataFrame:
-        if self._partials is not None:
-            return self._merged_partials(rows, self._partials)
         merged = (
             rows.selectExpr(KEY, *self._exact.forms, CHANGE, TIME)
             .groupBy(KEY, *self._exact.names)
@@ -281,32 +297,7 @@ class UpdatingQuery:
             ).where(
                 f"{CHANGE} IS NULL OR {CHANGE} <> 0 OR (NOT {_HAS_ROWS} AND {TIME} >= {since}L)"
             )
-        return merged.sortWithinPartitions(KEY).selectExpr(KEY, *self._exact.restored, CHANGE, TIME)
-
-    def _merged_partials(self, rows: DataFrame, partials: PartialAggregates) -> DataFrame:
-        named = [
-            (column, quoted(each.name))
-            for column, each in zip(self._names[0], self._operator.inputs[0].columns, strict=True)
-        ]
-        return (
-            rows.selectExpr(
-                KEY,
-                INPUT,
-                f"{CHANGE} IS NULL AS {_IS_MARKER}",
-                *(f"{column} AS {name}" for column, name in named),
-                TIME,
-            )
-            .groupBy(KEY, INPUT, _IS_MARKER, *partials.keys)
-            .agg(*(F.expr(each) for each in partials.merges), F.max(TIME).alias(TIME))
-            .sortWithinPartitions(KEY)
-            .selectExpr(
-                KEY,
-                INPUT,
-                *(f"{name} AS {column}" for column, name in named),
-                f"IF({_IS_MARKER}, NULL, 1L) AS {CHANGE}",
-                TIME,
-            )
-        )
+        return merged.selectExpr(KEY, *self._exact.restored, CHANGE, TIME)
 
 
 def _deterministic(operator: UpdatingQuerySpec, rows: DataFrame) -> UpdatingQuerySpec:

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame
 
 from resurgence.engine.functions.clock_reads import free_call, free_expressions
 from resurgence.engine.functions.planning_time import with_planning_time
+from resurgence.engine.operators.aggregates.aggregate_plan import SPREAD_ABOVE
 from resurgence.engine.operators.base import (
     CompactionTask,
     Operator,
@@ -37,11 +38,6 @@ from resurgence.state.load_plan import OperatorLoad
 
 if TYPE_CHECKING:
     from resurgence.engine.epochs.epoch_run import EpochRun
-
-SPREAD_ABOVE = 0.2
-"""Groups per row in the previous epoch, above which grouping twice costs more than shuffling all
-rows.
-"""
 
 
 class WindowOperator(Operator):

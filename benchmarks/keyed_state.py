@@ -1,0 +1,301 @@
+"""Keyed state: how an epoch of an updating aggregate grows with the number of its keys.
+
+The query is `count, sum GROUP BY key`, its output is dropped, checkpoints are on. For each size all
+keys are loaded first, in epochs of a million rows. Then the job is restored, and runs small epochs
+of 1,000 rows and large ones of 100,000, with keys that are uniform or skewed (half of the rows have
+one of a hundred keys). Structured Streaming processes the same rows in the same batches, with
+RocksDB and changelog checkpointing, in a process of its own.
+
+    python benchmarks/keyed_state.py [--keys 100000,1000000,10000000] [--epochs N] [--no-streaming]
+
+Only ratios within one run are comparable. The exit status is 1 if small uniform epochs take more
+than twice as long with the most keys as with the fewest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.kafka import group_of, resident_mebibytes
+from benchmarks.window_aggregate import PARALLELISM, STATE_STORES, stock_session
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from resurgence.config import settings_from
+from resurgence.connectors.registry import CONNECTORS
+from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.epochs.in_process import open_engine
+from resurgence.engine.spark.session import start_session
+from resurgence.ids import JobName
+from resurgence.sql import compile_pipeline
+from resurgence.storage.object_store import ObjectStore
+
+RESURGENCE, STREAMING = "Resurgence", "Structured Streaming"
+LOADED = 1_000_000
+"""The rows of an epoch that loads keys."""
+GROWTH = 2.0
+MEMORY = "4g"
+
+
+@dataclass(frozen=True)
+class Load:
+    """Epochs of one kind, after the keys are loaded."""
+
+    name: str
+    rows: int
+    skewed: bool
+
+
+LOADS = (
+    Load("1,000 rows, uniform", 1_000, False),
+    Load("1,000 rows, skewed", 1_000, True),
+    Load("100,000 rows, uniform", 100_000, False),
+    Load("100,000 rows, skewed", 100_000, True),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The rows of a run: those that load the keys, then the epochs of each load."""
+
+    keys: int
+    epochs: int
+
+    @property
+    def loaded(self) -> int:
+        """How many epochs load the keys."""
+        return -(-self.keys // LOADED)
+
+    def ends(self) -> list[int]:
+        """Return the number of rows before each load, and in total."""
+        sizes = (each.rows * self.epochs for each in LOADS)
+        return [*itertools.accumulate(sizes, initial=self.loaded * LOADED)]
+
+    def key(self) -> str:
+        """Return the key of a row: every key while they are loaded, then random ones."""
+        uniform = f"pmod(xxhash64(counter), {self.keys})"
+        skewed = f"IF(counter % 2 = 0, pmod(xxhash64(counter), 100), {uniform})"
+        ends = self.ends()
+        cases = [f"WHEN counter < {ends[0]} THEN counter % {self.keys}"]
+        for load, end in zip(LOADS, ends[1:], strict=True):
+            cases.append(f"WHEN counter < {end} THEN {skewed if load.skewed else uniform}")
+        return f"CASE {' '.join(cases)} ELSE {uniform} END"
+
+
+@dataclass(frozen=True)
+class Result:
+    """The seconds of each epoch of a load, and what else was measured with it."""
+
+    load: str
+    seconds: list[float]
+    written: int = 0
+    state: int = 0
+    restore: float = 0.0
+    memory: float = 0.0
+
+
+# -------------------------------------------------------------------- ours
+
+
+def resurgence_results(spark: SparkSession, plan: Plan, folder: Path) -> Iterator[Result]:
+    sql = f"""
+        CREATE TABLE numbers WITH (connector = 'impulse', message_count = '{plan.ends()[-1]}',
+            event_time_interval = '1000');
+        CREATE TABLE totals (k BIGINT, n BIGINT, total BIGINT) WITH (connector = 'blackhole', format = 'debezium_json');
+        INSERT INTO totals SELECT k, count(*), sum(counter) FROM (
+            SELECT {plan.key()} AS k, counter FROM numbers) GROUP BY k"""
+
+    def opened(rows: int) -> Engine:
+        settings = {
+            "pipeline.epoch_rows": str(rows),
+            "pipeline.parallelism": str(PARALLELISM),
+            "pipeline.epoch_interval": "0s",
+        }
+        store, name = ObjectStore(f"{folder}/state"), JobName("bench")
+        graph = compile_pipeline(sql, CONNECTORS)
+        return open_engine(spark, graph, store, name, settings_from(settings))
+
+    engine = opened(LOADED)
+    for _ in range(plan.loaded):
+        engine.run_epoch()
+    for load in LOADS:
+        began = time.perf_counter()
+        engine = opened(load.rows)
+        restore = time.perf_counter() - began
+        seconds, written, state = [], 0, 0
+        for _ in range(plan.epochs):
+            began = time.perf_counter()
+            report = engine.run_epoch()
+            seconds.append(time.perf_counter() - began)
+            assert report is not None
+            written, state = written + report.bytes, report.state_bytes
+        yield Result(load.name, seconds, written // plan.epochs, state, restore)
+
+
+# -------------------------------------------------------------------- Structured Streaming
+
+
+def streaming_results(spark: SparkSession, plan: Plan, folder: Path) -> Iterator[Result]:
+    spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORES["RocksDB"])
+    spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
+
+    def batches(rows: int, count: int) -> list[float]:
+        numbers = (
+            spark.readStream.format("rate-micro-batch")
+            .option("rowsPerBatch", rows)
+            .option("numPartitions", PARALLELISM)
+            .load()
+        )
+        query = (
+            totals(numbers.selectExpr("value AS counter"), plan)
+            .writeStream.format("noop")
+            .option("checkpointLocation", f"{folder}/checkpoint")
+            .outputMode("update")
+            .trigger(processingTime="0 seconds")
+            .start()
+        )
+        seconds: dict[int, float] = {}
+        try:
+            while len(seconds) < count:
+                failure = query.exception()
+                if failure is not None:
+                    raise SystemExit(str(failure))
+                for each in query.recentProgress:
+                    if each["numInputRows"] > 0:
+                        seconds[each["batchId"]] = each["durationMs"]["triggerExecution"] / 1000
+                time.sleep(0.05)
+        finally:
+            query.stop()
+        return [seconds[each] for each in sorted(seconds)][:count]
+
+    batches(LOADED, plan.loaded)
+    for load in LOADS:
+        yield Result(load.name, batches(load.rows, plan.epochs))
+
+
+def totals(numbers: DataFrame, plan: Plan) -> DataFrame:
+    keyed = numbers.selectExpr(f"{plan.key()} AS k", "counter")
+    return keyed.groupBy("k").agg(F.count("*").alias("n"), F.sum("counter").alias("total"))
+
+
+# -------------------------------------------------------------------- runs
+
+
+def run_engine(engine: str, plan: Plan, folder: Path) -> Iterator[Result]:
+    if engine == STREAMING:
+        spark = stock_session()
+        try:
+            yield from streaming_results(spark, plan, folder)
+        finally:
+            spark.stop()
+        return
+    spark, jvm = start_session(
+        app_name="keyed state",
+        master="local[2]",
+        memory=MEMORY,
+        shuffle_partitions=PARALLELISM,
+        conf={},
+        log_file=folder / "spark.log",
+    )
+    try:
+        yield from resurgence_results(spark, plan, folder)
+    finally:
+        spark.stop()
+        jvm.close()
+
+
+def child(engine: str, plan: Plan) -> list[Result]:
+    """Measure one engine in a process of its own."""
+    command = [sys.executable, __file__, "--engine", engine, "--epochs", str(plan.epochs)]
+    found, memory = [], 0.0
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
+        subprocess.Popen(
+            [*command, "--keys", str(plan.keys), "--folder", folder],
+            stdout=subprocess.PIPE,
+            stderr=(Path(folder) / "errors").open("w"),
+            text=True,
+            start_new_session=True,
+        ) as process,
+    ):
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("{"):
+                memory = max(memory, sum(map(resident_mebibytes, group_of(process.pid))))
+                found.append(Result(**{**json.loads(line), "memory": memory}))
+        if process.wait() != 0:
+            raise SystemExit((Path(folder) / "errors").read_text()[-3000:])
+    return found
+
+
+def warm(seconds: list[float]) -> list[float]:
+    """Return the epochs after the first quarter, in which the JVM warms up."""
+    return seconds[len(seconds) // 4 :]
+
+
+def show(engine: str, result: Result) -> None:
+    used = warm(result.seconds)
+    print(
+        f"  {engine:21} {result.load:22} median {statistics.median(used):6.2f} s"
+        f"  first {result.seconds[0]:6.2f} s  worst {max(used):6.2f} s"
+        + (
+            f"  written {result.written / 1e6:7.2f} MB/epoch  state {result.state / 1e6:6.0f} MB"
+            f"  restore {result.restore:5.2f} s"
+            if result.state
+            else ""
+        )
+        + f"  memory {result.memory:6,.0f} MiB",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--keys", default="100000,1000000,10000000")
+    parser.add_argument("--epochs", type=int, default=40, help="epochs of each kind")
+    parser.add_argument("--no-streaming", action="store_true")
+    parser.add_argument("--engine", choices=[RESURGENCE, STREAMING], help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    sizes = [int(each) for each in given.keys.split(",")]
+    if given.engine is not None:
+        plan = Plan(sizes[0], given.epochs)
+        for result in run_engine(given.engine, plan, Path(given.folder)):
+            print(json.dumps(result.__dict__), flush=True)
+        return
+    small: list[float] = []
+    for keys in sizes:
+        plan = Plan(keys, given.epochs)
+        print(f"{keys:,} keys, {given.epochs} epochs of each kind", flush=True)
+        ours = child(RESURGENCE, plan)
+        for result in ours:
+            show(RESURGENCE, result)
+        small.append(statistics.median(warm(ours[0].seconds)))
+        if given.no_streaming:
+            continue
+        theirs = child(STREAMING, plan)
+        for result in theirs:
+            show(STREAMING, result)
+        for own, other in zip(ours, theirs, strict=True):
+            ratio = statistics.median(warm(own.seconds)) / statistics.median(warm(other.seconds))
+            print(f"  {own.load:22} {ratio:.2f} of the time of {STREAMING}")
+    growth = small[-1] / small[0]
+    print(f"small uniform epochs grow by {growth:.2f} from {sizes[0]:,} to {sizes[-1]:,} keys")
+    if growth > GROWTH:
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

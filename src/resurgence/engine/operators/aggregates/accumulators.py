@@ -1,0 +1,196 @@
+"""Accumulators of an updating aggregation: what a group stores instead of its rows, in constant
+space.
+
+An epoch's rows are aggregated into partials, and each partial is added to the accumulator that the
+group has. So the state of a group is the sum over epochs, in their order, and depends on nothing
+else: not on files, subtasks or merges. Floating-point numbers are added in the order of their
+values within an epoch, because the order in which Spark reads rows depends on the parallelism. A
+replay therefore computes the same bits.
+
+Aggregates without such a state are computed from stored rows (`updating_query`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    AtomicType,
+    DataType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    VariantType,
+)
+
+from resurgence.connectors.exact_rows import ExactRows, quoted
+from resurgence.engine.operators.aggregates.aggregate_plan import Partial
+from resurgence.engine.operators.aggregates.planner import plan_aggregate
+from resurgence.engine.tables.group_table import HAD_ROW, previous
+from resurgence.engine.tables.keyed_table import TIME
+from resurgence.engine.tables.sorted_rows import KEY
+from resurgence.graph.specs.updating_query import UpdatingQuerySpec
+from resurgence.graph.values import EVENT_TIME
+
+AFTER, BEFORE = "__after", "__before"
+"""The columns with the result of a group after the epoch, and before: null if it had none."""
+
+_ROWS = "__rows"
+
+
+@dataclass(frozen=True)
+class Accumulators:
+    """An updating aggregation with accumulators, compiled against the types of its input."""
+
+    columns: tuple[str, ...]
+    """What is selected from the input rows."""
+    arguments: tuple[str, ...]
+    """What the partials read, over `columns`."""
+    keys: tuple[StructField, ...]
+    partials: tuple[Partial, ...]
+    values: tuple[StructField, ...]
+    """The partials as columns of state."""
+    finished: tuple[str, ...]
+    """The results over the partials."""
+    order: tuple[str, ...]
+    """What rows are sorted by before they are added; empty if any order has the same result."""
+    follows_event_time: bool
+    """Whether state expires by the event time of rows."""
+
+    def partials_of(
+        self, rows: DataFrame, shuffled: Callable[[DataFrame], DataFrame], *, spread: bool
+    ) -> DataFrame:
+        """Return the partials of an epoch's rows by group, in `shuffled` partitions. With `spread`,
+        rows are shuffled before they are aggregated.
+        """
+        at = [f"unix_micros(`{EVENT_TIME}`) AS {TIME}"] if self.follows_event_time else []
+        time = [f"`{EVENT_TIME}`"] if self.follows_event_time else []
+        key = self._hash()
+        groups = [quoted(each.name) for each in self.keys]
+        read = (
+            rows.selectExpr(*self.columns, *time)
+            .selectExpr(*groups, *self.arguments, *at)
+            .selectExpr(f"{key} AS {KEY}", "*")
+        )
+        if spread or self.order:
+            read = shuffled(read)
+        if self.order:
+            # Over rows in the order of its groups Spark aggregates row by row, without a hash map
+            # that could be spilled and merged.
+            read = read.sortWithinPartitions(KEY, *groups, *(F.expr(each) for each in self.order))
+        made = [F.expr(f"{each.make} AS {each.name}") for each in self.partials]
+        if self.follows_event_time:
+            made.append(F.expr(f"coalesce(max({TIME}), 0L) AS {TIME}"))
+        aggregated = (
+            read.groupBy(KEY, *groups)
+            .agg(*made, F.count(F.lit(1)).alias(_ROWS))
+            # Without keys Spark returns one row for an empty input.
+            .where(f"{_ROWS} > 0")
+            .drop(_ROWS)
+        )
+        return aggregated if spread or self.order else shuffled(aggregated)
+
+    def added(self, rows: DataFrame) -> DataFrame:
+        """Return partials with previous accumulators as the new accumulators."""
+        own = {each.name for each in self.values} | {previous(each.name) for each in self.values}
+        others = [quoted(each) for each in rows.columns if each not in {*own, HAD_ROW}]
+        return rows.selectExpr(
+            *others,
+            *(
+                f"IF({HAD_ROW}, {self._sum(partial)}, {partial.name}) AS {partial.name}"
+                for partial in self.partials
+            ),
+        )
+
+    def results(self, rows: DataFrame) -> DataFrame:
+        """Return accumulators with previous ones as the results `AFTER` and `BEFORE`."""
+        groups = [quoted(each.name) for each in self.keys]
+        result = f"struct({', '.join([*groups, *self.finished])})"
+        before = [f"{previous(each.name)} AS {each.name}" for each in self.values]
+        return rows.selectExpr(*groups, f"{result} AS {AFTER}", HAD_ROW, *before).selectExpr(
+            AFTER, f"IF({HAD_ROW}, {result}, NULL) AS {BEFORE}"
+        )
+
+    def _sum(self, partial: Partial) -> str:
+        assert partial.plus is not None
+        return partial.plus.format(a=previous(partial.name), b=partial.name)
+
+    def _hash(self) -> str:
+        if not self.keys:
+            return "0L"
+        groups = ", ".join(quoted(each.name) for each in self.keys)
+        return f"shiftrightunsigned(xxhash64({groups}), 2)"
+
+
+def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators | None:
+    """Return the accumulators of an aggregation; None if its rows must be stored."""
+    source = operator.inputs[0]
+    if operator.aggregates is None or source.is_updating:
+        return None
+    columns = tuple(f"{each.sql} AS {quoted(each.name)}" for each in source.columns)
+    named = rows.selectExpr(*columns)
+    keys = tuple(named.schema[each] for each in source.keys)
+    plans = [
+        plan_aggregate(call, f"__part_{number}", named)
+        for number, call in enumerate(operator.aggregates)
+    ]
+    partials = tuple(each for plan in plans for each in plan.partials)
+    is_constant = all(each.plus is not None for each in partials)
+    if not is_constant or not all(_is_comparable(each.dataType) for each in keys):
+        return None
+    arguments = tuple(column for plan in plans for column in plan.inputs)
+    groups = [quoted(each.name) for each in keys]
+    read = named.selectExpr(*groups, *arguments)
+    made = read.groupBy(*groups).agg(F.count(F.lit(1)), *(F.expr(each.make) for each in partials))
+    kinds = made.schema.fields[len(keys) + 1 :]
+    values = tuple(
+        StructField(each.name, kind.dataType) for each, kind in zip(partials, kinds, strict=True)
+    )
+    order: tuple[str, ...] = ()
+    if any(_has_floats(each.dataType) for each in values):
+        own = read.schema.fields[len(keys) :]
+        is_sortable = all(_is_sortable(each.dataType) for each in own)
+        if not is_sortable or any(_has_floats(each.dataType) for each in keys):
+            return None
+        order = tuple(form.rsplit(" AS ", 1)[0] for form in ExactRows(own).forms)
+    return Accumulators(
+        columns=columns,
+        arguments=arguments,
+        keys=keys,
+        partials=partials,
+        values=values,
+        finished=tuple(
+            f"{plan.finish} AS {quoted(call.name)}"
+            for plan, call in zip(plans, operator.aggregates, strict=True)
+        ),
+        order=order,
+        follows_event_time=operator.keep_micros is not None,
+    )
+
+
+def _is_comparable(kind: DataType) -> bool:
+    """Return whether keys of a type can be compared outside of Spark, where state is looked up."""
+    if isinstance(kind, StringType):
+        return kind == StringType()
+    return isinstance(kind, AtomicType) and not isinstance(kind, VariantType)
+
+
+def _is_sortable(kind: DataType) -> bool:
+    return isinstance(kind, AtomicType) and not isinstance(kind, VariantType)
+
+
+def _has_floats(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_floats(kind.elementType)
+    if isinstance(kind, MapType):
+        return _has_floats(kind.keyType) or _has_floats(kind.valueType)
+    if isinstance(kind, StructType):
+        return any(_has_floats(each.dataType) for each in kind)
+    return isinstance(kind, FloatType | DoubleType)

@@ -1,0 +1,196 @@
+"""The state of an aggregate without a window: accumulators, or rows where there are none."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from resurgence.engine.epochs.engine import Engine
+from resurgence.ids import JobName
+from resurgence.state.backend import StateBackend
+from resurgence.state.inspection.checkpoints import checkpoint_of, kept_checkpoints
+from resurgence.state.inspection.state_database import StateDatabase
+from tests.engine.harness import (
+    Job,
+    Leg,
+    batch,
+    forget_cached_state,
+    sink_table,
+    source_table,
+    state_files,
+    write_lines,
+)
+from tests.sql.changelog import merge
+
+USERS, ROWS, EPOCHS = 4, 60, 3
+COLUMNS = "id BIGINT, user BIGINT, price BIGINT, cost DOUBLE"
+FLOATS = "sum(cost) AS total, avg(cost) AS mean, stddev(cost) AS spread, corr(cost, id) AS c"
+
+
+def job(spark: SparkSession, folder: Path, calls: str, *, more: str = "") -> Job:
+    """A job that aggregates `events` by user into a changelog."""
+    sql = source_table(folder / "in.json", COLUMNS, delay=None) + more
+    sql += sink_table(
+        folder / "out.json",
+        name="results",
+        connector="single_file",
+        more=", format = 'debezium_json'",
+    )
+    sql += f"INSERT INTO results SELECT user, {calls} FROM events GROUP BY user"
+    return Job(spark, folder, sql)
+
+
+def rows(count: int, users: int = USERS) -> list[dict[str, object]]:
+    rng = random.Random(count)
+    return [
+        {
+            "id": each,
+            "user": rng.choice([None, *range(users)]),
+            "price": each * 7 % 11,
+            "cost": rng.choice([None, -0.0, rng.random(), rng.uniform(-1, 1) * 1e15]),
+        }
+        for each in range(count)
+    ]
+
+
+def lines(folder: Path) -> list[str]:
+    return (folder / "out.json").read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("calls", "is_constant"),
+    [
+        (
+            "count(*) AS n, sum(price) AS prices, max(price) AS most, bool_or(price > 7) AS dear,"
+            " min(cost) AS least, avg(CAST(price AS DECIMAL(10, 2))) AS exact,"
+            " count(*) FILTER (WHERE price > 3) AS some, bit_xor(price) AS bits,"
+            f" avg(price) AS mean_price, max_by(price, id) AS newest, {FLOATS}",
+            True,
+        ),
+        ("count(DISTINCT price) AS n", False),
+    ],
+)
+def test_a_group_stores_one_row_per_epoch_if_its_aggregates_have_accumulators(
+    spark: SparkSession, tmp_path: Path, calls: str, is_constant: bool
+) -> None:
+    path = write_lines(tmp_path / "in.json", rows(ROWS))
+    held: list[int] = []
+
+    def note(engine: Engine) -> None:
+        held.append(sum(each.rows for each in state_files(engine)))
+
+    job(spark, tmp_path, calls).run([Leg(rows=ROWS // EPOCHS, parallelism=2)], note)
+    assert len(held) == EPOCHS
+    assert held[-1] == ((USERS + 1) * EPOCHS if is_constant else ROWS)
+    batch(spark, path, COLUMNS, "SELECT * FROM events")
+    answer = f"SELECT user, {calls} FROM events GROUP BY user"
+    expected = spark.sql(f"SELECT to_json(struct(*)) FROM ({answer})").collect()
+    found = merge(lines(tmp_path))
+    assert in_order(found) == in_order([each[0] for each in expected])
+
+
+def in_order(texts: Iterable[str]) -> list[list[tuple[str, object]]]:
+    """Rows in an order, without nulls, and with numbers to nine digits: the last ones depend on
+    Spark's order of rows.
+    """
+    read = [
+        {name: near(value) for name, value in json.loads(each).items() if value is not None}
+        for each in texts
+    ]
+    return sorted((sorted(each.items()) for each in read), key=repr)
+
+
+def near(value: object) -> object:
+    return f"{value:.8g}" if isinstance(value, float) else value
+
+
+@pytest.mark.parametrize("calls", [FLOATS])
+def test_a_replay_at_another_parallelism_emits_the_same_bits(
+    spark: SparkSession, tmp_path: Path, calls: str
+) -> None:
+    """The sink holds what the first run emitted. A checkpoint is lost, and later epochs are computed
+    again: their retractions and rows are those that the sink has.
+    """
+    emitted = []
+    for parallelism in ((2, 2), (2, 3), (3, 1)):
+        folder = tmp_path / "-".join(map(str, parallelism))
+        folder.mkdir()
+        write_lines(folder / "in.json", rows(400, users=7))
+        made = job(spark, folder, calls)
+        first, second = (Leg(100, each, epochs=2) for each in parallelism)
+        made.run([first, second])
+        emitted.append(Counter(lines(folder)))
+    assert emitted[0] == emitted[1] == emitted[2]
+
+
+def test_a_damaged_checkpoint_is_replayed_to_the_same_changelog(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_lines(tmp_path / "in.json", rows(300))
+    made = job(spark, tmp_path, FLOATS)
+    engine = made.open(Leg(60, 2))
+    for _ in range(4):
+        assert engine.run_epoch() is not None
+    newest = [each.path for each in state_files(engine) if each.epoch >= 3]
+    assert newest
+    forget_cached_state(spark)
+    engine = made.open(Leg(60, 3), damaged=frozenset(newest))
+    assert engine.epoch == 2
+    while not engine.finished:
+        assert engine.run_epoch() is not None
+    found = merge(lines(tmp_path))
+    batch(spark, tmp_path / "in.json", COLUMNS, "SELECT * FROM events")
+    answer = spark.sql(f"SELECT user, {FLOATS} FROM events GROUP BY user")
+    expected = [each[0] for each in answer.selectExpr("to_json(struct(*))").collect()]
+    assert in_order(found) == in_order(expected)
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+def test_an_idle_group_expires_whether_or_not_files_were_merged(
+    spark: SparkSession, tmp_path: Path, compacts: bool
+) -> None:
+    """With a TTL that every epoch exceeds, each epoch starts anew."""
+    write_lines(tmp_path / "in.json", rows(60))
+    made = job(
+        spark, tmp_path, "count(*) AS n", more="SET updating_ttl = INTERVAL '1 millisecond';\n"
+    )
+    settings = {"checkpoint.compact_files": "2"} if compacts else {}
+    made = Job(spark, tmp_path, made.sql, settings=settings)
+    made.run([Leg(rows=10)])
+    changes = [json.loads(each) for each in lines(tmp_path)]
+    assert all(each["before"] is None for each in changes)
+    assert sum(each["after"]["n"] for each in changes) == 60
+
+
+def test_a_query_over_the_state_shows_one_row_per_group(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    write_lines(tmp_path / "in.json", rows(60))
+    made = job(spark, tmp_path, "count(*) AS n")
+    made.run([Leg(rows=20)])
+    backend = StateBackend(made.store, JobName(made.name))
+    views = kept_checkpoints(backend)
+    with StateDatabase(backend, checkpoint_of(views, None), views) as database:
+        (table,) = [each.name for each in database.tables if each.table == "rows"]
+        _, found = database.query(f"SELECT count(*), sum(__part_0), max(__epoch) FROM {table}")
+        assert list(found) == [(USERS + 1, 60, 3)]
+
+
+def test_the_order_of_the_input_does_not_change_the_bits(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    orders: Sequence[list[dict[str, object]]] = [rows(200), rows(200)[::-1]]
+    emitted = []
+    for number, each in enumerate(orders):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write_lines(folder / "in.json", each)
+        job(spark, folder, "sum(cost) AS total, avg(cost) AS mean").run()
+        emitted.append(Counter(lines(folder)))
+    assert emitted[0] == emitted[1]

@@ -1,0 +1,151 @@
+"""The cache of state files: verified, bounded, and never needed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from resurgence.engine.tables import file_cache
+from resurgence.engine.tables.file_cache import FOLDER, remember, sorted_rows
+from resurgence.engine.tables.sorted_rows import KEY
+from resurgence.errors import DamagedState
+from resurgence.ids import Epoch
+from resurgence.state.records import StateFile
+from resurgence.storage.access import StoreAccess, store_access
+from resurgence.storage.object_store import ObjectStore
+from resurgence.storage.parquet import ParquetEncoder
+
+KEYS = [5, 3, 9, 3]
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreAccess:
+    (tmp_path / "local").mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/local,/elsewhere")
+    file_cache._verified.clear()
+    return store_access(f"file://{tmp_path}/store")
+
+
+def stored(access: StoreAccess, name: str, rows: int = len(KEYS)) -> StateFile:
+    """A state file in the store."""
+    encoder = ParquetEncoder()
+    keys = (KEYS * rows)[:rows]
+    encoder.add(pa.RecordBatch.from_pydict({KEY: keys, "value": [*range(rows)]}))
+    file = encoder.finish()
+    assert file is not None
+    ObjectStore(access.url).create(name, file.data)
+    return StateFile(
+        path=name,
+        subtask=0,
+        epoch=Epoch(1),
+        rows=rows,
+        bytes=len(file.data),
+        key_groups=1,
+        time_start=0,
+        time_end=0,
+        digest=file.digest,
+    )
+
+
+def content(access: StoreAccess, file: StateFile) -> list[tuple[int, int]]:
+    rows = sorted_rows(access, file)
+    return [(each[KEY], each["value"]) for batch in rows.batches for each in batch.to_pylist()]
+
+
+def entries() -> list[Path]:
+    return [*(Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0]) / FOLDER).iterdir()]
+
+
+def delete(access: StoreAccess, file: StateFile) -> None:
+    ObjectStore(access.url).delete([file.path])
+
+
+def cut(data: bytes) -> bytes:
+    return data[: len(data) // 2]
+
+
+def altered(data: bytes) -> bytes:
+    place = len(data) // 2
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+ROWS = [(3, 1), (3, 3), (5, 0), (9, 2)]
+
+
+def test_a_file_is_read_once(store: StoreAccess) -> None:
+    file = stored(store, "a.parquet")
+    assert content(store, file) == ROWS
+    delete(store, file)
+    assert content(store, file) == ROWS
+    assert len(entries()) == 1
+
+
+def test_a_file_that_was_just_written_is_not_read(store: StoreAccess) -> None:
+    file = stored(store, "a.parquet")
+    remember(store, file.path, ObjectStore(store.url).read(file.path))
+    delete(store, file)
+    assert content(store, file) == ROWS
+
+
+def test_a_damaged_entry_is_replaced(store: StoreAccess) -> None:
+    file = stored(store, "a.parquet")
+    content(store, file)
+    for damage in (cut, altered):
+        file_cache._verified.clear()
+        (damaged,) = entries()
+        damaged.write_bytes(damage(damaged.read_bytes()))
+        assert content(store, file) == ROWS
+    file_cache._verified.clear()
+    (damaged,) = entries()
+    damaged.write_bytes(b"")
+    delete(store, file)
+    with pytest.raises(DamagedState, match="is missing"):
+        content(store, file)
+
+
+def test_a_damaged_file_is_not_cached(store: StoreAccess) -> None:
+    file = stored(store, "a.parquet").model_copy(update={"digest": "0" * 32})
+    with pytest.raises(DamagedState, match="digest"):
+        content(store, file)
+    assert not (Path(os.environ["SPARK_LOCAL_DIRS"].split(",")[0]) / FOLDER).exists()
+
+
+def test_the_entries_that_were_not_used_for_the_longest_time_are_removed(
+    store: StoreAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = [stored(store, f"{each}.parquet", 1000) for each in range(4)]
+    for age, each in enumerate(files[:3]):
+        content(store, each)
+        os.utime(entry(store, each), (age, age))
+    monkeypatch.setattr(file_cache, "LIMIT", 3 * entry(store, files[0]).stat().st_size)
+    content(store, files[0])
+    content(store, files[3])
+    assert [entry(store, each).exists() for each in files] == [True, False, True, True]
+
+
+def entry(access: StoreAccess, file: StateFile) -> Path:
+    found = file_cache._entry(access, file.path)
+    assert found is not None
+    return found
+
+
+def test_without_space_on_the_disk_rows_are_held_in_memory(
+    store: StoreAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(file_cache, "_make_room", full)
+    file = stored(store, "a.parquet")
+    assert content(store, file) == ROWS
+    assert entries() == []
+
+
+def test_without_spark_rows_are_held_in_memory(
+    store: StoreAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SPARK_LOCAL_DIRS")
+    assert content(store, stored(store, "a.parquet")) == ROWS
