@@ -52,7 +52,7 @@ _STAGED = StructType(
 
 
 REHEARSED = f"pg_temp.{quoted('resurgence_rehearsed')}"
-REHEARSED_ROWS = StagedPart(REHEARSED, number=0, subtask=0, rows=1 << ROW_BITS)
+REHEARSED_PART = StagedPart(REHEARSED, number=0, subtask=0, rows=1 << ROW_BITS)
 """The rows of a rehearsal, as the part of a staging table."""
 
 
@@ -65,7 +65,7 @@ class Rehearsal:
     columns: tuple[str, ...]
     """Of the rows, as in `StagingTable.prepare`."""
     statements: tuple[str, ...]
-    """Refer to the rows as REHEARSED_ROWS."""
+    """Refer to the rows as REHEARSED_PART."""
 
 
 class StagingTable:
@@ -192,7 +192,7 @@ def _rehearser(database: Database, rehearsal: Rehearsal) -> ArrowFunction:
             with database.transaction(keep=False) as connection:
                 connection.execute(create.encode())
                 for chunk in itertools.chain([first], chunks):
-                    _copy(connection, REHEARSED, chunk, REHEARSED_ROWS.number, rows)
+                    _copy(connection, REHEARSED, chunk, REHEARSED_PART.number, rows)
                     rows += sum(each.num_rows for each in chunk)
                 for each in rehearsal.statements:
                     connection.execute(each.encode())
