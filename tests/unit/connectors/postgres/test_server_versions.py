@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
 from tests.postgres import PostgresServer, server_binaries
 
@@ -21,7 +22,7 @@ from resurgence.connectors.postgres.connections import Database
 from resurgence.connectors.postgres.location import quoted
 from resurgence.connectors.postgres.markers import Marker, create_markers
 from resurgence.connectors.postgres.merge import StagedPart, StagedRows, merge_statements, take_turn
-from resurgence.connectors.postgres.staging import StagingTable, sweep_staging
+from resurgence.connectors.postgres.staging import Rehearsal, StagingTable, rehearser, sweep_staging
 from resurgence.connectors.postgres.target import read_target
 from resurgence.ids import Epoch, JobIdentity
 
@@ -124,3 +125,11 @@ def test_a_key_that_moves_from_one_query_to_another_is_updated(database: Databas
             *((1, "new 1", 1), (2, "new 2", 2), (5, "old 5", 5), (6, "old 3", None))
         ]
         assert connection.execute("SELECT id FROM details ORDER BY id").fetchall() == [(1,), (2,)]
+
+
+def test_a_rehearsal_waits_for_rows_but_not_with_locks(database: Database) -> None:
+    waits = "current_setting('idle_in_transaction_session_timeout')::interval"
+    columns = ("id bigint", f"waits interval DEFAULT {waits} CHECK (waits > '1 hour')")
+    has_locks = f"SELECT 1 / ({waits} < '1 minute')::int"
+    rehearse = rehearser(database, Rehearsal(columns, (has_locks,)))
+    assert list(rehearse(iter([pa.RecordBatch.from_pydict({"id": [1, 2]})]))) == []
