@@ -24,6 +24,7 @@ from resurgence.connectors.registry import CONNECTORS
 from resurgence.control.jobs.transitions import diagram
 from resurgence.faults import FaultPoint
 from resurgence.graph.connector_spec import Role
+from resurgence.graph.explain import explain_graph
 from resurgence.sql import compile_pipeline
 from resurgence.udf import load_functions
 
@@ -78,6 +79,36 @@ def test_the_tables_of_options_are_those_that_connectors_declare() -> None:
         if each.spec.options(role).declared()
     ]
     assert described == sorted([*of_connectors, *of_formats])
+
+
+def test_the_readme_has_the_guarantee_of_every_sink_as_explain_shows_it() -> None:
+    table = re.findall(r"^\| `(\w+)` \| ([a-z ]+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    described = {name: guarantee.strip() for name, guarantee in table}
+    assert described.pop("blackhole") == "no output"
+    assert described == {
+        name: spec.guarantee_of({})
+        for name, each in CONNECTORS.items()
+        if (spec := each.roles.get(Role.SINK)) is not None and name != "blackhole"
+    }
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "'filesystem', path = 'out'",
+        "'delta', path = 'out'",
+        "'iceberg', 'catalog.rest.url' = 'http://c', namespace = 'a', table_name = 'b'",
+    ],
+)
+def test_explain_shows_the_guarantee_of_a_table(options: str) -> None:
+    graph = compile_pipeline(
+        "CREATE TABLE i (counter BIGINT) WITH (connector = 'impulse', type = 'source', event_rate = '1');"
+        f"CREATE TABLE out WITH (type = 'sink', connector = {options});"
+        "INSERT INTO out SELECT counter FROM i",
+        CONNECTORS,
+        {},
+    )
+    assert "  guarantee    exactly once\n" in explain_graph(graph, parallelism=2)
 
 
 def test_every_setting_and_fault_point_is_documented() -> None:

@@ -363,7 +363,7 @@ def test_a_statement_that_takes_too_long_is_cancelled(spark: SparkSession, table
 def test_a_frozen_process_does_not_hold_the_marker_for_ever(
     spark: SparkSession, tables: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "_IDLE_IN_TRANSACTION", timedelta(milliseconds=300))
+    monkeypatch.setattr(connections, "IDLE_IN_TRANSACTION", timedelta(milliseconds=300))
     tables.execute("CREATE TABLE out (id bigint, v text)")
     writer = Writer(spark, tables.sink())
     staged = writer.stage(1, [(1, "a")])

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import MessageRefused
+from resurgence.graph.values import CHANGE
 from tests.engine.connectors.postgres_tables import ROWS, Tables, Writer, events
 from tests.engine.harness import Job, Leg
 
@@ -132,6 +133,23 @@ def test_a_trigger_may_fill_in_what_a_row_lacks(spark: SparkSession, tables: Tab
     )
     Writer(spark, tables.sink()).write(1, [(1, None)])
     assert tables.rows("TABLE out") == [(1, "filled")]
+
+
+def test_the_deletion_of_a_row_that_others_refer_to_is_refused_before_the_seal(
+    spark: SparkSession, tables: Tables
+) -> None:
+    tables.execute(
+        "CREATE TABLE out (id bigint PRIMARY KEY, v text)",
+        "INSERT INTO out VALUES (1, 'a'), (2, 'b')",
+        "CREATE TABLE details (id bigint REFERENCES out)",
+        "INSERT INTO details VALUES (2)",
+    )
+    writer = Writer(spark, tables.sink("id"))
+    changelog = f"id BIGINT, v STRING, {CHANGE} INT"
+    writer.commit(1, writer.stage(1, [(1, "a", -1), (2, "b", -1), (2, "c", 1)], changelog))
+    assert tables.rows("TABLE out") == [(2, "c")]
+    with pytest.raises(MessageRefused, match="foreign key"):
+        writer.stage(2, [(2, "c", -1)], changelog)
 
 
 def test_a_row_that_is_refused_after_the_seal_fails_the_commit_until_the_table_takes_it(

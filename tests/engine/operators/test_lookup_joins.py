@@ -358,7 +358,8 @@ def test_a_delta_table_consists_of_its_live_files(workspace: Workspace) -> None:
     write_deltalake(workspace.customers, pa.table({"id": [0, 1, 2], "name": ["a", "b", "c"]}))
     write_deltalake(workspace.customers, pa.table({"id": [2], "name": ["d"]}), mode="append")
     DeltaTable(workspace.customers).delete("name = 'c'")
-    job = workspace.job(options=delta_options(workspace))
+    query = INNER.replace("customers c", "customers FOR SYSTEM_TIME AS OF e.at AS c")
+    job = workspace.job(query, options=delta_options(workspace))
     engine = job.open(Leg(rows=3))
     one_epoch(engine)
     assert workspace.names() == {0: "a", 1: "b", 2: "d"}

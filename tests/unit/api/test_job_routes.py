@@ -278,10 +278,15 @@ def test_the_guarantee_of_each_table_is_shown(http: httpx.Client, rides: str) ->
         CREATE TABLE files WITH (connector = 'filesystem', path = 'out', type = 'sink');
         CREATE TABLE spent (n BIGINT) WITH (connector = 'postgres', type = 'sink',
             dsn = 'postgresql://writer@db/shop', table = 'spent');
+        CREATE TABLE lake WITH (connector = 'delta', path = 'lake', type = 'sink');
+        CREATE TABLE ice WITH (connector = 'iceberg', type = 'sink', 'catalog.rest.url' = 'http://c',
+            namespace = 'a', table_name = 'b');
         INSERT INTO shown SELECT driver FROM rides;
         INSERT INTO files SELECT driver FROM rides;
         INSERT INTO files SELECT driver + 1 AS driver FROM rides;
         INSERT INTO spent SELECT driver AS n FROM rides;
+        INSERT INTO lake SELECT driver FROM rides;
+        INSERT INTO ice SELECT driver FROM rides;
     """
     assert http.put(f"{rides}/pipeline", json={"sql": SQL + more}).status_code == 202
     answer = http.get(f"{rides}/sinks")
@@ -291,6 +296,8 @@ def test_the_guarantee_of_each_table_is_shown(http: httpx.Client, rides: str) ->
         ("shown", "stdout", "at least once"),
         ("files", "filesystem", "exactly once"),
         ("spent", "postgres", "exactly once"),
+        ("lake", "delta", "exactly once"),
+        ("ice", "iceberg", "exactly once"),
     ]
     assert http.get("/v1/jobs/none/sinks").status_code == 404
 

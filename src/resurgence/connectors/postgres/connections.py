@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_IDLE_IN_TRANSACTION = timedelta(seconds=30)
+IDLE_IN_TRANSACTION = timedelta(seconds=30)
 """The server ends the transaction of a process that was frozen or cut off, and with it its locks."""
 _CHECK_AFTER = 5.0
 """Seconds after which an idle connection is checked before it is used again."""
@@ -114,14 +114,14 @@ class Database:
             "TIME ZONE": "'UTC'",
             "statement_timeout": f"= {_millis(self.statement_timeout)}",
             "lock_timeout": f"= {_millis(lock_timeout)}" if lock_timeout else "= 0",
-            "idle_in_transaction_session_timeout": f"= {_millis(_IDLE_IN_TRANSACTION)}",
         }
         # A commit that the server may lose in a crash would be on record in the job's state.
         durable = (
             "SELECT set_config('synchronous_commit', 'on', true)"
             " WHERE current_setting('synchronous_commit') = 'off'"
         )
-        return "; ".join([*(f"SET LOCAL {name} {to}" for name, to in settings.items()), durable])
+        listed = [f"SET LOCAL {name} {to}" for name, to in settings.items()]
+        return "; ".join([*listed, limit_idle(IDLE_IN_TRANSACTION), durable])
 
     def _translated(self, error: psycopg.Error) -> ResurgenceError:
         state, message = error.sqlstate or "", _message(error)
@@ -155,6 +155,11 @@ class Database:
                 text, hint="Check that the server is running. The job will retry."
             )
         return SinkError(text, hint="Check the server. The job will retry.")
+
+
+def limit_idle(wait: timedelta) -> str:
+    """Return the statement that sets how long the current transaction waits for its next statement."""
+    return f"SET LOCAL idle_in_transaction_session_timeout = {_millis(wait)}"
 
 
 def _message(error: psycopg.Error) -> str:

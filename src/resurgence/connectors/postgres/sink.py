@@ -37,13 +37,13 @@ from resurgence.connectors.postgres.copy_text import rendered
 from resurgence.connectors.postgres.location import PostgresOptions, quoted, quoted_table
 from resurgence.connectors.postgres.markers import Marker, create_markers, has_markers
 from resurgence.connectors.postgres.merge import (
-    StagedPart,
+    StagedRows,
     count_staged,
     merge_statements,
     take_turn,
 )
 from resurgence.connectors.postgres.staging import (
-    REHEARSED_ROWS,
+    REHEARSED_PART,
     Rehearsal,
     StagingTable,
     columns_of,
@@ -127,7 +127,8 @@ class PostgresSink:
         statements: list[str] = []
         if self._needs_trial(target, shaped):
             keys = _names(target, self._keys)
-            statements = merge_statements(target.sql, shaped.columns, keys, [REHEARSED_ROWS])
+            rehearsed = StagedRows(tuple(shaped.columns), (REHEARSED_PART,))
+            statements = merge_statements(target.sql, keys, [rehearsed])
             statements.append(_CHECK_NOW)
         return rehearse_rows(shaped, self._database, Rehearsal(columns, tuple(statements)))
 
@@ -190,27 +191,24 @@ class PostgresSink:
         self, connection: psycopg.Connection[Any], target: Target, staged: StagedOutput
     ) -> None:
         connection.execute(take_turn(target.oid).encode())
-        for table, parts in staged_parts(staged).items():
-            columns = columns_of(connection, table)
-            self._require_staged(connection, table, columns, parts)
-            keys = _names(target, self._keys)
-            for each in merge_statements(target.sql, columns, keys, parts):
-                connection.execute(each.encode())
+        tables = [
+            StagedRows(tuple(columns_of(connection, table)), tuple(parts))
+            for table, parts in staged_parts(staged).items()
+        ]
+        for rows in tables:
+            self._require_staged(connection, rows)
+        for each in merge_statements(target.sql, _names(target, self._keys), tables):
+            connection.execute(each.encode())
 
-    def _require_staged(
-        self,
-        connection: psycopg.Connection[Any],
-        table: str,
-        columns: Sequence[str],
-        parts: Sequence[StagedPart],
-    ) -> None:
-        expected = sum(each.rows for each in parts)
-        counted = connection.execute(count_staged(parts).encode()).fetchone() if columns else None
+    def _require_staged(self, connection: psycopg.Connection[Any], rows: StagedRows) -> None:
+        expected = sum(each.rows for each in rows.parts)
+        query = count_staged(rows).encode()
+        counted = connection.execute(query).fetchone() if rows.columns else None
         found = counted[0] if counted else 0
         if found != expected:
             raise SinkError(
-                f"staged output of {self._database.place} is missing: {table} has {found} of"
-                f" {expected} rows",
+                f"staged output of {self._database.place} is missing: {rows.parts[0].table} has"
+                f" {found} of {expected} rows",
                 hint="Restore the table from a backup. Staged output was removed by hand, or the"
                 " option 'dsn' names another database.",
             )

@@ -25,7 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from resurgence.connectors.contract import StagedFile, StagedOutput
-from resurgence.connectors.postgres.connections import Database
+from resurgence.connectors.postgres.connections import IDLE_IN_TRANSACTION, Database, limit_idle
 from resurgence.connectors.postgres.copy_text import copy_text
 from resurgence.connectors.postgres.location import quoted
 from resurgence.connectors.postgres.markers import SCHEMA, Marker, create_markers, has_markers
@@ -41,6 +41,11 @@ log = logging.getLogger(__name__)
 
 _LOCK_TIMEOUT = timedelta(seconds=2)
 """How long to wait for a task that should have ended to let go of its staging table."""
+_IDLE_IN_REHEARSAL = timedelta(hours=6)
+"""How long the transaction of a rehearsal waits for Spark to compute the next rows. The search for
+failing rows has a timeout of its own, and must not end with an outage. There are no locks on the
+target yet.
+"""
 _CHUNK_BYTES = 8 * 1024 * 1024
 _STAGED = StructType(
     [
@@ -52,7 +57,7 @@ _STAGED = StructType(
 
 
 REHEARSED = f"pg_temp.{quoted('resurgence_rehearsed')}"
-REHEARSED_ROWS = StagedPart(REHEARSED, number=0, subtask=0, rows=1 << ROW_BITS)
+REHEARSED_PART = StagedPart(REHEARSED, number=0, subtask=0, rows=1 << ROW_BITS)
 """The rows of a rehearsal, as the part of a staging table."""
 
 
@@ -65,7 +70,7 @@ class Rehearsal:
     columns: tuple[str, ...]
     """Of the rows, as in `StagingTable.prepare`."""
     statements: tuple[str, ...]
-    """Refer to the rows as REHEARSED_ROWS."""
+    """Refer to the rows as REHEARSED_PART."""
 
 
 class StagingTable:
@@ -152,7 +157,7 @@ def stage_rows(rows: DataFrame, database: Database, table: str) -> StagedOutput:
 
 def rehearse_rows(rows: DataFrame, database: Database, rehearsal: Rehearsal) -> DataFrame:
     """Return a DataFrame without rows. Computing it fails as staging the rows does."""
-    return rows.mapInArrow(_rehearser(database, rehearsal), _STAGED)
+    return rows.mapInArrow(rehearser(database, rehearsal), _STAGED)
 
 
 def staged_parts(staged: StagedOutput) -> dict[str, list[StagedPart]]:
@@ -181,7 +186,8 @@ def _stager(database: Database, table: str) -> ArrowFunction:
     return stage
 
 
-def _rehearser(database: Database, rehearsal: Rehearsal) -> ArrowFunction:
+def rehearser(database: Database, rehearsal: Rehearsal) -> ArrowFunction:
+    """Return the function of a task that rehearses staging, and yields nothing."""
     create = f"CREATE TABLE {REHEARSED} ({', '.join(_layout(rehearsal.columns))})"
 
     def rehearse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -191,9 +197,11 @@ def _rehearser(database: Database, rehearsal: Rehearsal) -> ArrowFunction:
             rows = 0
             with database.transaction(keep=False) as connection:
                 connection.execute(create.encode())
+                connection.execute(limit_idle(_IDLE_IN_REHEARSAL).encode())
                 for chunk in itertools.chain([first], chunks):
-                    _copy(connection, REHEARSED, chunk, REHEARSED_ROWS.number, rows)
+                    _copy(connection, REHEARSED, chunk, REHEARSED_PART.number, rows)
                     rows += sum(each.num_rows for each in chunk)
+                connection.execute(limit_idle(IDLE_IN_TRANSACTION).encode())
                 for each in rehearsal.statements:
                     connection.execute(each.encode())
         yield from ()

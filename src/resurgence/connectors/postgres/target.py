@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 _TABLE = """
 SELECT c.oid::bigint, n.nspname, c.relname, c.relkind::text, c.relrowsecurity OR c.relhasrules,
-    EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal)
+    EXISTS (SELECT FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal),
+    EXISTS (SELECT FROM pg_constraint WHERE confrelid = c.oid AND contype = 'f')
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(%s)
 """
 _COLUMNS = """
@@ -86,6 +87,8 @@ class Target:
     """It has row security or rules."""
     is_partitioned: bool = False
     """A row may have no partition."""
+    is_referenced: bool = False
+    """Foreign keys refer to it: a row may have to stay as it is."""
 
     def named(self, names: Sequence[str]) -> tuple[TargetColumn, ...]:
         """Return the columns for these names: exactly so named, or else but for case. Raise
@@ -138,6 +141,7 @@ class Target:
             self.has_triggers
             or self.has_policies
             or self.is_partitioned
+            or (self.is_referenced and bool(key))
             or any(
                 each.kind != "c" or not columns.issuperset(each.columns)
                 for each in self.constraints
@@ -179,7 +183,7 @@ def read_target(connection: psycopg.Connection[Any], table: str, hint: str) -> T
     found = connection.execute(_TABLE, [quoted_table(table)]).fetchone()
     if found is None:
         raise UserError(f"table {quoted_table(table)} does not exist", hint=hint)
-    oid, schema, name, kind, has_policies, has_triggers = found
+    oid, schema, name, kind, has_policies, has_triggers, is_referenced = found
     sql = f"{quoted(schema)}.{quoted(name)}"
     if kind not in ("r", "p"):
         raise UserError(
@@ -200,4 +204,5 @@ def read_target(connection: psycopg.Connection[Any], table: str, hint: str) -> T
         has_triggers,
         has_policies,
         is_partitioned=kind == "p",
+        is_referenced=is_referenced,
     )

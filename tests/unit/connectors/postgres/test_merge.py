@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from resurgence.connectors.postgres.merge import StagedPart, merge_statements, take_turn
+from resurgence.connectors.postgres.merge import StagedPart, StagedRows, merge_statements, take_turn
 
-PARTS = [StagedPart("s", 5, 0, 3), StagedPart("s", 6, 1, 2)]
+PARTS = (StagedPart("s", 5, 0, 3), StagedPart("s", 6, 1, 2))
 OF_PARTS = '(("__part" = 5 AND "__row" < 3) OR ("__part" = 6 AND "__row" < 8589934594))'
 
 
+def staged(*columns: str) -> StagedRows:
+    return StagedRows(("__part", "__row", *columns), PARTS)
+
+
 def test_rows_without_a_key_are_appended_in_their_order() -> None:
-    assert merge_statements("t", ["__part", "__row", "a"], [], PARTS) == [
+    assert merge_statements("t", [], [staged("a")]) == [
         f'INSERT INTO t ("a") SELECT "a" FROM s WHERE {OF_PARTS} ORDER BY "__row"'
     ]
 
@@ -18,11 +22,11 @@ def test_the_last_row_of_a_key_is_upserted_in_the_order_of_keys() -> None:
     newest = (
         f'(SELECT DISTINCT ON ("k") * FROM s WHERE {OF_PARTS} ORDER BY "k", "__row" DESC) staged'
     )
-    assert merge_statements("t", ["__part", "__row", "k", "a"], ["k"], PARTS) == [
+    assert merge_statements("t", ["k"], [staged("k", "a")]) == [
         f'INSERT INTO t ("k", "a") SELECT "k", "a" FROM {newest} ORDER BY "k"'
         ' ON CONFLICT ("k") DO UPDATE SET "a" = EXCLUDED."a"'
     ]
-    deletes, upserts = merge_statements("t", ["__part", "__row", "__is_deleted", "k"], ["k"], PARTS)
+    deletes, upserts = merge_statements("t", ["k"], [staged("__is_deleted", "k")])
     assert deletes == (
         f'DELETE FROM t target USING {newest} WHERE staged.__is_deleted AND target."k" = staged."k"'
     )

@@ -11,6 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
 from tests.postgres import PostgresServer, server_binaries
 
@@ -20,8 +21,8 @@ from resurgence.connectors.postgres.column_types import WrittenColumn
 from resurgence.connectors.postgres.connections import Database
 from resurgence.connectors.postgres.location import quoted
 from resurgence.connectors.postgres.markers import Marker, create_markers
-from resurgence.connectors.postgres.merge import StagedPart, merge_statements, take_turn
-from resurgence.connectors.postgres.staging import StagingTable, sweep_staging
+from resurgence.connectors.postgres.merge import StagedPart, StagedRows, merge_statements, take_turn
+from resurgence.connectors.postgres.staging import Rehearsal, StagingTable, rehearser, sweep_staging
 from resurgence.connectors.postgres.target import read_target
 from resurgence.ids import Epoch, JobIdentity
 
@@ -80,8 +81,8 @@ def test_an_epoch_is_staged_merged_and_marked_once(database: Database) -> None:
         if MARKER.lock(connection) >= 1:
             return False
         connection.execute(take_turn(target.oid).encode())
-        names = ["id", "v", IS_DELETED]
-        for each in merge_statements(target.sql, names, KEYS, [part]):
+        rows = StagedRows(("id", "v", IS_DELETED), (part,))
+        for each in merge_statements(target.sql, KEYS, [rows]):
             connection.execute(each.encode())
         MARKER.advance(connection, Epoch(1), CoveredInput(sources={}), 3)
         return True
@@ -95,3 +96,40 @@ def test_an_epoch_is_staged_merged_and_marked_once(database: Database) -> None:
         ]
         assert MARKER.recall(connection, [Epoch(1)]).newest == 1
         assert connection.execute("SELECT count(*) FROM resurgence.staging").fetchone() == (0,)
+
+
+def test_a_key_that_moves_from_one_query_to_another_is_updated(database: Database) -> None:
+    """In both directions: 1 from the second query to the first, 2 from the first to the second."""
+    with psycopg.connect(database.url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE out (id bigint PRIMARY KEY, v text UNIQUE, kept int)")
+        connection.execute("INSERT INTO out SELECT i, 'old ' || i, i FROM generate_series(1, 5) i")
+        connection.execute("CREATE TABLE details (id bigint REFERENCES out ON DELETE CASCADE)")
+        connection.execute("INSERT INTO details VALUES (1), (2)")
+    with database.transaction() as connection:
+        target = read_target(connection, "out", "")
+    columns = (*target.staging_columns(["id", "v"], KEYS), f"{quoted(IS_DELETED)} boolean")
+    first = [(1, "new 1", False), (2, "old 2", True), (3, "old 3", True)]
+    second = [(1, "old 1", True), (2, "new 2", False), (4, "old 4", True), (6, "old 3", False)]
+    staged = []
+    for changes in (first, second):
+        table = StagingTable(database).prepare(MARKER, Epoch(1), columns)
+        part = StagedPart(table, number=7, subtask=0, rows=len(changes))
+        staged.append(StagedRows(("id", "v", IS_DELETED), (part,)))
+        with database.transaction() as connection, connection.cursor() as cursor:
+            rows = [(*each, part.number, place) for place, each in enumerate(changes)]
+            cursor.executemany(f"INSERT INTO {table} VALUES (%s, %s, %s, %s, %s)".encode(), rows)
+    with database.transaction() as connection:
+        for each in merge_statements(target.sql, KEYS, staged):
+            connection.execute(each.encode())
+        assert connection.execute("SELECT * FROM out ORDER BY id").fetchall() == [
+            *((1, "new 1", 1), (2, "new 2", 2), (5, "old 5", 5), (6, "old 3", None))
+        ]
+        assert connection.execute("SELECT id FROM details ORDER BY id").fetchall() == [(1,), (2,)]
+
+
+def test_a_rehearsal_waits_for_rows_but_not_with_locks(database: Database) -> None:
+    waits = "current_setting('idle_in_transaction_session_timeout')::interval"
+    columns = ("id bigint", f"waits interval DEFAULT {waits} CHECK (waits > '1 hour')")
+    has_locks = f"SELECT 1 / ({waits} < '1 minute')::int"
+    rehearse = rehearser(database, Rehearsal(columns, (has_locks,)))
+    assert list(rehearse(iter([pa.RecordBatch.from_pydict({"id": [1, 2]})]))) == []

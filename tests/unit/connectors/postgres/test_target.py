@@ -78,6 +78,8 @@ def test_a_column_does_not_hold_values_that_would_change(kind: str, stored: Targ
         (replace(PLAIN, has_triggers=True), ("id",), True),
         (replace(PLAIN, has_policies=True), ("id",), True),
         (replace(PLAIN, is_partitioned=True), ("id",), True),
+        (replace(PLAIN, is_referenced=True), ("id",), True),
+        (replace(PLAIN, is_referenced=True, unique=()), (), False),
     ],
 )
 def test_a_trial_is_needed_where_a_staging_table_cannot_tell(

@@ -130,6 +130,41 @@ def test_the_time_of_a_lookup_join_is_a_column_of_the_stream(refusal: Refusal) -
     assert refusal(LOOKUP + query).message == "there is no column 'proc' in 'r'"
 
 
+@pytest.mark.parametrize(
+    "version",
+    [
+        "FOR SYSTEM_TIME AS OF TIMESTAMP '2024-03-01 00:00:00'",
+        "FOR SYSTEM_TIME AS OF now() - INTERVAL '1 day'",
+        "FOR SYSTEM_TIME AS OF current_date",
+        "TIMESTAMP AS OF '2024-03-01'",
+    ],
+)
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT r.at FROM rides r JOIN people {} AS p ON r.driver = p.id",
+        "SELECT at FROM rides WHERE driver IN (SELECT id FROM people {})",
+    ],
+)
+def test_an_older_version_of_a_lookup_table_is_refused(
+    refusal: Refusal, query: str, version: str
+) -> None:
+    error = refusal(LOOKUP + query.format(version))
+    assert error.message == "lookup table 'people' cannot be read as of a constant time"
+    assert "PROCTIME()" in error.hint
+    assert (error.line, error.column) == (2, query.index("{}") + version.index("AS OF") + 7)
+
+
+@pytest.mark.parametrize(
+    "now", ["PROCTIME()", "now()", "CURRENT_TIMESTAMP", "LOCALTIMESTAMP", "r.at - INTERVAL '1 day'"]
+)
+def test_the_time_of_a_lookup_join_can_be_the_current_time(compiled: Compile, now: str) -> None:
+    assert compiled(
+        f"{LOOKUP}SELECT r.at FROM rides r"
+        f" JOIN people FOR SYSTEM_TIME AS OF {now} AS p ON r.driver = p.id"
+    )
+
+
 def test_a_lookup_join_is_the_same_with_and_without_system_time(compiled: Compile) -> None:
     query = "SELECT r.at, p.name FROM rides r JOIN people {} p ON r.driver = p.id"
     timed = compiled(LOOKUP + query.format("FOR SYSTEM_TIME AS OF r.at AS"))

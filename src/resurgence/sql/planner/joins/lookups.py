@@ -25,7 +25,7 @@ from resurgence.sql.planner.joins.joins import Joins, conjuncts
 from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import hidden_columns
 from resurgence.sql.syntax.clauses import unsupported
-from resurgence.sql.syntax.dialect import to_spark
+from resurgence.sql.syntax.dialect import PlanningTime, to_spark
 from resurgence.sql.syntax.parse import Script
 
 _EXAMPLE = "as in FROM events e JOIN {table} t ON e.key = t.key."
@@ -59,7 +59,8 @@ def check_version(table: exp.Table, relation: Relation, script: Script) -> None:
     """Raise SqlError for a version of a table that cannot be read.
 
     `FOR SYSTEM_TIME AS OF o.at` is Flink's syntax of a lookup join: each row is joined with the
-    table as the epoch reads it, whatever time is named.
+    table as the epoch reads it, whatever time of the row is named. A constant time can only mean an
+    older version of the table.
     """
     version = table.args.get("version")
     if version is None:
@@ -67,6 +68,12 @@ def check_version(table: exp.Table, relation: Relation, script: Script) -> None:
     is_as_of = version.name == "TIMESTAMP" and version.args.get("kind") == "AS OF"
     if not is_as_of or not isinstance(relation, LookupRelation):
         raise unsupported(table, "version", script)
+    if not version.expression.find(exp.Column) and not _is_now(version.expression):
+        raise script.error(
+            version.expression,
+            f"lookup table '{relation.spec.name}' cannot be read as of a constant time",
+            "Use FOR SYSTEM_TIME AS OF PROCTIME(), or leave it out: the newest version is read.",
+        )
 
 
 @dataclass(frozen=True)
@@ -80,7 +87,7 @@ class LookupJoins:
         """Return the columns of both sides, with the kind and the event time of the left."""
         join = self._join(node, right)
         version = node.this.args.get("version") if node.this else None  # none: a subquery of WHERE
-        if version is not None and not _is_processing_time(version.expression):
+        if version is not None and not _is_now(version.expression):
             self.expressions.bound(version.expression, left)
         self._require_append_only(left, right, node)
         found = _disambiguated(right, left)
@@ -199,8 +206,12 @@ class LookupJoins:
         return self.expressions.script.error(node, message, hint)
 
 
-def _is_processing_time(node: exp.Expr) -> bool:
-    return isinstance(node, exp.Anonymous) and node.name.lower() == "proctime"
+def _is_now(node: exp.Expr) -> bool:
+    while isinstance(node, exp.Paren) or (
+        isinstance(node, exp.Cast) and node.to.this != exp.DType.DATE
+    ):
+        node = node.this
+    return isinstance(node, PlanningTime)
 
 
 def _disambiguated(right: LookupRelation, left: Relation) -> Relation:
