@@ -5,7 +5,8 @@ engine does, and its process can die before or after every write to the sink's f
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -41,10 +42,17 @@ class CrashingStore(ObjectStore):
         self.crash_at: int | None = None
         self.after = False
         self.is_armed = False
+        self.before_writes: Callable[[], None] = lambda: None
+        self._preparing = threading.Lock()
 
     @contextmanager
     def _write(self) -> Iterator[None]:
         """Writes may be made at the same time."""
+        if self._preparing.acquire(blocking=False):
+            try:
+                self.before_writes()
+            finally:
+                self._preparing.release()
         self.writes += self.is_armed
         is_fatal = self.is_armed and self.writes == self.crash_at
         if is_fatal:
@@ -128,14 +136,17 @@ class Job:
     options: dict[str, str]
     keep: int = 4
     """How many epochs can be rolled back."""
+    damages: bool = False
+    """Every crash damages the newest checkpoint, so that its epoch is replayed."""
     sealed: dict[int, StagedOutput] = field(default_factory=dict)
     committed: set[int] = field(default_factory=set)
     dead: list[tuple[int, int]] = field(default_factory=list)
     newest: int = 0
 
     def rows(self, epoch: int) -> tuple[str, ...]:
-        # Every fourth epoch has no output.
-        return () if epoch % 4 == 3 else (f"{epoch}a", f"{epoch}b")
+        # Every fourth epoch has no output, and every other one a single part.
+        every = (f"{epoch}a", f"{epoch}b")
+        return () if epoch % 4 == 3 else every[: 2 - epoch % 2]
 
     def expected(self) -> list[str]:
         """The rows of all living epochs."""
@@ -162,9 +173,13 @@ class Job:
         sink.sweep(JOB, Epoch(self.newest))
         while self._next() <= up_to:
             epoch = self._next()
-            staged = stage(self.store, epoch, *self.rows(epoch))
+            folder = "odd=1" if epoch % 2 else ""
+            staged = stage(self.store, epoch, *self.rows(epoch), folder=folder)
             self.sealed[epoch], self.newest = staged, epoch
-            self._commit(sink)
+            if epoch in self.committed:
+                sink.discard(staged)
+            else:
+                self._commit(sink)
             if epoch % 2:
                 sink.sweep(JOB, Epoch(epoch))
                 sink.forget(JOB, Epoch(max(1, epoch - self.keep)))
@@ -184,6 +199,7 @@ class Job:
                 return
             except Crash:
                 self._check()
+                self.newest -= self.damages and self.newest > 0
         raise AssertionError("crashes without end")
 
     def roll_back(self, after: int) -> None:

@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from resurgence.connectors.commit_log import CommitLog, LogEntry
 from resurgence.connectors.filesystem.file_names import FileNames, epoch_in
+from resurgence.connectors.filesystem.log_end import LogEnds
 from resurgence.connectors.filesystem.merging import Merger
 from resurgence.connectors.filesystem.published_files import PublishedFiles
 from resurgence.connectors.filesystem.records import Kept, Record, held_parts, oldest, surviving
@@ -27,6 +28,7 @@ class Retraction:
 
     store: ObjectStore
     log: CommitLog
+    ends: LogEnds
     published: PublishedFiles
     merger: Merger
     names: FileNames
@@ -57,6 +59,9 @@ class Retraction:
             # A flush of a zombie would make dead rows visible.
             closed = Record(since=since).content()
             self.log.fix_flush(job, newest.epoch, newest.after, closed)
+        if newest is not None and newest.epoch <= after:
+            # A flush of living rows that was begun: nobody looks for it behind later records.
+            self.ends.completed(job)
         # If everything is retracted, no row of any file remains.
         first = Epoch(after + 1) if after else Epoch(up_to + 1)
         entries = self.log.entries(job, first if since is None else min(first, since))

@@ -19,6 +19,10 @@ Everything that is decided is in the commit log, and only there:
   recorded beside the newest record, under a name that is created once, too: a process that has not
   created the newest record itself closes that name before its first commit. So parts are never
   taken by a flush of an old process and by a commit of a new one.
+- A part that is a file by itself is not written again, so it is staged under an older epoch than the
+  record that takes it. The newest record, and the flush after it, may not be carried out yet; a
+  sweep keeps what these make visible until it is. Older records are carried out, because the next
+  one is created after that.
 
 A rolled file mixes epochs, in their order; its record has the rows and bytes of each. A rollback to
 epoch N cuts the files that were rolled after N down to their rows of epochs up to N, in place, and

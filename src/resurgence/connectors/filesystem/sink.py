@@ -89,7 +89,7 @@ class FilesystemSink(FileSink):
 
     @functools.cached_property
     def _ends(self) -> LogEnds:
-        return LogEnds(self._store, self._log, self._published)
+        return LogEnds(self._store, self._log, self._published, self._names)
 
     def _current(self, job: JobIdentity) -> LogEnd:
         if self._end is None:
@@ -258,14 +258,22 @@ class FilesystemSink(FileSink):
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
         self._delete_copied()
-        # Another thread may be committing: it advances the end after its files are visible.
+        # Another thread may be committing, by this object or that of another INSERT. This one
+        # advances its end after its files are visible; an end that was read names those that are
+        # not visible yet.
         end = self._end or self._ends.read(job)
 
         def is_visible(past: Epoch, content: dict[str, JsonValue], number: int) -> bool:
             names = self._names.recorded(job, past, self._published.parsed(content))
             return self._store.size(names[number]) is not None
 
-        self._log.sweep(job, epoch, is_visible, {each.path for each in end.held})
+        held = {each.path for each in end.held}
+
+        def is_held(path: str) -> bool:
+            final = end.moves.get(path)
+            return path in held or (final is not None and self._store.size(final) is None)
+
+        self._log.sweep(job, epoch, is_visible, is_held)
 
     def forget(self, job: JobIdentity, before: Epoch) -> None:
         since = oldest((self._end or self._ends.read(job)).held)
@@ -275,6 +283,6 @@ class FilesystemSink(FileSink):
         if self._is_untouched() or self._log.is_retracted(job, after, up_to):
             return
         self._end = None
-        Retraction(self._store, self._log, self._published, self._merger, self._names).run(
-            job, after, up_to
-        )
+        Retraction(
+            self._store, self._log, self._ends, self._published, self._merger, self._names
+        ).run(job, after, up_to)
