@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
 
+from pydantic import JsonValue
 from pyspark.sql import SparkSession
 
 from resurgence.connectors.contract import CoveredInput, SourceSpan, StagedFile, StagedOutput
@@ -19,6 +20,8 @@ from resurgence.connectors.filesystem import FilesystemSink, FilesystemSinkOptio
 from resurgence.connectors.formats.contract import WriteSettings
 from resurgence.connectors.formats.json.lines import JSON
 from resurgence.connectors.formats.json.writer import JsonSinkOptions
+from resurgence.connectors.formats.parquet_files import PARQUET
+from resurgence.graph.table_options import TableOptions
 from resurgence.ids import Epoch, JobIdentity, OperatorId
 from resurgence.storage.object_store import ObjectStore
 
@@ -87,19 +90,29 @@ def opened(store: ObjectStore, **options: str) -> FilesystemSink:
     return FilesystemSink(model, WriteSettings(JsonSinkOptions()), JSON)
 
 
+def as_parquet(store: ObjectStore, **options: str) -> FilesystemSink:
+    """The sink after its format was edited."""
+    named = {name.replace("__", "."): value for name, value in options.items()}
+    model = FilesystemSinkOptions.read({"path": store.url, **named})
+    return FilesystemSink(model, WriteSettings(TableOptions()), PARQUET)
+
+
 def covering(epoch: int) -> CoveredInput:
     span = SourceSpan(start={"line": epoch - 1}, end={"line": epoch})
     return CoveredInput(sources={OperatorId("source-in"): span})
 
 
-def stage(store: ObjectStore, epoch: int, *rows: str, folder: str = "") -> StagedOutput:
+def stage(
+    store: ObjectStore, epoch: int, *rows: str, folder: str = "", suffix: str = "json"
+) -> StagedOutput:
     """One object per row. An epoch is planned at as many seconds as its number."""
     files = []
     for text in rows:
         path = f".resurgence/{JOB}/staged/{epoch:010}-1-{next(_UNIQUE):012x}"
         data = f"{text}\n".encode()
         assert ObjectStore.create(store, path, data)
-        files.append(StagedFile(path=path, rows=1, bytes=len(data), folder=folder))
+        details: dict[str, JsonValue] = {"suffix": suffix}
+        files.append(StagedFile(path=path, rows=1, bytes=len(data), folder=folder, details=details))
     return StagedOutput(rows=len(files), files=tuple(files), planned_at=epoch * SECOND)
 
 

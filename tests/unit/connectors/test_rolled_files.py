@@ -12,6 +12,7 @@ from tests.unit.connectors.rolled_job import (
     Crash,
     CrashingStore,
     Job,
+    as_parquet,
     at,
     commit,
     files,
@@ -130,10 +131,43 @@ def test_an_edited_compression_does_not_mix_a_file(stores: Stores) -> None:
     store = stores()
     commit(opened(store, **LONG), 1, stage(store, 1, "a"))
     sink = opened(store, json__compression="gzip", **LONG)
-    commit(sink, 2, stage(store, 2, "b"))
+    commit(sink, 2, stage(store, 2, "b", suffix="json.gz"))
     flush(sink, 3)
     names = sorted(each.path for each in store.list("") if not each.path.startswith("."))
     assert [each.rpartition("-")[2] for each in names] == ["00000.json", "f00000.json.gz"]
+
+
+@pytest.mark.parametrize("options", POLICIES, ids=["size", "age", "long", "default"])
+def test_an_epoch_that_was_staged_before_an_edit_keeps_its_suffix(
+    stores: Stores, options: dict[str, str]
+) -> None:
+    store = stores()
+    staged = stage(store, 1, "row-a", "row-b")
+    sink = as_parquet(store, **options)
+    commit(sink, 1, staged)
+    flush(sink, 2)
+    assert visible(store) == ["row-a", "row-b"]
+    assert all(each.endswith(".json") for each in files(store))
+
+
+def test_a_commit_that_was_begun_before_an_edit_keeps_its_names(stores: Stores) -> None:
+    store = stores()
+    staged = stage(store, 1, "a")
+    store.is_armed, store.crash_at, store.after = True, 1, True
+    with pytest.raises(Crash):
+        commit(opened(store), 1, staged)
+    commit(as_parquet(store), 1, staged)
+    assert files(store) == {f"{JOB}-0000000001-00000.json": ["a"]}
+
+
+def test_a_rollback_cuts_a_file_of_an_earlier_format(stores: Stores) -> None:
+    store = stores()
+    sink = opened(store, **SIZE)
+    for epoch in (1, 2, 3):
+        commit(sink, epoch, stage(store, epoch, f"row-{epoch}"))
+    flush(sink, 4)
+    as_parquet(store).retract(JOB, Epoch(2), Epoch(3))
+    assert files(store) == {f"{JOB}-0000000003-00000.json": ["row-1", "row-2"]}
 
 
 # ---------------------------------------------------------------- crashes

@@ -7,6 +7,7 @@ again by the next process.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -30,7 +31,8 @@ class Retraction:
     log: CommitLog
     ends: LogEnds
     published: PublishedFiles
-    merger: Merger
+    merger_of: Callable[[str], Merger]
+    """By the name of a file."""
     names: FileNames
 
     def run(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
@@ -94,7 +96,7 @@ class Retraction:
     def _cut(self, job: JobIdentity, epoch: Epoch, kept: Kept) -> None:
         """Cut a file to its first rows, in one step for its readers."""
         try:
-            data = self.merger.cut(self.store.read(kept.name), kept)
+            data = self.merger_of(kept.name).cut(self.store.read(kept.name), kept)
         except ObjectMissing:
             # A user has removed it.
             return

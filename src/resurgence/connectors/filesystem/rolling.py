@@ -29,7 +29,8 @@ epoch N cuts the files that were rolled after N down to their rows of epochs up 
 deletes a file that has none. Cutting the same file again changes nothing. The alternative is to
 retain all parts as long as checkpoints are retained, which stores all rows twice, and to withdraw
 rows that readers have seen although their epochs were not rolled back. Parts of dead epochs that
-are held are deleted; held parts of older epochs are held still.
+are held are deleted; held parts of older epochs are held still. A record names its files in full, so
+all of this holds for files that were written before the table had another format.
 """
 
 from __future__ import annotations
@@ -101,14 +102,12 @@ def roll(
     the epoch; `everything`: no part is held back.
 
     Without a policy, each added part is a file of its own. So is a part with another suffix, which
-    was held when the table was changed.
+    was held, or staged and not yet committed, when the table was changed.
     """
     alone = [each for each in held if each.suffix != suffix]
     merged = [each for each in held if each.suffix == suffix]
-    if policy is None:
-        alone += added
-    else:
-        merged += added
+    alone += (each for each in added if policy is None or each.suffix != suffix)
+    merged += (each for each in added if policy is not None and each.suffix == suffix)
     whole: list[tuple[Part, ...]] = []
     kept: list[Part] = []
     policy = policy or RollingPolicy(interval=timedelta(0))

@@ -36,11 +36,16 @@ from resurgence.connectors.formats.parquet_files import PARQUET
 from resurgence.connectors.staging import FileLayout
 from resurgence.errors import UserError, did_you_mean
 from resurgence.graph.values import EVENT_TIME
-from resurgence.ids import Epoch, JobIdentity
+from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.storage.object_store import storage_url
 from resurgence.storage.parallel import in_parallel
+from resurgence.storage.parquet import ParquetEncoder
 
 _HIDDEN = ".resurgence"
+_SUFFIX = "suffix"
+"""The detail of a staged file that names its format and compression. An edit of the table may change
+these before the file is committed.
+"""
 
 
 class FilesystemSink(FileSink):
@@ -82,6 +87,13 @@ class FilesystemSink(FileSink):
     @property
     def _merger(self) -> Merger:
         return Merger(self._layout.encoder_of, self._format.batches)
+
+    def _merger_of(self, name: str) -> Merger:
+        """Return what cuts a file. The table may have had another format when it was written."""
+        if name.endswith(f".{self._suffix}"):
+            return self._merger
+        batches = PARQUET.batches if name.endswith(f".{PARQUET.suffix}") else None
+        return Merger(ParquetEncoder, batches)
 
     @functools.cached_property
     def _published(self) -> PublishedFiles:
@@ -131,6 +143,14 @@ class FilesystemSink(FileSink):
         self._require_columns(rows.columns)
         folder = F.expr(folder_sql(self._options.time_pattern, self._fields))
         return rows.withColumn(FOLDER, folder).drop(EVENT_TIME)
+
+    def stage(
+        self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
+    ) -> StagedOutput:
+        staged = super().stage(rows, job, epoch, generation)
+        details: dict[str, JsonValue] = {_SUFFIX: self._suffix}
+        files = (each.model_copy(update={"details": details}) for each in staged.files)
+        return staged.model_copy(update={"files": tuple(files)})
 
     # ---------------------------------------------------------------- commit
 
@@ -232,7 +252,7 @@ class FilesystemSink(FileSink):
                 rows=each.rows,
                 bytes=each.bytes,
                 folder=each.folder,
-                suffix=self._suffix,
+                suffix=str(each.details.get(_SUFFIX, self._suffix)),
                 epoch=epoch,
                 planned_at=staged.planned_at,
             )
@@ -284,5 +304,5 @@ class FilesystemSink(FileSink):
             return
         self._end = None
         Retraction(
-            self._store, self._log, self._ends, self._published, self._merger, self._names
+            self._store, self._log, self._ends, self._published, self._merger_of, self._names
         ).run(job, after, up_to)
