@@ -1,4 +1,4 @@
-"""A prefix of an S3 server as a `filesystem` source: few LIST requests, and ETags that are compared."""
+"""A folder of an object store as a `filesystem` source: few LIST requests, and ETags that are compared."""
 
 from __future__ import annotations
 
@@ -23,6 +23,19 @@ from tests.engine.harness import Job, Leg, read_lines, sink_table
 from tests.servers.faulty_proxy import FaultyProxy
 
 NOW = datetime(2024, 5, 1, tzinfo=UTC)
+
+
+@pytest.fixture(
+    params=[
+        "s3_url",
+        pytest.param("azure_url", marks=pytest.mark.long),
+        pytest.param("gcs_url", marks=pytest.mark.long),
+    ]
+)
+def url(request: pytest.FixtureRequest) -> str:
+    """A new folder of each kind of store."""
+    found: str = request.getfixturevalue(request.param)
+    return found
 
 
 def source(path: str, **options: str) -> DirectorySource:
@@ -106,11 +119,29 @@ def test_a_pattern_begins_a_listing_in_the_middle(s3_proxy: FaultyProxy, s3_url:
     assert s3_proxy.arrived["LIST"] == 1
 
 
+@pytest.mark.parametrize("order", ["name", "modified"])
+def test_every_store_lists_what_is_read_and_then_only_what_is_new(url: str, order: str) -> None:
+    store = ObjectStore(url)
+    names = [f"{number % 3}/é {number:02}.json" for number in range(30)]
+    write(store, *names, "0/other.txt")
+    made = source(f"{url}/*/*.json", source__order=order, source__epoch_files="7")
+    offset, now = made.first_offset(NOW, 2), datetime.now(UTC)
+    read: list[str] = []
+    for new in ([], ["3/new.json", "3/é.json"]):
+        write(store, *new)
+        now += timedelta(minutes=2)
+        while (found := made.plan(offset, 10**6, now)) is not None:
+            read += [each.path for each in Position.of(found.end).pieces()]
+            offset = found.end
+    assert sorted(read) == sorted([*names, "3/new.json", "3/é.json"])
+    assert order == "modified" or read == sorted(read)
+
+
 @pytest.fixture
-def job(spark: SparkSession, tmp_path: Path, s3_url: str) -> Job:
+def job(spark: SparkSession, tmp_path: Path, url: str) -> Job:
     sql = (
         "CREATE TABLE events (id BIGINT, line BIGINT METADATA FROM 'line') WITH (connector ="
-        f" 'filesystem', path = '{s3_url}/in', type = 'source', 'source.stop_at' = 'latest');\n"
+        f" 'filesystem', path = '{url}/in', type = 'source', 'source.stop_at' = 'latest');\n"
     )
     sql += sink_table(tmp_path / "out.json", name="out", connector="single_file")
     return Job(spark, tmp_path, f"{sql}INSERT INTO out SELECT id, line FROM events")
@@ -120,8 +151,8 @@ def lines(*ids: int) -> bytes:
     return b"".join(b'{"id": %d}\n' % each for each in ids)
 
 
-def test_objects_are_read_once_over_several_epochs(job: Job, tmp_path: Path, s3_url: str) -> None:
-    store = ObjectStore(f"{s3_url}/in")
+def test_objects_are_read_once_over_several_epochs(job: Job, tmp_path: Path, url: str) -> None:
+    store = ObjectStore(f"{url}/in")
     store.create("b.json.gz", gzip.compress(lines(*range(10, 15))))
     store.create("a.json", lines(*range(10)))
     store.create("c/d.json", lines(20))
@@ -134,10 +165,8 @@ def test_objects_are_read_once_over_several_epochs(job: Job, tmp_path: Path, s3_
     ]
 
 
-def test_an_object_that_was_replaced_after_it_was_planned_fails_the_job(
-    job: Job, s3_url: str
-) -> None:
-    store = ObjectStore(f"{s3_url}/in")
+def test_an_object_that_was_replaced_after_it_was_planned_fails_the_job(job: Job, url: str) -> None:
+    store = ObjectStore(f"{url}/in")
     store.create("a.json", lines(*range(10)))
     engine = job.open(Leg(rows=4))
     assert engine.run_epoch() is not None
@@ -146,4 +175,4 @@ def test_an_object_that_was_replaced_after_it_was_planned_fails_the_job(
         engine.run_epoch()
     failure = translate(caught.value)
     assert isinstance(failure, SourceRangeGone)
-    assert f"{s3_url}/in/a.json has changed after it was planned" in failure.message
+    assert f"{url}/in/a.json has changed after it was planned" in failure.message

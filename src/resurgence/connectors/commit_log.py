@@ -103,16 +103,17 @@ class CommitLog:
         job: JobIdentity,
         epoch: Epoch,
         is_visible: Callable[[Epoch, dict[str, JsonValue], int], bool] = lambda *_: False,
-        held: Collection[str] = (),
+        is_held: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """Remove everything staged for epochs up to this one, except what is held back, and the
-        files of a commit that was begun: if its epoch is replayed, those files must become visible.
-        `is_visible` returns whether the file with a number, in the content of an epoch, already is.
+        """Remove everything staged for epochs up to this one, except the files of a commit that was
+        begun: if its epoch is replayed, those files must become visible. `is_visible` returns
+        whether the file with a number, in the content of an epoch, already is. `is_held` returns
+        whether a file is needed besides, such as one that is held back.
         """
         past = {
             path: each
             for path, each in self._staged(job).items()
-            if each <= epoch and path not in held
+            if each <= epoch and not is_held(path)
         }
         contents = {each: self.fixed(job, each) or {} for each in set(past.values())}
         needed = {

@@ -13,9 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.cli.commands.rollback import roll_back
+from resurgence.connectors.filesystem import FilesystemSink, FilesystemSinkOptions
+from resurgence.connectors.formats.contract import WriteSettings
+from resurgence.connectors.formats.json.lines import JSON
+from resurgence.connectors.formats.json.writer import JsonSinkOptions
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.errors import SqlError, UserError
-from resurgence.ids import Epoch, JobName
+from resurgence.ids import Epoch, Generation, JobIdentity, JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend
 from tests.engine.harness import Job, Leg, SetClock, sink_table, source_table, write_lines
@@ -97,6 +101,14 @@ def test_partitioned_and_rolled_files_are_read_by_spark_and_duckdb(
     read = spark.read.schema(schema).format(file_format).load(str(out(job)))
     rows = {row.id: (row.day.day, row.hour, row.kind) for row in read.collect()}
     assert rows == {n: (1 + n // 60, n % 24, KINDS[n % 5] or None) for n in range(ROWS)}
+
+
+def test_staged_files_name_their_suffix(spark: SparkSession, tmp_path: Path) -> None:
+    """The table may have another one when they are committed."""
+    options = FilesystemSinkOptions.read({"path": str(tmp_path), "json.compression": "gzip"})
+    sink = FilesystemSink(options, WriteSettings(JsonSinkOptions()), JSON)
+    staged = sink.stage(spark.range(1), JobIdentity("a1b2c3d4e5f6"), Epoch(1), Generation(1))
+    assert [each.details for each in staged.files] == [{"suffix": "json.gz"}]
 
 
 def test_the_codec_of_parquet_files_is_the_chosen_one(spark: SparkSession, tmp_path: Path) -> None:

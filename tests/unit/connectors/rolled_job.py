@@ -5,12 +5,14 @@ engine does, and its process can die before or after every write to the sink's f
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
 
+from pydantic import JsonValue
 from pyspark.sql import SparkSession
 
 from resurgence.connectors.contract import CoveredInput, SourceSpan, StagedFile, StagedOutput
@@ -18,6 +20,8 @@ from resurgence.connectors.filesystem import FilesystemSink, FilesystemSinkOptio
 from resurgence.connectors.formats.contract import WriteSettings
 from resurgence.connectors.formats.json.lines import JSON
 from resurgence.connectors.formats.json.writer import JsonSinkOptions
+from resurgence.connectors.formats.parquet_files import PARQUET
+from resurgence.graph.table_options import TableOptions
 from resurgence.ids import Epoch, JobIdentity, OperatorId
 from resurgence.storage.object_store import ObjectStore
 
@@ -41,10 +45,17 @@ class CrashingStore(ObjectStore):
         self.crash_at: int | None = None
         self.after = False
         self.is_armed = False
+        self.before_writes: Callable[[], None] = lambda: None
+        self._preparing = threading.Lock()
 
     @contextmanager
     def _write(self) -> Iterator[None]:
         """Writes may be made at the same time."""
+        if self._preparing.acquire(blocking=False):
+            try:
+                self.before_writes()
+            finally:
+                self._preparing.release()
         self.writes += self.is_armed
         is_fatal = self.is_armed and self.writes == self.crash_at
         if is_fatal:
@@ -79,19 +90,29 @@ def opened(store: ObjectStore, **options: str) -> FilesystemSink:
     return FilesystemSink(model, WriteSettings(JsonSinkOptions()), JSON)
 
 
+def as_parquet(store: ObjectStore, **options: str) -> FilesystemSink:
+    """The sink after its format was edited."""
+    named = {name.replace("__", "."): value for name, value in options.items()}
+    model = FilesystemSinkOptions.read({"path": store.url, **named})
+    return FilesystemSink(model, WriteSettings(TableOptions()), PARQUET)
+
+
 def covering(epoch: int) -> CoveredInput:
     span = SourceSpan(start={"line": epoch - 1}, end={"line": epoch})
     return CoveredInput(sources={OperatorId("source-in"): span})
 
 
-def stage(store: ObjectStore, epoch: int, *rows: str, folder: str = "") -> StagedOutput:
+def stage(
+    store: ObjectStore, epoch: int, *rows: str, folder: str = "", suffix: str = "json"
+) -> StagedOutput:
     """One object per row. An epoch is planned at as many seconds as its number."""
     files = []
     for text in rows:
         path = f".resurgence/{JOB}/staged/{epoch:010}-1-{next(_UNIQUE):012x}"
         data = f"{text}\n".encode()
         assert ObjectStore.create(store, path, data)
-        files.append(StagedFile(path=path, rows=1, bytes=len(data), folder=folder))
+        details: dict[str, JsonValue] = {"suffix": suffix}
+        files.append(StagedFile(path=path, rows=1, bytes=len(data), folder=folder, details=details))
     return StagedOutput(rows=len(files), files=tuple(files), planned_at=epoch * SECOND)
 
 
@@ -128,14 +149,17 @@ class Job:
     options: dict[str, str]
     keep: int = 4
     """How many epochs can be rolled back."""
+    damages: bool = False
+    """Every crash damages the newest checkpoint, so that its epoch is replayed."""
     sealed: dict[int, StagedOutput] = field(default_factory=dict)
     committed: set[int] = field(default_factory=set)
     dead: list[tuple[int, int]] = field(default_factory=list)
     newest: int = 0
 
     def rows(self, epoch: int) -> tuple[str, ...]:
-        # Every fourth epoch has no output.
-        return () if epoch % 4 == 3 else (f"{epoch}a", f"{epoch}b")
+        # Every fourth epoch has no output, and every other one a single part.
+        every = (f"{epoch}a", f"{epoch}b")
+        return () if epoch % 4 == 3 else every[: 2 - epoch % 2]
 
     def expected(self) -> list[str]:
         """The rows of all living epochs."""
@@ -162,9 +186,13 @@ class Job:
         sink.sweep(JOB, Epoch(self.newest))
         while self._next() <= up_to:
             epoch = self._next()
-            staged = stage(self.store, epoch, *self.rows(epoch))
+            folder = "odd=1" if epoch % 2 else ""
+            staged = stage(self.store, epoch, *self.rows(epoch), folder=folder)
             self.sealed[epoch], self.newest = staged, epoch
-            self._commit(sink)
+            if epoch in self.committed:
+                sink.discard(staged)
+            else:
+                self._commit(sink)
             if epoch % 2:
                 sink.sweep(JOB, Epoch(epoch))
                 sink.forget(JOB, Epoch(max(1, epoch - self.keep)))
@@ -184,6 +212,7 @@ class Job:
                 return
             except Crash:
                 self._check()
+                self.newest -= self.damages and self.newest > 0
         raise AssertionError("crashes without end")
 
     def roll_back(self, after: int) -> None:

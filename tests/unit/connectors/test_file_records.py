@@ -149,9 +149,10 @@ def test_the_epoch_of_a_file_is_in_its_name() -> None:
         assert epoch_in(other, JOB) is None
 
 
-def test_names_that_follow_from_the_epoch_are_not_recorded() -> None:
-    record = Record(files=("x", "y"))
+def test_names_are_recorded_and_those_of_older_releases_follow_from_the_epoch() -> None:
+    record, names = Record(files=("x", "y")), FileNames("json")
     files = [[part(3)], [part(3)]]
-    assert FileNames("json").with_names(record, JOB, Epoch(3), files) == record
-    named = FileNames("json", "fares").with_names(record, JOB, Epoch(3), files)
-    assert named.names == FileNames("json", "fares").committed(JOB, Epoch(3), files)
+    expected = names.committed(JOB, Epoch(3), files)
+    assert names.recorded(JOB, Epoch(3), record) == expected
+    named = names.with_names(record, JOB, Epoch(3), files)
+    assert FileNames("csv").recorded(JOB, Epoch(3), named) == expected

@@ -12,6 +12,7 @@ from tests.unit.connectors.rolled_job import (
     Crash,
     CrashingStore,
     Job,
+    as_parquet,
     at,
     commit,
     files,
@@ -28,6 +29,8 @@ from resurgence.ids import Epoch
 SIZE = {"rolling_policy__file_size": "18"}
 AGE = {"rolling_policy__interval": "4s"}
 LONG = {"rolling_policy__interval": "1h"}
+POLICIES = [{"rolling_policy__file_size": "9"}, {"rolling_policy__interval": "3s"}, LONG, {}]
+"""By these, `Job` has files of one part and of several, in commits and in flushes."""
 Stores = Callable[[], CrashingStore]
 
 
@@ -128,34 +131,100 @@ def test_an_edited_compression_does_not_mix_a_file(stores: Stores) -> None:
     store = stores()
     commit(opened(store, **LONG), 1, stage(store, 1, "a"))
     sink = opened(store, json__compression="gzip", **LONG)
-    commit(sink, 2, stage(store, 2, "b"))
+    commit(sink, 2, stage(store, 2, "b", suffix="json.gz"))
     flush(sink, 3)
     names = sorted(each.path for each in store.list("") if not each.path.startswith("."))
     assert [each.rpartition("-")[2] for each in names] == ["00000.json", "f00000.json.gz"]
 
 
+@pytest.mark.parametrize("options", POLICIES, ids=["size", "age", "long", "default"])
+def test_an_epoch_that_was_staged_before_an_edit_keeps_its_suffix(
+    stores: Stores, options: dict[str, str]
+) -> None:
+    store = stores()
+    staged = stage(store, 1, "row-a", "row-b")
+    sink = as_parquet(store, **options)
+    commit(sink, 1, staged)
+    flush(sink, 2)
+    assert visible(store) == ["row-a", "row-b"]
+    assert all(each.endswith(".json") for each in files(store))
+
+
+def test_a_commit_that_was_begun_before_an_edit_keeps_its_names(stores: Stores) -> None:
+    store = stores()
+    staged = stage(store, 1, "a")
+    store.is_armed, store.crash_at, store.after = True, 1, True
+    with pytest.raises(Crash):
+        commit(opened(store), 1, staged)
+    commit(as_parquet(store), 1, staged)
+    assert files(store) == {f"{JOB}-0000000001-00000.json": ["a"]}
+
+
+def test_a_rollback_cuts_a_file_of_an_earlier_format(stores: Stores) -> None:
+    store = stores()
+    sink = opened(store, **SIZE)
+    for epoch in (1, 2, 3):
+        commit(sink, epoch, stage(store, epoch, f"row-{epoch}"))
+    flush(sink, 4)
+    as_parquet(store).retract(JOB, Epoch(2), Epoch(3))
+    assert files(store) == {f"{JOB}-0000000003-00000.json": ["row-1", "row-2"]}
+
+
 # ---------------------------------------------------------------- crashes
 
 
-@pytest.mark.parametrize("options", [SIZE, AGE, LONG, {}], ids=["size", "age", "long", "default"])
+@pytest.mark.parametrize("damages", [False, True], ids=["", "damaged"])
+@pytest.mark.parametrize("options", POLICIES, ids=["size", "age", "long", "default"])
 def test_a_crash_around_any_write_leaves_every_row_once(
-    stores: Stores, options: dict[str, str]
+    stores: Stores, options: dict[str, str], damages: bool
 ) -> None:
+    stops = (5, 9)
     whole = Job(stores(), options)
     whole.store.is_armed = True
-    whole.run(9)
+    for stop in stops:
+        whole.run(stop)
     writes = whole.store.writes
     assert visible(whole.store) == whole.expected()
     for crash_at in range(1, writes + 1):
         for after in (False, True):
-            job = Job(stores(), options)
+            job = Job(stores(), options, damages=damages)
             job.store.crash_at, job.store.after, job.store.is_armed = crash_at, after, True
-            job.run(5)
-            assert visible(job.store) == job.expected(), (crash_at, after)
-            job.run(9)
+            for stop in stops:
+                job.run(stop)
+                assert visible(job.store) == job.expected(), (crash_at, after, stop)
             assert job.store.crash_at is None
-            assert visible(job.store) == job.expected(), (crash_at, after)
             assert job.debris() == [], (crash_at, after)
+
+
+@pytest.mark.parametrize("options", POLICIES, ids=["size", "age", "long", "default"])
+def test_a_sweep_at_any_moment_by_the_sink_of_another_insert_loses_nothing(
+    stores: Stores, options: dict[str, str]
+) -> None:
+    job = Job(stores(), options)
+    other = opened(job.store, **options)
+
+    def sweep() -> None:
+        other.sweep(JOB, Epoch(max(job.committed, default=0)))
+
+    job.store.before_writes = sweep
+    for stop in (5, 9):
+        job.run(stop)
+        assert visible(job.store) == job.expected()
+    assert job.debris() == []
+
+
+def test_a_rollback_completes_the_flush_of_older_rows(stores: Stores) -> None:
+    store = stores()
+    sink = opened(store, **LONG)
+    commit(sink, 1, stage(store, 1, "row-1"))
+    store.is_armed, store.crash_at, store.after = True, 1, True
+    with pytest.raises(Crash):
+        flush(sink, 2)
+    assert visible(store) == []
+    # Epoch 2 is sealed, but not committed.
+    stage(store, 2, "row-2")
+    opened(store, **LONG).retract(JOB, Epoch(1), Epoch(2))
+    assert visible(store) == ["row-1"]
 
 
 @pytest.mark.parametrize("options", [SIZE, LONG, {}], ids=["size", "long", "default"])
@@ -217,7 +286,7 @@ def test_a_file_that_a_user_removed_is_not_missed_by_a_rollback(stores: Stores) 
     job.run(6)
     job.store.delete([each for each in files(job.store) if "0000000006" in each])
     job.roll_back(4)
-    assert visible(job.store) == ["1a", "1b", "2a", "2b"]
+    assert visible(job.store) == ["1a", "2a", "2b"]
 
 
 # ---------------------------------------------------------------- zombies

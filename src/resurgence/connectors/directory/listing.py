@@ -1,8 +1,8 @@
 """Finds unread files, with as few requests as the order of files allows.
 
 With the order `name` a listing begins after the last name that was read, so its cost depends on the
-new files, not on all. With the order `modified` all files are listed, at intervals that grow with the
-time that this takes.
+new files, not on all. With the order `modified` all files are listed, a part of them with each plan, at
+intervals that grow with the time that this takes.
 
 No order can exclude that a file appears where it is not looked for: with a name before the last one,
 or with a modified time older than that of all recent files. Such a file would never be read. So all
@@ -22,9 +22,9 @@ from resurgence.connectors.directory.files import identity
 from resurgence.connectors.directory.options import FileOrder
 from resurgence.connectors.directory.planning import (
     YOUNG_MICROS,
+    Search,
     Unread,
     still_unread,
-    unread_among,
 )
 from resurgence.connectors.directory.positions import Key, Ledger, Position, key_of, ledger
 from resurgence.connectors.directory.selection import Selection
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 MOST_FILES = 5_000
 """How many unread files are held in memory."""
 _MOST_NAMES = 20_000
-"""How many names a listing by name, or a part of an audit, passes at most: it delays an epoch."""
+"""How many names a plan passes at most, in a listing or an audit: it delays an epoch."""
 _AUDIT_INTERVAL = timedelta(minutes=10)
 _REST = 10
 """A listing of everything is made after so many times the time that the last one took."""
@@ -61,6 +61,8 @@ class Listing:
         """The last name that a listing by name has examined."""
         self._listed_at: datetime | None = None
         self._took = timedelta()
+        self._search: tuple[Search, Iterator[StoredFile]] | None = None
+        """A listing by modified time that is not finished, and the files it has not examined."""
         self._missing = Ledger()
         """The files that the position has passed and that are gone, such as by retention."""
         self._audit: Iterator[None] | None = None
@@ -68,7 +70,8 @@ class Listing:
 
     def last(self, order: FileOrder) -> Key | None:
         """Return the key of the last file that exists now; None if there is none."""
-        return max((key_of(order, each) for each in self._files()), default=None)
+        files = (each for each in self._all() if self._matches(each.path))
+        return max((key_of(order, each) for each in files), default=None)
 
     def unread(self, position: Position, now: datetime) -> Unread:
         """Return unread files, from the last listing if it has some, else from a new one if one is
@@ -77,19 +80,20 @@ class Listing:
         self._unread = still_unread(self._unread, position)
         if self._unread.files or not self._is_due(position, now):
             return self._unread
-        started = time.monotonic()
+        started, before = time.monotonic(), self._took if self._search else timedelta()
         if position.order is FileOrder.NAME:
             self._list_by_name(position)
             self._continue_audit(position, now)
         else:
             self._list_by_modified(position, now)
-        self._took = timedelta(seconds=time.monotonic() - started)
+        self._took = before + timedelta(seconds=time.monotonic() - started)
         self._listed_at = now
         return self._unread
 
     def forget(self) -> None:
         """Drop what was listed: a file has changed since."""
         self._unread, self._listed_at, self._examined = Unread(is_complete=False), None, ""
+        self._search = None
 
     def _is_due(self, position: Position, now: datetime) -> bool:
         if self._listed_at is None or not self._unread.is_complete:
@@ -101,36 +105,50 @@ class Listing:
             wait = max(wait, _REST * self._took)
         return now - self._listed_at >= wait
 
-    def _files(self) -> Iterator[StoredFile]:
-        """Yield all files that the source reads."""
-        return (each for each in self._names("", sorted_only=False) if self._matches(each.path))
+    def _all(self) -> Iterator[StoredFile]:
+        """Yield all files that may match, and others, in any order."""
+        return self._store.files(self._selection.before)
 
-    def _names(self, after: str, *, sorted_only: bool = True) -> Iterator[StoredFile]:
-        """Yield files after a name that may match. Raise ConfigError if they must be sorted, and
-        the store does not list them so.
+    def _names(self, after: str) -> Iterator[StoredFile]:
+        """Yield files after a name that may match. Raise ConfigError if the store does not list them
+        in the order of names.
         """
         previous = after
         for each in self._store.files(max(after, self._selection.before)):
-            if sorted_only and each.path <= previous:
+            if each.path <= previous:
                 raise self._unsorted(previous, each.path)
-            previous = each.path
-            if not self._selection.is_beyond(each.path):
-                yield each
-            elif sorted_only:
+            if self._selection.is_beyond(each.path):
                 return
+            previous = each.path
+            yield each
 
     # ---------------------------------------------------------------- by modified time
 
     def _list_by_modified(self, position: Position, now: datetime) -> None:
-        young_from = int(now.timestamp() * 1_000_000) - YOUNG_MICROS
-        if position.stop is not None:
-            # Files that appear now are not part of its input.
-            self._unread = unread_among(self._files(), position, MOST_FILES, young_from, MOST_FILES)
+        """Do a part of a listing of everything. Nothing is known to be unread before its end."""
+        begun, self._search = self._search, None
+        if begun is None or begun[0].position != position:
+            begun = self._begun(position, now), self._all()
+        search, files = begun
+        part = [*itertools.islice(files, _MOST_NAMES)]
+        search.add(each for each in part if self._matches(each.path))
+        if len(part) == _MOST_NAMES:
+            # It is dropped if it fails: only this continues it.
+            self._search, self._unread = begun, Unread(is_complete=False)
             return
-        found = unread_among(self._files(), position, MOST_FILES, young_from, self._young)
+        found = search.unread()
+        if position.stop is not None:
+            self._unread = found
+            return
         self._compare(position, found.passed)
         # Young files beyond those that are taken wait for the next listing, which is not at once.
         self._unread = Unread(found.files, len(found.files) < MOST_FILES)
+
+    def _begun(self, position: Position, now: datetime) -> Search:
+        young_from = int(now.timestamp() * 1_000_000) - YOUNG_MICROS
+        # Files that appear after the stop of a source are not part of its input.
+        most_young = self._young if position.stop is None else MOST_FILES
+        return Search(position, MOST_FILES, young_from, most_young)
 
     # ---------------------------------------------------------------- by name
 

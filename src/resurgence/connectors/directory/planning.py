@@ -28,33 +28,46 @@ class Unread:
     """The listed files up to the key that the position has passed, if all were listed."""
 
 
-def unread_among(
-    listed: Iterable[StoredFile], position: Position, most: int, young_from: int, most_young: int
-) -> Unread:
-    """Return the first unread files of a whole listing, in the order of modified times.
+class Search:
+    """Finds the first unread files, in the order of modified times, among all files of a listing,
+    which is in any order.
 
     Files that were modified after `young_from` are taken up to `most_young`: as many as a position
     names. So an older file that this listing has missed is not behind what the position has passed
-    when the next listing finds it.
+    when the next listing finds it. `young_from` is shortly before the listing begins.
     """
-    known = {each.key for each in position.recent_files()}
-    count, digest, stop = 0, 0, position.stop_key
-    found: list[tuple[Key, StoredFile]] = []
-    dropped = False
-    for file in listed:
-        key = key_of(position.order, file)
-        if key <= position.passed:
-            count, digest = count + 1, digest + identity(file)
-        elif key not in known and (stop is None or key <= stop):
-            found.append((key, file))
-            if len(found) >= 4 * most:
-                found, dropped = heapq.nsmallest(most, found), True
-    dropped = dropped or len(found) > most
-    ordered = [file for _, file in heapq.nsmallest(most, found)]
-    old = [each for each in ordered if each.modified <= young_from]
-    young = ordered[len(old) :]
-    chosen = old + young[: max(0, most_young)]
-    return Unread(tuple(chosen), not dropped and len(chosen) == len(ordered), ledger(count, digest))
+
+    def __init__(self, position: Position, most: int, young_from: int, most_young: int) -> None:
+        self.position = position
+        self._most = most
+        self._young_from = young_from
+        self._most_young = most_young
+        self._known = {each.key for each in position.recent_files()}
+        self._passed = self._digest = 0
+        self._found: list[tuple[Key, StoredFile]] = []
+        self._has_dropped = False
+
+    def add(self, listed: Iterable[StoredFile]) -> None:
+        """Examine the next files of the listing."""
+        position, stop = self.position, self.position.stop_key
+        for file in listed:
+            key = key_of(position.order, file)
+            if key <= position.passed:
+                self._passed, self._digest = self._passed + 1, self._digest + identity(file)
+            elif key not in self._known and (stop is None or key <= stop):
+                self._found.append((key, file))
+                if len(self._found) >= 4 * self._most:
+                    self._found = heapq.nsmallest(self._most, self._found)
+                    self._has_dropped = True
+
+    def unread(self) -> Unread:
+        """Return what was found when everything has been examined."""
+        has_dropped = self._has_dropped or len(self._found) > self._most
+        ordered = [file for _, file in heapq.nsmallest(self._most, self._found)]
+        old = [each for each in ordered if each.modified <= self._young_from]
+        chosen = old + ordered[len(old) :][: max(0, self._most_young)]
+        is_complete = not has_dropped and len(chosen) == len(ordered)
+        return Unread(tuple(chosen), is_complete, ledger(self._passed, self._digest))
 
 
 def still_unread(unread: Unread, position: Position) -> Unread:

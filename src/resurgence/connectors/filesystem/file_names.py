@@ -50,15 +50,11 @@ class FileNames:
     def with_names(
         self, record: Record, job: JobIdentity, epoch: Epoch, files: Sequence[Sequence[Part]]
     ) -> Record:
-        """Return the record of a commit with the names of its files, unless they follow from the
-        epoch alone.
-        """
-        names = self.committed(job, epoch, files)
-        is_default = names == self.recorded(job, epoch, record)
-        return record if is_default else record.model_copy(update={"names": names})
+        """Return the record of a commit with the names of its files."""
+        return record.model_copy(update={"names": self.committed(job, epoch, files)})
 
     def recorded(self, job: JobIdentity, epoch: Epoch, record: Record) -> tuple[str, ...]:
-        """Return the names of the files of a record."""
+        """Return the names of the files of a record. Those of older releases have none."""
         return record.names or tuple(
             f"{job}-{epoch:010}-{number:05}.{self.suffix}" for number in range(len(record.files))
         )

@@ -4,10 +4,11 @@ still flush it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from resurgence.connectors.commit_log import CommitLog, EntryKind
+from resurgence.connectors.filesystem.file_names import FileNames
 from resurgence.connectors.filesystem.published_files import PublishedFiles
 from resurgence.connectors.filesystem.records import Record, held_parts, oldest
 from resurgence.connectors.filesystem.rolling import Part
@@ -26,6 +27,10 @@ class LogEnd:
     is_ours: bool = True
     """No other process can flush after the newest record: this one has created it, or the flush
     is recorded.
+    """
+    moves: Mapping[str, str] = field(default_factory=dict)
+    """The final names of the staged objects that the newest record and the flush after it make
+    visible, if another process may have died before it did that.
     """
 
     def committed(self, epoch: Epoch, record: Record, *, is_ours: bool) -> LogEnd:
@@ -47,6 +52,7 @@ class LogEnds:
     store: ObjectStore
     log: CommitLog
     published: PublishedFiles
+    names: FileNames
 
     def read(self, job: JobIdentity) -> LogEnd:
         """Return the end of the log."""
@@ -66,19 +72,27 @@ class LogEnds:
         if newest is None:
             return LogEnd(), None
         since = self.published.parsed(newest.content).since
-        entries = [newest] if since is None else self.log.entries(job, since)
-        records = [(entry, self.published.parsed(entry.content)) for entry in entries]
-        flush = next(
-            (
-                record
-                for entry, record in records
-                if entry.kind is EntryKind.FLUSH
-                and (entry.epoch, entry.after) == (newest.epoch, newest.after)
-            ),
-            None,
-        )
+        entries = [newest]
+        if since is not None or newest.kind is EntryKind.FLUSH:
+            entries = self.log.entries(job, newest.epoch if since is None else since)
+        # What was recorded meanwhile, by another sink of this job, counts the next time.
+        records = [
+            (entry, self.published.parsed(entry.content))
+            for entry in entries
+            if entry.epoch <= newest.epoch
+        ]
+        last = [
+            (entry, record)
+            for entry, record in records
+            if (entry.epoch, entry.after) == (newest.epoch, newest.after)
+        ]
+        moves: dict[str, str] = {}
+        for entry, record in last:
+            names = self.names.recorded(job, entry.epoch, record)
+            moves |= zip(record.files, names, strict=True)
+        flush = next((each for entry, each in last if entry.kind is EntryKind.FLUSH), None)
         held = () if since is None else held_parts(records)
-        return LogEnd(newest.epoch, newest.after, held, flush is not None), flush
+        return LogEnd(newest.epoch, newest.after, held, flush is not None, moves), flush
 
     def closed_to_flushes(self, job: JobIdentity, end: LogEnd) -> LogEnd:
         """Close the newest record to flushes of other processes. If there was one, it counts."""

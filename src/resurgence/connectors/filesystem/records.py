@@ -63,7 +63,7 @@ class Record(BaseModel):
     files: tuple[str, ...] = ()
     """The staged objects that become visible."""
     names: tuple[str, ...] = ()
-    """Their final names; empty if they follow from the epoch alone."""
+    """Their final names. An edited table would make up others."""
     spans: tuple[tuple[Span, ...], ...] = ()
     """The epochs of each file; empty if all files have rows of this epoch alone."""
     held: tuple[HeldPart, ...] = ()

@@ -7,12 +7,14 @@ again by the next process.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from resurgence.connectors.commit_log import CommitLog, LogEntry
 from resurgence.connectors.filesystem.file_names import FileNames, epoch_in
+from resurgence.connectors.filesystem.log_end import LogEnds
 from resurgence.connectors.filesystem.merging import Merger
 from resurgence.connectors.filesystem.published_files import PublishedFiles
 from resurgence.connectors.filesystem.records import Kept, Record, held_parts, oldest, surviving
@@ -27,8 +29,10 @@ class Retraction:
 
     store: ObjectStore
     log: CommitLog
+    ends: LogEnds
     published: PublishedFiles
-    merger: Merger
+    merger_of: Callable[[str], Merger]
+    """By the name of a file."""
     names: FileNames
 
     def run(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> None:
@@ -57,6 +61,9 @@ class Retraction:
             # A flush of a zombie would make dead rows visible.
             closed = Record(since=since).content()
             self.log.fix_flush(job, newest.epoch, newest.after, closed)
+        if newest is not None and newest.epoch <= after:
+            # A flush of living rows that was begun: nobody looks for it behind later records.
+            self.ends.completed(job)
         # If everything is retracted, no row of any file remains.
         first = Epoch(after + 1) if after else Epoch(up_to + 1)
         entries = self.log.entries(job, first if since is None else min(first, since))
@@ -89,7 +96,7 @@ class Retraction:
     def _cut(self, job: JobIdentity, epoch: Epoch, kept: Kept) -> None:
         """Cut a file to its first rows, in one step for its readers."""
         try:
-            data = self.merger.cut(self.store.read(kept.name), kept)
+            data = self.merger_of(kept.name).cut(self.store.read(kept.name), kept)
         except ObjectMissing:
             # A user has removed it.
             return

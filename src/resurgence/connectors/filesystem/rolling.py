@@ -19,13 +19,18 @@ Everything that is decided is in the commit log, and only there:
   recorded beside the newest record, under a name that is created once, too: a process that has not
   created the newest record itself closes that name before its first commit. So parts are never
   taken by a flush of an old process and by a commit of a new one.
+- A part that is a file by itself is not written again, so it is staged under an older epoch than the
+  record that takes it. The newest record, and the flush after it, may not be carried out yet; a
+  sweep keeps what these make visible until it is. Older records are carried out, because the next
+  one is created after that.
 
 A rolled file mixes epochs, in their order; its record has the rows and bytes of each. A rollback to
 epoch N cuts the files that were rolled after N down to their rows of epochs up to N, in place, and
 deletes a file that has none. Cutting the same file again changes nothing. The alternative is to
 retain all parts as long as checkpoints are retained, which stores all rows twice, and to withdraw
 rows that readers have seen although their epochs were not rolled back. Parts of dead epochs that
-are held are deleted; held parts of older epochs are held still.
+are held are deleted; held parts of older epochs are held still. A record names its files in full, so
+all of this holds for files that were written before the table had another format.
 """
 
 from __future__ import annotations
@@ -97,14 +102,12 @@ def roll(
     the epoch; `everything`: no part is held back.
 
     Without a policy, each added part is a file of its own. So is a part with another suffix, which
-    was held when the table was changed.
+    was held, or staged and not yet committed, when the table was changed.
     """
     alone = [each for each in held if each.suffix != suffix]
     merged = [each for each in held if each.suffix == suffix]
-    if policy is None:
-        alone += added
-    else:
-        merged += added
+    alone += (each for each in added if policy is None or each.suffix != suffix)
+    merged += (each for each in added if policy is not None and each.suffix == suffix)
     whole: list[tuple[Part, ...]] = []
     kept: list[Part] = []
     policy = policy or RollingPolicy(interval=timedelta(0))

@@ -36,11 +36,16 @@ from resurgence.connectors.formats.parquet_files import PARQUET
 from resurgence.connectors.staging import FileLayout
 from resurgence.errors import UserError, did_you_mean
 from resurgence.graph.values import EVENT_TIME
-from resurgence.ids import Epoch, JobIdentity
+from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.storage.object_store import storage_url
 from resurgence.storage.parallel import in_parallel
+from resurgence.storage.parquet import ParquetEncoder
 
 _HIDDEN = ".resurgence"
+_SUFFIX = "suffix"
+"""The detail of a staged file that names its format and compression. An edit of the table may change
+these before the file is committed.
+"""
 
 
 class FilesystemSink(FileSink):
@@ -83,13 +88,20 @@ class FilesystemSink(FileSink):
     def _merger(self) -> Merger:
         return Merger(self._layout.encoder_of, self._format.batches)
 
+    def _merger_of(self, name: str) -> Merger:
+        """Return what cuts a file. The table may have had another format when it was written."""
+        if name.endswith(f".{self._suffix}"):
+            return self._merger
+        batches = PARQUET.batches if name.endswith(f".{PARQUET.suffix}") else None
+        return Merger(ParquetEncoder, batches)
+
     @functools.cached_property
     def _published(self) -> PublishedFiles:
         return PublishedFiles(self._store, f"{self._url}/{_HIDDEN}")
 
     @functools.cached_property
     def _ends(self) -> LogEnds:
-        return LogEnds(self._store, self._log, self._published)
+        return LogEnds(self._store, self._log, self._published, self._names)
 
     def _current(self, job: JobIdentity) -> LogEnd:
         if self._end is None:
@@ -131,6 +143,14 @@ class FilesystemSink(FileSink):
         self._require_columns(rows.columns)
         folder = F.expr(folder_sql(self._options.time_pattern, self._fields))
         return rows.withColumn(FOLDER, folder).drop(EVENT_TIME)
+
+    def stage(
+        self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
+    ) -> StagedOutput:
+        staged = super().stage(rows, job, epoch, generation)
+        details: dict[str, JsonValue] = {_SUFFIX: self._suffix}
+        files = (each.model_copy(update={"details": details}) for each in staged.files)
+        return staged.model_copy(update={"files": tuple(files)})
 
     # ---------------------------------------------------------------- commit
 
@@ -232,7 +252,7 @@ class FilesystemSink(FileSink):
                 rows=each.rows,
                 bytes=each.bytes,
                 folder=each.folder,
-                suffix=self._suffix,
+                suffix=str(each.details.get(_SUFFIX, self._suffix)),
                 epoch=epoch,
                 planned_at=staged.planned_at,
             )
@@ -258,14 +278,22 @@ class FilesystemSink(FileSink):
 
     def sweep(self, job: JobIdentity, epoch: Epoch) -> None:
         self._delete_copied()
-        # Another thread may be committing: it advances the end after its files are visible.
+        # Another thread may be committing, by this object or that of another INSERT. This one
+        # advances its end after its files are visible; an end that was read names those that are
+        # not visible yet.
         end = self._end or self._ends.read(job)
 
         def is_visible(past: Epoch, content: dict[str, JsonValue], number: int) -> bool:
             names = self._names.recorded(job, past, self._published.parsed(content))
             return self._store.size(names[number]) is not None
 
-        self._log.sweep(job, epoch, is_visible, {each.path for each in end.held})
+        held = {each.path for each in end.held}
+
+        def is_held(path: str) -> bool:
+            final = end.moves.get(path)
+            return path in held or (final is not None and self._store.size(final) is None)
+
+        self._log.sweep(job, epoch, is_visible, is_held)
 
     def forget(self, job: JobIdentity, before: Epoch) -> None:
         since = oldest((self._end or self._ends.read(job)).held)
@@ -275,6 +303,6 @@ class FilesystemSink(FileSink):
         if self._is_untouched() or self._log.is_retracted(job, after, up_to):
             return
         self._end = None
-        Retraction(self._store, self._log, self._published, self._merger, self._names).run(
-            job, after, up_to
-        )
+        Retraction(
+            self._store, self._log, self._ends, self._published, self._merger_of, self._names
+        ).run(job, after, up_to)

@@ -15,9 +15,10 @@ from resurgence.connectors.directory.options import FileOrder
 from resurgence.connectors.directory.planning import (
     Budget,
     Choice,
+    Search,
+    Unread,
     chosen,
     still_unread,
-    unread_among,
 )
 from resurgence.connectors.directory.positions import Key, Ledger, Position, advanced, ledger
 from resurgence.storage.local_files import StoredFile
@@ -41,6 +42,14 @@ def read(position: Position, files: Iterable[StoredFile], remembered: int = 3) -
 
 def paths(files: Iterable[StoredFile]) -> list[str]:
     return [each.path for each in files]
+
+
+def unread_among(
+    listed: Iterable[StoredFile], position: Position, most: int, young_from: int, most_young: int
+) -> Unread:
+    search = Search(position, most, young_from, most_young)
+    search.add(listed)
+    return search.unread()
 
 
 def unread(

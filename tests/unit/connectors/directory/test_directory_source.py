@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from resurgence.errors import SourceRangeGone, UserError
 from resurgence.graph.connector_spec import Role
 from resurgence.graph.values import Column
 from resurgence.state.records import InputRange, Offset
+from resurgence.storage.local_files import StoredFile
 from resurgence.storage.object_store import ObjectStore
 
 NOW = datetime(2024, 5, 1, 12, tzinfo=UTC)
@@ -62,7 +64,7 @@ def spans(input_range: InputRange) -> list[tuple[str, int, int | None, int]]:
 def read_names(made: DirectorySource) -> list[str]:
     """All files that a new job reads. A plan may pass over names without finding a file."""
     offset, names = made.first_offset(NOW, 2), list[str]()
-    for _ in range(100):
+    for _ in range(200):
         found = made.plan(offset, 1000, NOW)
         if found is not None:
             names += [path for path, *_ in spans(found)]
@@ -175,6 +177,59 @@ def test_more_files_than_are_held_in_memory_are_all_read_in_order(
     names = sorted(str(each.relative_to(tmp_path)) for each in tmp_path.glob("*/*.json"))
     by_time = [f"{number % 3}/{number:02}.json" for number in reversed(range(30))]
     assert read_names(made) == (names if order == "name" else by_time)
+
+
+def test_a_plan_passes_few_names_however_many_files_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_MOST_NAMES", 5)
+    passed: list[str] = []
+    files = ObjectStore.files
+
+    def counted(store: ObjectStore, after: str = "") -> Iterator[StoredFile]:
+        for each in files(store, after):
+            passed.append(each.path)
+            yield each
+
+    monkeypatch.setattr(ObjectStore, "files", counted)
+    for number in range(20):
+        write(tmp_path, f"2024/{number:02}.json", modified=1000 - number)
+        write(tmp_path, f"3/{number:02}.json")
+    made = source(f"{tmp_path}/20*/*.json")
+    offset = made.first_offset(NOW, 1)
+    found = None
+    while found is None:
+        before = len(passed)
+        found = made.plan(offset, 1000, NOW)
+        assert len(passed) <= before + 5
+    assert len(passed) == 40
+    assert [path for path, *_ in spans(found)] == [
+        f"2024/{each:02}.json" for each in range(19, -1, -1)
+    ]
+
+
+def test_a_file_that_appears_behind_a_long_listing_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_MOST_NAMES", 5)
+    for number in range(10):
+        write(tmp_path, f"{number}/a.json", modified=number)
+    made = source(tmp_path, source__remembered_files="2")
+    offset, names = made.first_offset(NOW, 1), list[str]()
+    for minute in range(60):
+        if minute == 1:
+            # The listing has passed the first folders, and not yet the last one.
+            appeared = int(NOW.timestamp()) + 10
+            write(tmp_path, "0/late.json", modified=appeared)
+            for number in range(5):
+                write(tmp_path, f"9/{number}.json", modified=appeared + 1 + number)
+        found = made.plan(offset, 1000, NOW + timedelta(minutes=minute))
+        if found is not None:
+            names += [path for path, *_ in spans(found)]
+            offset = found.end
+    assert sorted(names) == sorted(
+        f"{each.parent.name}/{each.name}" for each in tmp_path.glob("*/*")
+    )
 
 
 def test_a_late_name_is_noticed_while_the_job_runs(
