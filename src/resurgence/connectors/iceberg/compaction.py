@@ -80,7 +80,7 @@ class IcebergCompaction:
         sink: str,
     ) -> None:
         """`layout_of` returns how rows with some columns become files of the table. `commits` is held
-        by whoever commits to the table in this process. `sink` is the id of the operator.
+        by whoever commits to the table in this process. `sink` names it in snapshots.
         """
         self.name = f"Iceberg table {catalog.place}"
         self._catalog = catalog

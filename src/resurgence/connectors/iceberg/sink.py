@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -57,6 +56,7 @@ from resurgence.connectors.lakehouse.data_files import (
 )
 from resurgence.connectors.lakehouse.options import sort_fields
 from resurgence.errors import SinkError
+from resurgence.graph.specs.base import slug
 from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.state.protocol.decisions import is_dead
@@ -84,8 +84,8 @@ class IcebergSink:
             partition_terms(options.partitioned_by),
             self._sorted_by,
         )
-        self._id = PurePosixPath(table.state_folder).name
-        """The id of its operator: two INSERTs into one table are two sinks."""
+        self._id = f"sink-{slug(table.table)}"
+        """The same for all INSERTs into the table: one of their sinks commits for all."""
         self._log = CommitLog(shared_store(table.state_url), table.state_folder)
         # With connections of their own, because they run beside the epochs.
         self._leftovers = Leftovers(IcebergCatalog(self._catalog.place), self._folder)
