@@ -17,7 +17,7 @@ from resurgence.connectors.delta.rollback import (
     plan_retraction,
     version_before,
 )
-from resurgence.connectors.delta.table import SinkTable
+from resurgence.connectors.delta.table import SinkTable, input_id
 from resurgence.connectors.delta.transactions import Attempts
 from resurgence.errors import SinkConflict
 from resurgence.ids import Epoch
@@ -30,7 +30,7 @@ def retract_epochs(
 ) -> None:
     """Take back the epochs after one up to another. Raise SinkConflict if that is not possible."""
     retracted = f"{application}-retracted"
-    transactions = {application: int(up_to), retracted: int(up_to)}
+    transactions = {application: int(up_to), input_id(application): 0, retracted: int(up_to)}
 
     def attempt() -> None:
         if table.newest_epoch(application) <= after:

@@ -55,7 +55,7 @@ from resurgence.connectors.lakehouse.data_files import (
     write_files,
 )
 from resurgence.connectors.lakehouse.options import sort_fields
-from resurgence.errors import SinkError
+from resurgence.errors import SinkConflict, SinkError
 from resurgence.graph.specs.base import slug
 from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch, Generation, JobIdentity
@@ -163,9 +163,11 @@ class IcebergSink:
             committer = Committer(self._catalog, Writer(job, self._id))
             marker = Marker(epoch, covered)
             with self._commits:
-                committer.commit(
+                is_own = committer.commit(
                     marker, lambda table: self._change(spark, table, job, epoch, files)
                 )
+            if not is_own:
+                self._require_on_record(job)
         self.discard(StagedOutput(files=_without(staged.files, files)))
         self._delete_changes(files)
         if self._compaction is not None:
@@ -193,6 +195,20 @@ class IcebergSink:
             change = TableChange([*added, *upsert.rewritten(stale)], (), upsert.undo)
         self._leftovers.expect(each.file_path for each in change.added)
         return change
+
+    def _require_on_record(self, job: JobIdentity) -> None:
+        """Raise SinkConflict if the table has a later epoch than this state has a record of. The
+        record of an epoch precedes its commit.
+        """
+        table = self._catalog.load()
+        held = Writer(job, self._id).read(table.properties).epoch
+        if held > self._log.recall(job, ()).newest:
+            raise SinkConflict(
+                f"Iceberg table {self._catalog.place} holds epoch {held} of this job, but the state"
+                " has no record of it",
+                hint="Check whether another copy of this state dir is running, or it was restored"
+                " from an older copy.",
+            )
 
     def _delete_changes(self, files: Sequence[StagedFile]) -> None:
         changes = [each.path for each in files if KEY_RANGES in each.details]

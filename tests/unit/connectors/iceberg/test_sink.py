@@ -168,6 +168,30 @@ def test_an_epoch_over_other_input_is_refused(target: Target) -> None:
         target.commit(1, staged, target.open(state="restored"), lines=99)
 
 
+def test_an_epoch_that_another_copy_of_the_state_dir_has_left_behind_is_a_conflict(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = target.stage(1, 1)
+    request = SqlCatalog.commit_table
+
+    def disturbed(self: SqlCatalog, *arguments: Any) -> Any:
+        patch.setattr(SqlCatalog, "commit_table", request)
+        copy = target.open(state="copy")
+        target.commit(1, target.stage(1, 2, generation=2), copy, lines=20)
+        target.commit(2, target.stage(2, 3, generation=2), copy, lines=20)
+        return request(self, *arguments)
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(SinkConflict, match="holds epoch 2 of this job, but the state has no record"),
+    ):
+        patch.setattr(SqlCatalog, "commit_table", disturbed)
+        target.commit(1, own)
+    with pytest.raises(SinkConflict, match="has no record"):
+        target.commit(1, own)
+    assert target.ids() == [2, 3]
+
+
 def test_the_table_remembers_what_a_restored_state_dir_has_forgotten(target: Target) -> None:
     target.write(1, 1)
     target.write(2, 2)
