@@ -64,12 +64,16 @@ from resurgence.connectors.lakehouse.options import (
     sort_fields,
 )
 from resurgence.connectors.lakehouse.pruning import merged_ranges
+from resurgence.connectors.lakehouse.staged_files import require_staged, staged_by_others
 from resurgence.errors import SinkConflict
 from resurgence.graph.values import CHANGE
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity
 from resurgence.storage.object_store import ObjectStore, shared_store, storage_url
 
-_OTHER_COPY = "Check whether another copy of this state dir is running, or it was restored from an older copy."
+_OTHER_COPY = (
+    "Check whether another copy of this state dir is running, or it was restored from an older"
+    " copy."
+)
 
 
 class DeltaSink:
@@ -88,6 +92,8 @@ class DeltaSink:
         """Held while a commit to the table is made in this process."""
         self._compaction = self._make_compaction()
         self._prepared_for: StructType | None = None
+        self._generation: Generation | None = None
+        """The one that stages by this sink."""
 
     def _make_compaction(self) -> Compaction | None:
         policy = self._options.merge_policy
@@ -115,6 +121,7 @@ class DeltaSink:
     def stage(
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
+        self._generation = generation
         columns = StructType([each for each in rows.schema if each.name != CHANGE])
         self._prepare(columns, removes=CHANGE in rows.columns)
         named = self._named(rows)
@@ -214,6 +221,8 @@ class DeltaSink:
             staged_paths = {each.path for each in (*staged.files, *files)}
             shared_store(self._table.state_url).delete(staged_paths)
             return
+        others = [each.path for each in staged_by_others(files, self._generation)]
+        require_staged(self._url, others, lambda each: self._store.size(each) is not None)
         added = [added_file(each) for each in files]
 
         def append() -> None:

@@ -55,6 +55,7 @@ from resurgence.connectors.lakehouse.data_files import (
     write_files,
 )
 from resurgence.connectors.lakehouse.options import sort_fields
+from resurgence.connectors.lakehouse.staged_files import require_staged, staged_by_others
 from resurgence.errors import SinkConflict, SinkError
 from resurgence.graph.specs.base import slug
 from resurgence.graph.values import CHANGE
@@ -92,6 +93,8 @@ class IcebergSink:
         self._commits = threading.Lock()
         """Held while a commit to the table is made in this process."""
         self._compaction = self._make_compaction()
+        self._generation: Generation | None = None
+        """The one that stages by this sink."""
 
     def _make_compaction(self) -> Compaction | None:
         policy = self._options.merge_policy
@@ -114,6 +117,7 @@ class IcebergSink:
     def stage(
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
+        self._generation = generation
         table = self._table.prepare(_columns(rows))
         named = _named(rows, table)
         if CHANGE in rows.columns:
@@ -190,6 +194,9 @@ class IcebergSink:
         if KEY_RANGES in files[0].details:
             change = upsert.apply(self._declared.state_url, files)
         else:
+            others = [location_of(each) for each in staged_by_others(files, self._generation)]
+            place = f"Iceberg table {self._catalog.place}"
+            require_staged(place, others, lambda each: table.io.new_input(each).exists())
             stale = [each for each in files if needs_rewrite(table, each)]
             added = [added_file(table, each) for each in files if each not in stale]
             change = TableChange([*added, *upsert.rewritten(stale)], (), upsert.undo)

@@ -1,4 +1,4 @@
-"""Appends of a Delta sink, without Spark: copies of a state dir."""
+"""Appends of a Delta sink, without Spark: copies of a state dir, and files that were removed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from resurgence.connectors.delta.table import SinkTable
 from resurgence.connectors.delta.transactions import input_number
 from resurgence.connectors.lakehouse.data_files import files_prefix
 from resurgence.connectors.lakehouse.table_file import TableFile
-from resurgence.errors import SinkConflict
+from resurgence.errors import SinkConflict, SinkError
 from resurgence.ids import Epoch, Generation, OperatorId
 from resurgence.storage.object_store import ObjectStore
 
@@ -123,6 +123,20 @@ def test_epochs_after_a_rollback_are_committed_over_other_input(target: Target) 
     target.commit(3, target.stage(3, 3), rows=5)
     target.commit(3, target.stage(3, 3, generation=2), rows=5)
     assert target.ids() == [1, 3]
+
+
+def test_staged_output_that_was_removed_is_not_committed(target: Target) -> None:
+    staged = target.stage(1, 1)
+    (path,) = (each.path for each in staged.files)
+    ObjectStore(target.url).delete([path])
+    with pytest.raises(SinkError, match=r"staged output of .* is missing: 1 data files .*parquet"):
+        target.commit(1, staged)
+    assert target.ids() == []
+    # The files of an epoch that is committed may be gone, as after a compaction and a vacuum.
+    ObjectStore(target.url).create(path, b"restored from a backup")
+    target.commit(1, staged)
+    ObjectStore(target.url).delete([path])
+    target.commit(1, staged)
 
 
 def test_inputs_are_told_apart_by_a_number_that_their_order_does_not_change() -> None:

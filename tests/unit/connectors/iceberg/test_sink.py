@@ -26,11 +26,12 @@ from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.connector import SinkDeclaration
 from resurgence.connectors.contract import StagedOutput, merged_output
 from resurgence.connectors.iceberg.catalog import IcebergCatalog
+from resurgence.connectors.iceberg.data_files import location_of
 from resurgence.connectors.iceberg.options import IcebergSinkOptions
 from resurgence.connectors.iceberg.sink import IcebergSink
 from resurgence.connectors.iceberg.sink_table import SinkTable
 from resurgence.connectors.lakehouse.data_files import files_prefix
-from resurgence.errors import SinkConflict
+from resurgence.errors import SinkConflict, SinkError
 from resurgence.ids import NO_EPOCH, Epoch, Generation
 
 COLUMNS = StructType([StructField("id", LongType()), StructField("name", StringType())])
@@ -190,6 +191,22 @@ def test_an_epoch_that_another_copy_of_the_state_dir_has_left_behind_is_a_confli
     with pytest.raises(SinkConflict, match="has no record"):
         target.commit(1, own)
     assert target.ids() == [2, 3]
+
+
+def test_staged_output_that_was_removed_is_not_committed(target: Target) -> None:
+    staged = target.stage(1, 1)
+    io = target.catalog.load().io
+    (location,) = map(location_of, staged.files)
+    io.delete(location)
+    with pytest.raises(SinkError, match=r"staged output of .* is missing: 1 data files .*parquet"):
+        target.commit(1, staged)
+    assert target.ids() == []
+    # The files of an epoch that is committed may be gone, as after a compaction.
+    with io.new_output(location).create() as restored:
+        restored.write(b"from a backup")
+    target.commit(1, staged)
+    io.delete(location)
+    target.commit(1, staged)
 
 
 def test_the_table_remembers_what_a_restored_state_dir_has_forgotten(target: Target) -> None:
