@@ -74,10 +74,9 @@ class IcebergCatalog:
             properties["warehouse"] = place.warehouse
         with self.translated("open its catalog"):
             if place.kind is CatalogType.SQL:
-                from pyiceberg.catalog.sql import SqlCatalog
+                from resurgence.connectors.iceberg.sql_catalog import open_sql_catalog
 
-                # A connection that the server has closed meanwhile is replaced.
-                return SqlCatalog(place.catalog_name, **properties, pool_pre_ping="true")
+                return open_sql_catalog(place.catalog_name, properties)
             from resurgence.connectors.iceberg.rest_catalog import DeadlineRestCatalog
 
             if place.token is not None:
