@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from resurgence.errors import ConfigError, ConnectionLost, ResurgenceError, SinkError, UserError
+from resurgence.errors import (
+    ConfigError,
+    ConnectionLost,
+    ResurgenceError,
+    SinkError,
+    SourceError,
+    UserError,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -54,8 +61,12 @@ class TablePlace:
 class IcebergCatalog:
     """The catalog of one table, opened when it is first used."""
 
-    def __init__(self, place: TablePlace) -> None:
+    def __init__(
+        self, place: TablePlace, refused: type[SinkError | SourceError] = SinkError
+    ) -> None:
+        """`refused` is raised if the catalog refuses a request."""
         self.place = place
+        self._refused = refused
 
     def require_package(self) -> None:
         """Raise ConfigError if pyiceberg is not installed."""
@@ -143,7 +154,7 @@ class IcebergCatalog:
                 hint="Check the option 'catalog.rest.token' and the permissions of its owner.",
             ) from error
         except BadRequestError as error:
-            raise SinkError(
+            raise self._refused(
                 f"{what}: the catalog refuses the request: {_brief(error)}",
                 hint="Check the settings of the catalog. The job will retry.",
             ) from error
