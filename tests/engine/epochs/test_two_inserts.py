@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.config import settings_from
 from resurgence.connectors.checks import check_connectors
+from resurgence.connectors.iceberg.catalog import IcebergCatalog
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.engine.epochs.in_process import open_engine
 from resurgence.errors import SqlError, UserError
@@ -36,15 +41,41 @@ def sink_options(connector: str, folder: Path) -> str:
     return ", ".join(f"'{name}' = '{each}'" for name, each in options.items())
 
 
-def written(connector: str, folder: Path) -> list[int]:
-    """The numbers that such a sink has written."""
-    if connector == "delta":
-        return list(DeltaTable(folder / "out").to_pyarrow_table()["x"].to_pylist())
-    if connector == "iceberg":
-        return list(opened_catalog(folder).load().scan().to_arrow()["x"].to_pylist())
+def read_files(folder: Path) -> list[int]:
+    """The numbers that a sink of files has written."""
     out = folder / "out"
     files: Sequence[Path] = [out] if out.is_file() else sorted(out.glob("*.json"))
     return [json.loads(line)["x"] for file in files for line in file.read_text().splitlines()]
+
+
+def read_delta(folder: Path) -> list[int]:
+    if not DeltaTable.is_deltatable(f"{folder}/out"):
+        return []
+    return list(DeltaTable(folder / "out").to_pyarrow_table()["x"].to_pylist())
+
+
+def read_iceberg(catalog: IcebergCatalog) -> list[int]:
+    table = catalog.find()
+    return [] if table is None else list(table.scan().to_arrow()["x"].to_pylist())
+
+
+@contextmanager
+def polled(read: Callable[[], list[int]]) -> Iterator[list[list[int]]]:
+    """Read in another thread, again and again; what was found each time."""
+    found: list[list[int]] = []
+    is_over = threading.Event()
+
+    def poll() -> None:
+        while not is_over.wait(0.01):
+            found.append(sorted(read()))
+
+    with ThreadPoolExecutor(1) as threads:
+        polling = threads.submit(poll)
+        try:
+            yield found
+        finally:
+            is_over.set()
+        polling.result()
 
 
 @pytest.mark.parametrize("connector", ["single_file", "filesystem", "delta", "iceberg"])
@@ -59,11 +90,21 @@ def test_two_inserts_into_one_sink_are_committed_together(
     settings = settings_from({"pipeline.epoch_rows": "20"})
     graph = compile_pipeline(sql, CONNECTORS)
     store = ObjectStore(f"{tmp_path}/state")
-    open_engine(spark, graph, store, JobName("j"), settings).run_epoch()
-    engine = open_engine(spark, graph, store, JobName("j"), settings)
-    while not engine.finished:
-        engine.run_epoch()
-    assert sorted(written(connector, tmp_path)) == list(range(50))
+    catalog = opened_catalog(tmp_path)
+    assert catalog.find() is None
+    tables: dict[str, Callable[[], list[int]]] = {
+        "delta": partial(read_delta, tmp_path),
+        "iceberg": partial(read_iceberg, catalog),
+    }
+    read = tables.get(connector, partial(read_files, tmp_path))
+    # Several files cannot appear at once.
+    with polled(tables.get(connector, list[int])) as found:
+        open_engine(spark, graph, store, JobName("j"), settings).run_epoch()
+        engine = open_engine(spark, graph, store, JobName("j"), settings)
+        while not engine.finished:
+            engine.run_epoch()
+    assert all(each in ([], *map(list, map(range, (20, 40, 50)))) for each in found)
+    assert sorted(read()) == list(range(50))
 
 
 @pytest.mark.parametrize("connector", ["delta", "iceberg"])
