@@ -14,7 +14,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -109,6 +109,17 @@ class SetClock:
     at: datetime
 
     def now(self) -> datetime:
+        return self.at
+
+
+@dataclass
+class TickingClock:
+    """Advances by a second whenever it is asked, so that no source waits before it looks again."""
+
+    at: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+    def now(self) -> datetime:
+        self.at += timedelta(seconds=1)
         return self.at
 
 

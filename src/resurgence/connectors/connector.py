@@ -152,6 +152,8 @@ class SinkRole(Generic[O]):
     """The guarantees of a sink with an option of a certain value, by name and value."""
     upserts: bool = False
     """It writes a changelog with a PRIMARY KEY as upserts and deletes by key, in any format."""
+    appends_or_upserts: bool = False
+    """Its commit appends or upserts, so the INSERTs into a table must be of one kind."""
     formats: FormatChoice | None = None
     event_time_option: str | None = None
     """The option with which the rows have the hidden column EVENT_TIME."""
@@ -171,6 +173,7 @@ class SinkRole(Generic[O]):
             guarantee=self.guarantee,
             other_guarantees=self.other_guarantees,
             upserts=self.upserts,
+            appends_or_upserts=self.appends_or_upserts,
             event_time_option=self.event_time_option,
         )
 

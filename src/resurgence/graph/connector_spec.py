@@ -69,6 +69,8 @@ class RoleSpec:
     """The guarantees of a sink with an option of a certain value, by name and value."""
     upserts: bool = False
     """A sink writes a changelog with a PRIMARY KEY as upserts and deletes by key, in any format."""
+    appends_or_upserts: bool = False
+    """The commit of a sink appends or upserts, so the INSERTs into a table must be of one kind."""
     event_time_option: str | None = None
     """The option with which a sink needs the event time of its rows."""
 

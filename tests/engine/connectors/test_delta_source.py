@@ -21,7 +21,7 @@ from resurgence.engine.spark.errors import translate
 from resurgence.errors import BadRecord, SourceRangeGone, UserError
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
-from tests.engine.harness import Job, Leg, read_lines
+from tests.engine.harness import Job, Leg, TickingClock, read_lines
 
 AT_ONCE = {"pipeline.epoch_interval": "0s"}
 """Epochs take what is there, and do not wait for more."""
@@ -39,7 +39,7 @@ class Stream:
     job: Job = field(init=False)
 
     def __post_init__(self) -> None:
-        self.job = Job(self.spark, self.folder, self.sql, settings=AT_ONCE)
+        self.job = Job(self.spark, self.folder, self.sql, settings=AT_ONCE, clock=TickingClock())
 
     @property
     def table(self) -> Path:
@@ -282,7 +282,7 @@ def test_a_change_data_feed_is_a_changelog(spark: SparkSession, tmp_path: Path) 
         CREATE TABLE out (g TEXT, n BIGINT, s BIGINT, PRIMARY KEY (g)) WITH (connector = 'delta',
             type = 'sink', path = '{tmp_path}/out');
         INSERT INTO out SELECT g, count(*), sum(id) FROM rows GROUP BY g;"""
-    engine = Job(spark, tmp_path, sql, settings=AT_ONCE).open(Leg(rows=4))
+    engine = Job(spark, tmp_path, sql, clock=TickingClock()).open(Leg(rows=4))
     changes = (
         lambda: write_deltalake(table, pa.table({"id": [7], "g": ["c"]}), mode="append"),
         lambda: DeltaTable(table).update(updates={"g": "'b'"}, predicate="id = 2"),

@@ -39,6 +39,7 @@ DELTA = Connector(
         options=DeltaSinkOptions,
         guarantee=Guarantee.EXACTLY_ONCE,
         upserts=True,
+        appends_or_upserts=True,
     ),
     lookup=LookupRole(
         make=lambda options, table: DeltaLookup(table.table, options, table.columns),

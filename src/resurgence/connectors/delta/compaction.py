@@ -21,7 +21,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import pyarrow as pa
 from pydantic import JsonValue
@@ -34,6 +33,7 @@ from resurgence.connectors.delta.files import LiveFile, added_file, as_parts, fi
 from resurgence.connectors.delta.leftovers import FOLDER
 from resurgence.connectors.delta.log import read_version
 from resurgence.connectors.delta.table import SinkTable, brief
+from resurgence.connectors.lakehouse.compaction import commit_turn
 from resurgence.connectors.lakehouse.data_files import FileLayout
 from resurgence.connectors.lakehouse.merge_plan import SmallFile
 from resurgence.connectors.lakehouse.merged_files import MERGE, merging_tasks, write_merged
@@ -46,8 +46,6 @@ log = logging.getLogger(__name__)
 _FOLDER = f"{FOLDER}/compacted"
 """Not below the folder of a job, which is swept."""
 _ATTEMPTS = 10
-_COMMIT_DEADLINE = timedelta(minutes=10)
-"""How long the commit of an epoch may take before the compaction gives up."""
 
 
 class DeltaCompaction:
@@ -85,12 +83,7 @@ class DeltaCompaction:
         replaced = [tuple(self._seen[each.path] for each in merge) for merge in merges]
         written = self._write(spark, replaced)
         made = [_Merge(files, written.get(number, ())) for number, files in enumerate(replaced)]
-        if not self._commits.acquire(timeout=_COMMIT_DEADLINE.total_seconds()):
-            raise SinkError(f"the commit of an epoch to {self.name} has not ended in time")
-        try:
-            return self._commit(made)
-        finally:
-            self._commits.release()
+        return self._commit(made)
 
     def _write(
         self, spark: SparkSession, replaced: Sequence[Sequence[LiveFile]]
@@ -133,27 +126,28 @@ class DeltaCompaction:
         tried: list[_Merge] = []
         next_version = 0
         for attempt in range(_ATTEMPTS + 1):
-            self._table.refresh()
-            if self._table.version >= next_version > 0 and self._has_added(next_version, tried):
-                # Only the answer was lost.
-                return self._conclude(made, tried)
-            live, unmovable = self._table.paths(), self._table.names_with_deletion_vectors()
-            tried = [each for each in made if each.is_current(live, unmovable)]
-            if not tried or attempt == _ATTEMPTS:
-                break
-            require_writable(self._table.shape(), removes=False)
-            next_version = self._table.version + 1
-            try:
-                self._table.commit(
-                    {},
-                    [added_file(file) for each in tried for file in each.written],
-                    [file for each in tried for file in each.replaced],
-                    self._info,
-                    changes_rows=False,
-                )
-                return self._conclude(made, tried)
-            except (DeltaError, OSError) as error:
-                log.info("compaction of %s was refused: %s", self.name, brief(error))
+            with commit_turn(self._commits, self.name, attempt):
+                self._table.refresh()
+                if self._table.version >= next_version > 0 and self._has_added(next_version, tried):
+                    # Only the answer was lost.
+                    return self._conclude(made, tried)
+                live, unmovable = self._table.paths(), self._table.names_with_deletion_vectors()
+                tried = [each for each in made if each.is_current(live, unmovable)]
+                if not tried or attempt == _ATTEMPTS:
+                    break
+                require_writable(self._table.shape(), removes=False)
+                next_version = self._table.version + 1
+                try:
+                    self._table.commit(
+                        {},
+                        [added_file(file) for each in tried for file in each.written],
+                        [file for each in tried for file in each.replaced],
+                        self._info,
+                        changes_rows=False,
+                    )
+                    return self._conclude(made, tried)
+                except (DeltaError, OSError) as error:
+                    log.info("compaction of %s was refused: %s", self.name, brief(error))
         if self._table.version < next_version:
             # A request without an answer may still arrive.
             raise SinkError(f"it is not known whether the compaction of {self.name} was committed")

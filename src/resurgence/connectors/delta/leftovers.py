@@ -39,6 +39,7 @@ class Leftovers:
         folder = f"{FOLDER}/{job}"
         listed = self._store.list(folder, after=f"{folder}/{first:010}")
         past = [(of, each.path) for each in listed if (of := epoch_of(each.path)) is not None]
+        unused: set[str] = set()
         for of, group in itertools.groupby(sorted(past), lambda each: each[0]):
             fixed = self._log.fixed(job, of) if of <= epoch else None
             files = fixed_files(fixed, of) if fixed is not None else ()
@@ -46,5 +47,8 @@ class Leftovers:
             # an upsert, others may be, too.
             if files and not are_changes(files):
                 output = {each.path for each in files}
-                self._store.delete(path for _, path in group if path not in output)
+                unused.update(path for _, path in group if path not in output)
+        if unused:
+            # Another copy of this state dir may have committed other files.
+            self._store.delete(unused - self._delta.paths())
         self._swept_up_to = epoch

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.delta.columns import unreadable_reason
+from resurgence.connectors.delta.table import storage_options
 from resurgence.connectors.lookups.contract import (
     arrow_schema,
     spark_schema,
@@ -87,7 +88,7 @@ class DeltaLookup:
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         try:
-            delta = DeltaTable(self._url)
+            delta = DeltaTable(self._url, storage_options=storage_options(self._url))
             self._require_plain(delta)
             return delta
         except TableNotFoundError as error:

@@ -6,9 +6,6 @@ more; and it names it as retracted, so that it is not made twice.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable
-
 from resurgence.connectors.delta.log import read_version
 from resurgence.connectors.delta.rollback import (
     Refusal,
@@ -17,12 +14,12 @@ from resurgence.connectors.delta.rollback import (
     plan_retraction,
     version_before,
 )
-from resurgence.connectors.delta.table import SinkTable
+from resurgence.connectors.delta.table import SinkTable, input_id
 from resurgence.connectors.delta.transactions import Attempts
+from resurgence.connectors.lakehouse.staged_files import missing_files
 from resurgence.errors import SinkConflict
 from resurgence.ids import Epoch
-from resurgence.storage.object_store import ObjectStore, shared_store
-from resurgence.storage.parallel import in_parallel
+from resurgence.storage.object_store import shared_store
 
 
 def retract_epochs(
@@ -30,7 +27,7 @@ def retract_epochs(
 ) -> None:
     """Take back the epochs after one up to another. Raise SinkConflict if that is not possible."""
     retracted = f"{application}-retracted"
-    transactions = {application: int(up_to), retracted: int(up_to)}
+    transactions = {application: int(up_to), input_id(application): 0, retracted: int(up_to)}
 
     def attempt() -> None:
         if table.newest_epoch(application) <= after:
@@ -53,7 +50,8 @@ def retract_epochs(
                 removed = [each for path, each in live.items() if path in paths]
                 table.commit(transactions, (), removed, {"retracted": [after + 1, up_to]})
             case RestoreVersion(version):
-                if deleted := _missing(store, live_before - live.keys()):
+                gone = live_before - live.keys()
+                if deleted := missing_files(gone, lambda each: store.size(each) is not None):
                     reason = f"{deleted[0]}, which it had then, was vacuumed"
                     raise _impossible(table.url, after, reason, None)
                 table.restore(version, transactions)
@@ -61,13 +59,6 @@ def retract_epochs(
                 raise _impossible(table.url, after, reason, before)
 
     attempts.commit(table, retracted, up_to, attempt)
-
-
-def _missing(store: ObjectStore, paths: Iterable[str]) -> list[str]:
-    """Return those of some files that do not exist."""
-    listed = sorted(paths)
-    sizes = in_parallel([functools.partial(store.size, each) for each in listed])
-    return [each for each, size in zip(listed, sizes, strict=True) if size is None]
 
 
 def _impossible(url: str, after: Epoch, reason: str, before: int | None) -> SinkConflict:

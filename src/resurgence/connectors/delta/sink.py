@@ -48,7 +48,7 @@ from resurgence.connectors.delta.table import (
     application_id,
     require_package,
 )
-from resurgence.connectors.delta.transactions import attempts
+from resurgence.connectors.delta.transactions import attempts, input_number, transactions_of
 from resurgence.connectors.delta.upsert import UpsertCommit, require_no_deletion_vectors
 from resurgence.connectors.lakehouse.compaction import Compaction
 from resurgence.connectors.lakehouse.copy_on_write import KEY_RANGES, StagedChanges, stage_changes
@@ -64,10 +64,16 @@ from resurgence.connectors.lakehouse.options import (
     sort_fields,
 )
 from resurgence.connectors.lakehouse.pruning import merged_ranges
+from resurgence.connectors.lakehouse.staged_files import require_staged, staged_by_others
 from resurgence.errors import SinkConflict
 from resurgence.graph.values import CHANGE
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity
 from resurgence.storage.object_store import ObjectStore, shared_store, storage_url
+
+_OTHER_COPY = (
+    "Check whether another copy of this state dir is running, or it was restored from an older"
+    " copy."
+)
 
 
 class DeltaSink:
@@ -86,6 +92,8 @@ class DeltaSink:
         """Held while a commit to the table is made in this process."""
         self._compaction = self._make_compaction()
         self._prepared_for: StructType | None = None
+        self._generation: Generation | None = None
+        """The one that stages by this sink."""
 
     def _make_compaction(self) -> Compaction | None:
         policy = self._options.merge_policy
@@ -113,6 +121,7 @@ class DeltaSink:
     def stage(
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
+        self._generation = generation
         columns = StructType([each for each in rows.schema if each.name != CHANGE])
         self._prepare(columns, removes=CHANGE in rows.columns)
         named = self._named(rows)
@@ -201,21 +210,27 @@ class DeltaSink:
         if not files:
             # The epoch was rolled back, and this process is a zombie.
             return
+        transactions = transactions_of(application, epoch, covered)
         info: dict[str, JsonValue] = {"job": job, "sink": self._table.table, "epoch": epoch}
         if are_changes(files):
-            upsert = self._upsert(spark, job, epoch, files, info)
-            attempts().commit(self._delta, application, epoch, upsert.attempt)
+            upsert = self._upsert(spark, job, epoch, files, transactions, info)
+            is_own = attempts().commit(self._delta, application, epoch, upsert.attempt)
             upsert.delete_unused()
+            if not is_own:
+                self._require_known(job, epoch, covered)
             staged_paths = {each.path for each in (*staged.files, *files)}
             shared_store(self._table.state_url).delete(staged_paths)
             return
+        others = [each.path for each in staged_by_others(files, self._generation)]
+        require_staged(self._url, others, lambda each: self._store.size(each) is not None)
         added = [added_file(each) for each in files]
 
         def append() -> None:
             require_writable(self._delta.shape(), removes=False)
-            self._delta.commit({application: epoch}, added, (), info)
+            self._delta.commit(transactions, added, (), info)
 
-        attempts().commit(self._delta, application, epoch, append)
+        if not attempts().commit(self._delta, application, epoch, append):
+            self._require_known(job, epoch, covered)
 
     def _upsert(
         self,
@@ -223,6 +238,7 @@ class DeltaSink:
         job: JobIdentity,
         epoch: Epoch,
         files: Sequence[StagedFile],
+        transactions: Mapping[str, int],
         info: Mapping[str, JsonValue],
     ) -> UpsertCommit:
         keys = self._keys()
@@ -239,7 +255,7 @@ class DeltaSink:
             merged_ranges([each for each in ranges if isinstance(each, dict)], keys),
             f"{FOLDER}/{job}/{epoch:010}-upsert",
             self._layout(self._delta.shape(), self._delta.shape().schema.names),
-            {application_id(job, self._table.table): epoch},
+            transactions,
             info,
         )
 
@@ -250,11 +266,18 @@ class DeltaSink:
         fixed = self._log.fixed(job, epoch)
         if fixed is not None:
             require_same_input(self._url, epoch, self._log.covered(fixed), covered)
-        elif self._log.recall(job, ()).newest <= epoch:
+        application = application_id(job, self._table.table)
+        held, on_record = self._delta.newest_epoch(application), self._log.recall(job, ()).newest
+        # The record of an epoch precedes its commit.
+        if held > on_record or (fixed is None and on_record <= epoch):
             raise SinkConflict(
-                f"{self._url} holds epoch {epoch} of this job, but the state has no record of it",
-                hint="Check whether another copy of this state dir is running, or it was restored"
-                " from an older copy.",
+                f"{self._url} holds epoch {held} of this job, but the state has no record of it",
+                hint=_OTHER_COPY,
+            )
+        known = (0, input_number(covered))
+        if held == epoch and self._delta.covered_input(application) not in known:
+            raise SinkConflict(
+                f"{self._url} holds epoch {epoch} of this job over other input", hint=_OTHER_COPY
             )
 
     def flush(

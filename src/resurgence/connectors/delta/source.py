@@ -88,7 +88,7 @@ class DeltaSource(Generator):
 
     def plan(self, offset: Offset, most_rows: int, now: datetime) -> InputRange | None:
         start = Place.of(offset)
-        newest = self._delta.newest_after(start.version - (0 if start.is_snapshot else 1))
+        newest = self._delta.newest_after(start.version - (0 if start.is_snapshot else 1), now)
         refused: list[UserError] = []
 
         def files_of(place: Place) -> Sequence[LoggedFile] | None:

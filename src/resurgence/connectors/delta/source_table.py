@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -21,12 +23,25 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 
+_REFRESH_INTERVAL = timedelta(milliseconds=500)
+"""How often the log is listed for new versions."""
+
+
+@dataclass(frozen=True)
+class _Looked:
+    """The newest version of the log when it was listed."""
+
+    at: datetime
+    newest: int
+
+
 class SourceTable:
     """The table of a source."""
 
     def __init__(self, table: str, url: str) -> None:
         self._table = table
         self._url = url
+        self._looked = _Looked(datetime.min.replace(tzinfo=UTC), -1)
 
     def check(self, columns: Sequence[str]) -> None:
         """Raise UserError if the table can never be read, or lacks a column."""
@@ -71,10 +86,18 @@ class SourceTable:
     def newest_version(self) -> int:
         return int(self._opened().version())
 
-    def newest_after(self, version: int) -> int:
-        """Return the newest version, found by a listing of the log after a version; that version if
-        there is none. Raise SourceRangeGone if the next one is not in the log any more.
+    def newest_after(self, version: int, now: datetime) -> int:
+        """Return the newest version, as it is or was a moment ago; a given version if there is none
+        after it. The log is listed from there. Raise SourceRangeGone if the next version is not in
+        it any more.
         """
+        looked = self._looked
+        is_recent = timedelta(0) <= now - looked.at < _REFRESH_INTERVAL
+        if not is_recent or looked.newest < version:
+            looked = self._looked = _Looked(now, self._newest_listed(version))
+        return looked.newest
+
+    def _newest_listed(self, version: int) -> int:
         found = self._listed(version)
         if found and found[0] != version + 1:
             raise SourceRangeGone(

@@ -44,6 +44,13 @@ def application_id(job: JobIdentity, table: str) -> str:
     return f"resurgence-{job}-{table}"
 
 
+def input_id(application: str) -> str:
+    """Return the name under which the table has the number of the input that the newest epoch of a
+    sink covers.
+    """
+    return f"{application}-input"
+
+
 def require_package(table: str) -> None:
     """Raise ConfigError if `deltalake` is not installed."""
     if importlib.util.find_spec("deltalake") is None:
@@ -150,6 +157,12 @@ class SinkTable:
     def newest_epoch(self, application: str) -> int:
         """Return the newest epoch that a sink has committed; 0 if it has none."""
         return int(self.delta.transaction_version(application) or 0)
+
+    def covered_input(self, application: str) -> int:
+        """Return the number of the input that the newest epoch of a sink covers; 0 if the table does
+        not have it, as after a rollback.
+        """
+        return int(self.delta.transaction_version(input_id(application)) or 0)
 
     def names_with_deletion_vectors(self) -> frozenset[str]:
         """Return the names of the files that have one, without their folders."""

@@ -34,6 +34,7 @@ ICEBERG = Connector(
         options=IcebergSinkOptions,
         guarantee=Guarantee.EXACTLY_ONCE,
         upserts=True,
+        appends_or_upserts=True,
     ),
     lookup=LookupRole(
         make=lambda options, table: IcebergLookup(table.table, options, table.columns),

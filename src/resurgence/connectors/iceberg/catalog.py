@@ -13,7 +13,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from resurgence.errors import ConfigError, ConnectionLost, ResurgenceError, SinkError, UserError
+from resurgence.errors import (
+    ConfigError,
+    ConnectionLost,
+    ResurgenceError,
+    SinkError,
+    SourceError,
+    UserError,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -54,8 +61,12 @@ class TablePlace:
 class IcebergCatalog:
     """The catalog of one table, opened when it is first used."""
 
-    def __init__(self, place: TablePlace) -> None:
+    def __init__(
+        self, place: TablePlace, refused: type[SinkError | SourceError] = SinkError
+    ) -> None:
+        """`refused` is raised if the catalog refuses a request."""
         self.place = place
+        self._refused = refused
 
     def require_package(self) -> None:
         """Raise ConfigError if pyiceberg is not installed."""
@@ -74,10 +85,9 @@ class IcebergCatalog:
             properties["warehouse"] = place.warehouse
         with self.translated("open its catalog"):
             if place.kind is CatalogType.SQL:
-                from pyiceberg.catalog.sql import SqlCatalog
+                from resurgence.connectors.iceberg.sql_catalog import open_sql_catalog
 
-                # A connection that the server has closed meanwhile is replaced.
-                return SqlCatalog(place.catalog_name, **properties, pool_pre_ping="true")
+                return open_sql_catalog(place.catalog_name, properties)
             from resurgence.connectors.iceberg.rest_catalog import DeadlineRestCatalog
 
             if place.token is not None:
@@ -144,7 +154,7 @@ class IcebergCatalog:
                 hint="Check the option 'catalog.rest.token' and the permissions of its owner.",
             ) from error
         except BadRequestError as error:
-            raise SinkError(
+            raise self._refused(
                 f"{what}: the catalog refuses the request: {_brief(error)}",
                 hint="Check the settings of the catalog. The job will retry.",
             ) from error

@@ -21,7 +21,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -46,6 +45,7 @@ from resurgence.connectors.iceberg.table_files import (
     own_columns,
     piece_of,
 )
+from resurgence.connectors.lakehouse.compaction import commit_turn
 from resurgence.connectors.lakehouse.data_files import FileLayout
 from resurgence.connectors.lakehouse.merge_plan import SmallFile
 from resurgence.connectors.lakehouse.merged_files import MERGE, merging_tasks, write_merged
@@ -65,8 +65,6 @@ _ATTEMPT = "resurgence.compaction"
 _MERGE_ID = -1
 """Of MERGE: no column of a table has it."""
 _ATTEMPTS = 10
-_COMMIT_DEADLINE = timedelta(minutes=10)
-"""How long the commit of an epoch may take before the compaction gives up."""
 
 
 class IcebergCompaction:
@@ -80,7 +78,7 @@ class IcebergCompaction:
         sink: str,
     ) -> None:
         """`layout_of` returns how rows with some columns become files of the table. `commits` is held
-        by whoever commits to the table in this process. `sink` is the id of the operator.
+        by whoever commits to the table in this process. `sink` names it in snapshots.
         """
         self.name = f"Iceberg table {catalog.place}"
         self._catalog = catalog
@@ -124,12 +122,7 @@ class IcebergCompaction:
             if not each.has_all_rows:
                 self._delete(table, made)
                 raise SinkError(f"the compaction of {self.name} has lost rows, and was given up")
-        if not self._commits.acquire(timeout=_COMMIT_DEADLINE.total_seconds()):
-            raise SinkError(f"the commit of an epoch to {self.name} has not ended in time")
-        try:
-            return self._commit(made)
-        finally:
-            self._commits.release()
+        return self._commit(made)
 
     def _write(
         self, spark: SparkSession, table: Table, replaced: Sequence[Sequence[DataFile]]
@@ -170,29 +163,31 @@ class IcebergCompaction:
         attempts: dict[str, list[_Merge]] = {}
         unanswered_on: int | None = None
         for attempt in range(_ATTEMPTS + 1):
-            table = self._catalog.load()
-            if (committed := self._committed(table, attempts)) is not None:
-                # Only the answer was lost.
-                return self._conclude(table, made, committed)
-            live = self._movable(table)
-            tried = [each for each in made if each.is_current(table, live)]
-            if not tried or attempt == _ATTEMPTS:
-                break
-            name = uuid.uuid4().hex
-            attempts[name] = tried
-            change = TableChange(
-                [added_file(table, file) for each in tried for file in each.written],
-                [live[file.file_path] for each in tried for file in each.replaced],
-                moves_rows=True,
-            )
-            try:
-                commit_once(self._catalog, table, change, {SINK: self._sink, _ATTEMPT: name}, {})
-                return self._conclude(table, made, tried)
-            except Refused as error:
-                log.info("compaction of %s was refused: %s", self.name, error)
-            except ConnectionLost as error:
-                log.info("compaction of %s got no answer: %s", self.name, error.message)
-                unanswered_on = table.metadata.current_snapshot_id
+            with commit_turn(self._commits, self.name, attempt):
+                table = self._catalog.load()
+                if (committed := self._committed(table, attempts)) is not None:
+                    # Only the answer was lost.
+                    return self._conclude(table, made, committed)
+                live = self._movable(table)
+                tried = [each for each in made if each.is_current(table, live)]
+                if not tried or attempt == _ATTEMPTS:
+                    break
+                name = uuid.uuid4().hex
+                attempts[name] = tried
+                change = TableChange(
+                    [added_file(table, file) for each in tried for file in each.written],
+                    [live[file.file_path] for each in tried for file in each.replaced],
+                    moves_rows=True,
+                )
+                origin = {SINK: self._sink, _ATTEMPT: name}
+                try:
+                    commit_once(self._catalog, table, change, origin, {})
+                    return self._conclude(table, made, tried)
+                except Refused as error:
+                    log.info("compaction of %s was refused: %s", self.name, error)
+                except ConnectionLost as error:
+                    log.info("compaction of %s got no answer: %s", self.name, error.message)
+                    unanswered_on = table.metadata.current_snapshot_id
         if unanswered_on is not None and unanswered_on == table.metadata.current_snapshot_id:
             # A request without an answer may still arrive.
             raise SinkError(f"it is not known whether the compaction of {self.name} was committed")

@@ -91,12 +91,20 @@ def _referred(table: Table, writer: Writer, oldest: Epoch) -> set[str]:
     """
     ordered = sorted(table.metadata.snapshots, key=lambda each: each.sequence_number or 0)
     due: list[Snapshot] = []
+    before = -1
     for snapshot in ordered:
         due.append(snapshot)
         epoch = writer.epoch_of(snapshot.summary.additional_properties if snapshot.summary else {})
         if epoch is not None and epoch < oldest:
             due.clear()
-    manifests = {each.manifest_path: each for of in due for each in of.manifests(table.io)}
+            # Tables of format version 1 have no sequence numbers.
+            before = snapshot.sequence_number or -1
+    manifests = {
+        each.manifest_path: each
+        for of in due
+        for each in of.manifests(table.io)
+        if (each.sequence_number or 0) > before
+    }
     return {
         entry.data_file.file_path
         for each in manifests.values()

@@ -24,7 +24,7 @@ class IcebergLookup:
         self, table: str, options: IcebergLookupOptions, columns: Sequence[Column]
     ) -> None:
         self._table = table
-        self._catalog = IcebergCatalog(options.place())
+        self._catalog = IcebergCatalog(options.place(), SourceError)
         self._columns = tuple(columns)
 
     def check(self) -> None:

@@ -39,11 +39,10 @@ class Marker:
 
 @dataclass(frozen=True)
 class Writer:
-    """A sink of a job."""
+    """All that a job writes to a table by the INSERTs into one of its sink tables."""
 
     job: JobIdentity
     sink: str
-    """The id of its operator."""
 
     @property
     def property_name(self) -> str:

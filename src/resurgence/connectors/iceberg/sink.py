@@ -13,7 +13,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -56,7 +55,9 @@ from resurgence.connectors.lakehouse.data_files import (
     write_files,
 )
 from resurgence.connectors.lakehouse.options import sort_fields
-from resurgence.errors import SinkError
+from resurgence.connectors.lakehouse.staged_files import require_staged, staged_by_others
+from resurgence.errors import SinkConflict, SinkError
+from resurgence.graph.specs.base import slug
 from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch, Generation, JobIdentity
 from resurgence.state.protocol.decisions import is_dead
@@ -84,14 +85,16 @@ class IcebergSink:
             partition_terms(options.partitioned_by),
             self._sorted_by,
         )
-        self._id = PurePosixPath(table.state_folder).name
-        """The id of its operator: two INSERTs into one table are two sinks."""
+        self._id = f"sink-{slug(table.table)}"
+        """The same for all INSERTs into the table: one of their sinks commits for all."""
         self._log = CommitLog(shared_store(table.state_url), table.state_folder)
         # With connections of their own, because they run beside the epochs.
         self._leftovers = Leftovers(IcebergCatalog(self._catalog.place), self._folder)
         self._commits = threading.Lock()
         """Held while a commit to the table is made in this process."""
         self._compaction = self._make_compaction()
+        self._generation: Generation | None = None
+        """The one that stages by this sink."""
 
     def _make_compaction(self) -> Compaction | None:
         policy = self._options.merge_policy
@@ -114,6 +117,7 @@ class IcebergSink:
     def stage(
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
+        self._generation = generation
         table = self._table.prepare(_columns(rows))
         named = _named(rows, table)
         if CHANGE in rows.columns:
@@ -163,9 +167,11 @@ class IcebergSink:
             committer = Committer(self._catalog, Writer(job, self._id))
             marker = Marker(epoch, covered)
             with self._commits:
-                committer.commit(
+                is_own = committer.commit(
                     marker, lambda table: self._change(spark, table, job, epoch, files)
                 )
+            if not is_own:
+                self._require_on_record(job)
         self.discard(StagedOutput(files=_without(staged.files, files)))
         self._delete_changes(files)
         if self._compaction is not None:
@@ -188,11 +194,28 @@ class IcebergSink:
         if KEY_RANGES in files[0].details:
             change = upsert.apply(self._declared.state_url, files)
         else:
+            others = [location_of(each) for each in staged_by_others(files, self._generation)]
+            place = f"Iceberg table {self._catalog.place}"
+            require_staged(place, others, lambda each: table.io.new_input(each).exists())
             stale = [each for each in files if needs_rewrite(table, each)]
             added = [added_file(table, each) for each in files if each not in stale]
             change = TableChange([*added, *upsert.rewritten(stale)], (), upsert.undo)
         self._leftovers.expect(each.file_path for each in change.added)
         return change
+
+    def _require_on_record(self, job: JobIdentity) -> None:
+        """Raise SinkConflict if the table has a later epoch than this state has a record of. The
+        record of an epoch precedes its commit.
+        """
+        table = self._catalog.load()
+        held = Writer(job, self._id).read(table.properties).epoch
+        if held > self._log.recall(job, ()).newest:
+            raise SinkConflict(
+                f"Iceberg table {self._catalog.place} holds epoch {held} of this job, but the state"
+                " has no record of it",
+                hint="Check whether another copy of this state dir is running, or it was restored"
+                " from an older copy.",
+            )
 
     def _delete_changes(self, files: Sequence[StagedFile]) -> None:
         changes = [each.path for each in files if KEY_RANGES in each.details]

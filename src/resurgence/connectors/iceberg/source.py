@@ -51,7 +51,7 @@ from resurgence.connectors.iceberg.source_table import (
 from resurgence.connectors.iceberg.table_files import accesses, declared_columns
 from resurgence.connectors.lakehouse.carried_rows import without_carried
 from resurgence.connectors.lookups.contract import spark_schema
-from resurgence.errors import BadRecord, UserError
+from resurgence.errors import BadRecord, SourceError, UserError
 from resurgence.graph.values import CHANGE, Column
 from resurgence.state.records import InputRange, Offset, RecordPosition
 
@@ -72,7 +72,7 @@ class IcebergSource(Source):
         self._name = declaration.table
         self._columns = declaration.columns
         self._is_changelog = declaration.format.spec.is_changelog
-        self._catalog = IcebergCatalog(options.place())
+        self._catalog = IcebergCatalog(options.place(), SourceError)
         self._table = SourceTable(self._catalog, self._name, is_changelog=self._is_changelog)
         self.bad_data = options.bad_data
         # A record of a changelog is stored with its change, and can be read again.

@@ -93,7 +93,7 @@ class SourceTable:
     def loaded(self, now: datetime) -> LoadedTable:
         """Return the table as it is, or was a moment ago."""
         loaded = self._loaded
-        if loaded is None or now - loaded.at >= _REFRESH_INTERVAL:
+        if loaded is None or not timedelta(0) <= now - loaded.at < _REFRESH_INTERVAL:
             loaded = self.load(now)
         return loaded
 

@@ -16,7 +16,8 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
@@ -24,14 +25,33 @@ from typing import Protocol
 from pyspark.sql import SparkSession
 
 from resurgence.connectors.lakehouse.merge_plan import MergePolicy, SmallFile, plan_merges
-from resurgence.errors import ResurgenceError, error_in_traceback
+from resurgence.errors import ResurgenceError, SinkError, error_in_traceback
 
 log = logging.getLogger(__name__)
 
 _STOP_DEADLINE = timedelta(seconds=5)
 _STOP_POLL = timedelta(seconds=0.5)
 _LONGEST_REASON = 300
+_COMMIT_DEADLINE = timedelta(minutes=10)
+"""How long the commit of an epoch may take before a compaction gives up."""
+_ATTEMPT_PAUSE = timedelta(milliseconds=50)
 _under_way = threading.Lock()
+
+
+@contextmanager
+def commit_turn(commits: threading.Lock, table: str, attempt: int) -> Iterator[None]:
+    """Hold the lock of the commits to a table for one attempt of a compaction. It is free between
+    attempts, because requests that time out take minutes, and no epoch may wait for several.
+    """
+    if attempt:
+        # Locks are not fair: without a pause, an epoch that waits would not get it.
+        time.sleep(_ATTEMPT_PAUSE.total_seconds())
+    if not commits.acquire(timeout=_COMMIT_DEADLINE.total_seconds()):
+        raise SinkError(f"the commit of an epoch to {table} has not ended in time")
+    try:
+        yield
+    finally:
+        commits.release()
 
 
 class CompactedTable(Protocol):

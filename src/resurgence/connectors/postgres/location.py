@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
 from pydantic import SecretStr
@@ -52,9 +53,20 @@ class PostgresOptions(TableOptions):
 
 
 def _completed(url: str, password: str | None) -> str:
-    more = {name: value for name, value in _PARAMETERS.items() if f"{name}=" not in url}
-    if password is not None:
-        more["password"] = quote(password, safe="")
+    more = {} if password is None else {"password": quote(password, safe="")}
+    return _extended(with_deadlines(url), more)
+
+
+def with_deadlines(url: str) -> str:
+    """Return a URL with the parameters that bound how long a connection waits for its server, unless
+    it sets them.
+    """
+    return _extended(
+        url, {name: value for name, value in _PARAMETERS.items() if f"{name}=" not in url}
+    )
+
+
+def _extended(url: str, more: Mapping[str, str]) -> str:
     added = "&".join(f"{name}={value}" for name, value in more.items())
     return f"{url}{'&' if '?' in url else '?'}{added}" if added else url
 

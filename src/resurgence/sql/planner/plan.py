@@ -116,6 +116,8 @@ class _Pipeline:
         self._late_sink: Table | None = None
         self._diverted: set[OperatorId] = set()
         """The windows whose late rows are written to a sink."""
+        self._is_upserted: dict[str, bool] = {}
+        """By table: whether the first INSERT into it writes a changelog."""
 
     def read(self, statement: exp.Expr) -> None:
         if isinstance(statement, exp.Create):
@@ -408,6 +410,8 @@ class _Pipeline:
         if relation.kind is RowKind.UPDATING:
             self._require_updates(table, statement)
         role = self._sink_role(table)
+        if role is not None and role.appends_or_upserts:
+            self._require_one_kind(relation, table, statement)
         needs_time = role is not None and role.event_time_option in table.options
         if role is not None and needs_time and not relation.has_event_time:
             message = f"option '{role.event_time_option}' requires rows with an event time"
@@ -474,6 +478,17 @@ class _Pipeline:
             query,
             f"table '{table.name}' requires an append-only input, but the result is a changelog",
             f"{hint[0].upper()}{hint[1:]}.",
+        )
+
+    def _require_one_kind(self, relation: Relation, table: Table, statement: exp.Expr) -> None:
+        """Raise SqlError if one INSERT into a table writes a changelog, and another one does not."""
+        is_upserted = relation.kind is RowKind.UPDATING
+        if self._is_upserted.setdefault(table.name, is_upserted) is is_upserted:
+            return
+        raise self.script.error(
+            statement.expression if isinstance(statement, exp.Insert) else statement,
+            f"table '{table.name}' cannot be written by both append-only queries and changelogs",
+            "Combine the queries by UNION ALL in one INSERT, or write to two tables.",
         )
 
     def _query(self, statement: exp.Create | exp.Insert) -> exp.Expr:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -36,6 +38,7 @@ from resurgence.connectors.iceberg.data_files import added_file
 from resurgence.connectors.iceberg.marker import Marker, Writer
 from resurgence.connectors.iceberg.partitioning import partition_terms
 from resurgence.connectors.iceberg.sink_table import SinkTable
+from resurgence.connectors.lakehouse import compaction as lakehouse
 from resurgence.connectors.lakehouse.merge_plan import MergePolicy, plan_merges
 from resurgence.errors import SinkError
 from resurgence.ids import Epoch
@@ -49,7 +52,8 @@ class Compaction(IcebergCompaction):
     """Merges rows in this process."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(opened_catalog(folder), _no_layout, threading.Lock(), SINK)
+        self.commits = threading.Lock()
+        super().__init__(opened_catalog(folder), _no_layout, self.commits, SINK)
         self.lost_rows = 0
 
     def _write(
@@ -170,6 +174,25 @@ def test_commits_of_epochs_and_others_in_between_do_not_matter(
     assert len(made) == 3
     assert ids(catalog) == [1, 2, 3, 4, 100]
     assert len(live(catalog)) == 3
+
+
+def test_an_epoch_can_be_committed_between_two_attempts(
+    catalog: IcebergCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for epoch in (1, 2, 3):
+        append(catalog, epoch, epoch)
+    made, turns = Compaction(tmp_path), list[bool]()
+
+    def pause(_seconds: float) -> None:
+        turns.append(made.commits.acquire(blocking=False))
+        append(catalog, 4, 4)
+        made.commits.release()
+
+    monkeypatch.setattr(lakehouse, "time", SimpleNamespace(sleep=pause, monotonic=time.monotonic))
+    with before_each_request(monkeypatch, lambda: catalog.load().append(numbered(100))):
+        assert made.run()
+    assert turns == [True]
+    assert ids(catalog) == [1, 2, 3, 4, 100]
 
 
 @pytest.mark.parametrize("disturbance", ["delete", "merge-on-read", "compaction", "partitions"])

@@ -9,11 +9,11 @@ from typing import Any, cast
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.manifest import ManifestFile
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tests.iceberg_tables import (
     JOB,
-    SINK,
     catalog_options,
     covering,
     expire_all_but_newest,
@@ -24,13 +24,15 @@ from tests.iceberg_tables import (
 
 from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.connector import SinkDeclaration
-from resurgence.connectors.contract import StagedOutput
+from resurgence.connectors.contract import StagedOutput, merged_output
 from resurgence.connectors.iceberg.catalog import IcebergCatalog
+from resurgence.connectors.iceberg.data_files import location_of
 from resurgence.connectors.iceberg.options import IcebergSinkOptions
 from resurgence.connectors.iceberg.sink import IcebergSink
 from resurgence.connectors.iceberg.sink_table import SinkTable
-from resurgence.errors import SinkConflict
-from resurgence.ids import NO_EPOCH, Epoch
+from resurgence.connectors.lakehouse.data_files import files_prefix
+from resurgence.errors import SinkConflict, SinkError
+from resurgence.ids import NO_EPOCH, Epoch, Generation
 
 COLUMNS = StructType([StructField("id", LongType()), StructField("name", StringType())])
 NO_SPARK = cast(SparkSession, None)
@@ -47,9 +49,12 @@ class Target:
 
     folder: Path
 
-    def open(self, state: str = "state") -> IcebergSink:
+    def open(self, state: str = "state", *, table: str = "out", suffix: str = "") -> IcebergSink:
+        """`suffix` is that of the operator: each INSERT into the table has its own."""
         declared = SinkDeclaration(
-            "out", state_url=f"file://{self.folder}/{state}", state_folder=f"job/staged/{SINK}"
+            table,
+            state_url=f"file://{self.folder}/{state}",
+            state_folder=f"job/staged/sink-{table}{suffix}",
         )
         return IcebergSink(IcebergSinkOptions.read(catalog_options(self.folder)), declared)
 
@@ -57,9 +62,13 @@ class Target:
     def catalog(self) -> IcebergCatalog:
         return opened_catalog(self.folder)
 
-    def stage(self, epoch: int, *ids: int, generation: int = 1) -> StagedOutput:
+    def stage(
+        self, epoch: int, *ids: int, generation: int = 1, sink: IcebergSink | None = None
+    ) -> StagedOutput:
         table = SinkTable(self.catalog, "out", (), ()).prepare(COLUMNS)
-        files = staged_files(table, numbered(*ids), epoch, generation)
+        folder = (sink or self.open())._folder
+        prefix = f"{files_prefix(folder, JOB, Epoch(epoch), Generation(generation))}-{ids[0]}"
+        files = staged_files(table, numbered(*ids), prefix=prefix)
         return StagedOutput(rows=len(ids), files=files)
 
     def commit(
@@ -160,6 +169,46 @@ def test_an_epoch_over_other_input_is_refused(target: Target) -> None:
         target.commit(1, staged, target.open(state="restored"), lines=99)
 
 
+def test_an_epoch_that_another_copy_of_the_state_dir_has_left_behind_is_a_conflict(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = target.stage(1, 1)
+    request = SqlCatalog.commit_table
+
+    def disturbed(self: SqlCatalog, *arguments: Any) -> Any:
+        patch.setattr(SqlCatalog, "commit_table", request)
+        copy = target.open(state="copy")
+        target.commit(1, target.stage(1, 2, generation=2), copy, lines=20)
+        target.commit(2, target.stage(2, 3, generation=2), copy, lines=20)
+        return request(self, *arguments)
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(SinkConflict, match="holds epoch 2 of this job, but the state has no record"),
+    ):
+        patch.setattr(SqlCatalog, "commit_table", disturbed)
+        target.commit(1, own)
+    with pytest.raises(SinkConflict, match="has no record"):
+        target.commit(1, own)
+    assert target.ids() == [2, 3]
+
+
+def test_staged_output_that_was_removed_is_not_committed(target: Target) -> None:
+    staged = target.stage(1, 1)
+    io = target.catalog.load().io
+    (location,) = map(location_of, staged.files)
+    io.delete(location)
+    with pytest.raises(SinkError, match=r"staged output of .* is missing: 1 data files .*parquet"):
+        target.commit(1, staged)
+    assert target.ids() == []
+    # The files of an epoch that is committed may be gone, as after a compaction.
+    with io.new_output(location).create() as restored:
+        restored.write(b"from a backup")
+    target.commit(1, staged)
+    io.delete(location)
+    target.commit(1, staged)
+
+
 def test_the_table_remembers_what_a_restored_state_dir_has_forgotten(target: Target) -> None:
     target.write(1, 1)
     target.write(2, 2)
@@ -178,13 +227,10 @@ def test_a_table_that_does_not_exist_holds_nothing(target: Target) -> None:
     sink.retract(JOB, Epoch(0), Epoch(1))
 
 
-def test_two_sinks_of_a_job_in_one_table_do_not_skip_each_other(target: Target) -> None:
+def test_two_sink_tables_of_a_job_in_one_table_do_not_skip_each_other(target: Target) -> None:
     target.write(1, 1)
-    other = SinkDeclaration(
-        "out", state_url=f"file://{target.folder}/state", state_folder=f"job/staged/{SINK}-2"
-    )
-    sink = IcebergSink(IcebergSinkOptions.read(catalog_options(target.folder)), other)
-    target.commit(1, target.stage(1, 2, generation=5), sink)
+    other = target.open(table="other")
+    target.commit(1, target.stage(1, 2, sink=other), other)
     assert target.ids() == [1, 2]
 
 
@@ -197,7 +243,7 @@ def test_leftovers_are_removed_and_committed_files_are_kept(target: Target) -> N
     target.commit(1, staged)
     pending = target.stage(2, 2)
     target.open().sweep(JOB, Epoch(1))
-    assert target.files() == ["0000000001-2-0.parquet", "0000000002-1-0.parquet"]
+    assert target.files() == ["0000000001-2-1-0.parquet", "0000000002-1-2-0.parquet"]
     target.commit(2, pending)
     assert target.ids() == [1, 2]
 
@@ -214,6 +260,36 @@ def test_a_file_that_a_snapshot_refers_to_is_kept_also_without_its_record(
     assert sorted(
         current.scan(snapshot_id=current.history()[1].snapshot_id).to_arrow()["id"].to_pylist()
     ) == [1, 2]
+
+
+def write_by_two(target: Target, epoch: int) -> tuple[IcebergSink, IcebergSink]:
+    """Commit an epoch of two INSERTs into one table as the engine does: by the first sink."""
+    first, second = target.open(), target.open(suffix="-2")
+    staged = [target.stage(epoch, epoch), target.stage(epoch, 10 + epoch, sink=second)]
+    target.commit(epoch, merged_output(staged), first)
+    return first, second
+
+
+def test_the_sweep_of_a_second_insert_reads_only_what_was_committed_since(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for epoch in range(1, 7):
+        _, second = write_by_two(target, epoch)
+    second.sweep(JOB, Epoch(6))
+    write_by_two(target, 7)
+    target.stage(7, 99, sink=second)
+    read: list[str] = []
+    fetch = ManifestFile.fetch_manifest_entry
+
+    def counted(self: ManifestFile, *arguments: Any, **named: Any) -> Any:
+        read.append(self.manifest_path)
+        return fetch(self, *arguments, **named)
+
+    monkeypatch.setattr(ManifestFile, "fetch_manifest_entry", counted)
+    second.sweep(JOB, Epoch(7))
+    assert len(read) == 2
+    assert len(target.files()) == 14
+    assert target.ids() == [*range(1, 8), *range(11, 18)]
 
 
 def test_discarded_output_is_removed(target: Target) -> None:
@@ -239,6 +315,19 @@ def test_a_rollback_removes_the_rows_of_dead_epochs_and_their_numbers(target: Ta
     assert target.open().recall(JOB, ()).newest == 3
     target.write(4, 4)
     assert target.ids() == [1, 4]
+
+
+@pytest.mark.parametrize("state", ["state", "restored"])
+def test_a_rollback_removes_the_rows_of_all_inserts_into_the_table(
+    target: Target, state: str
+) -> None:
+    for epoch in (1, 2, 3):
+        write_by_two(target, epoch)
+    for suffix in ("", "-2"):
+        retract(target, 1, 3, target.open(state, suffix=suffix))
+    assert target.ids() == [1, 11]
+    write_by_two(target, 4)
+    assert target.ids() == [1, 4, 11, 14]
 
 
 def test_a_rollback_may_reach_back_further_than_the_one_before_it(target: Target) -> None:

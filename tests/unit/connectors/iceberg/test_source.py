@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import BadRequestError
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation, Summary
 from pyiceberg.table.update.snapshot import _OverwriteFiles
@@ -20,12 +21,13 @@ from resurgence.connectors.connector import SourceDeclaration
 from resurgence.connectors.formats.contract import Format
 from resurgence.connectors.iceberg.file_reader import FilePiece, ReadColumns, _reader
 from resurgence.connectors.iceberg.formats import CHANGE_DATA_FEED, ROWS
-from resurgence.connectors.iceberg.options import IcebergSourceOptions
+from resurgence.connectors.iceberg.lookup import IcebergLookup
+from resurgence.connectors.iceberg.options import IcebergLookupOptions, IcebergSourceOptions
 from resurgence.connectors.iceberg.snapshots import TablePosition
 from resurgence.connectors.iceberg.source import IcebergSource
 from resurgence.connectors.iceberg.source_table import CHANGE_ID, gone_from_history
 from resurgence.connectors.iceberg.table_files import accesses
-from resurgence.errors import SourceRangeGone, UserError
+from resurgence.errors import SourceError, SourceRangeGone, UserError
 from resurgence.graph.values import Column
 from resurgence.state.records import InputRange, Offset
 
@@ -129,6 +131,20 @@ def read(reader: IcebergSource, planned: InputRange) -> list[int]:
 
 def numbers(pieces: Iterable[FilePiece]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict({"id": pa.array(range(len([*pieces])), pa.int64())})
+
+
+def test_a_catalog_that_refuses_a_request_is_an_error_of_the_source_or_lookup(
+    catalog: SqlCatalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_self: SqlCatalog, _identifier: object) -> Table:
+        raise BadRequestError("no such warehouse")
+
+    monkeypatch.setattr(SqlCatalog, "load_table", refuse)
+    with pytest.raises(SourceError, match=r"refuses the request: .* no such warehouse"):
+        source(tmp_path).first_offset(NOW, 1)
+    lookup = IcebergLookup("t", IcebergLookupOptions.read(catalog_options(tmp_path)), ())
+    with pytest.raises(SourceError, match="refuses the request"):
+        lookup.check()
 
 
 def test_a_job_reads_all_rows_and_then_what_is_appended(

@@ -1,0 +1,44 @@
+"""A SQL catalog whose connections to Postgres have deadlines: by default they would wait for ever.
+
+Only `catalog` imports this module, when a table of such a catalog is opened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import Connection, event
+
+from resurgence.connectors.postgres.location import with_deadlines
+
+_BY_LIBPQ = ("postgresql", "postgresql+psycopg", "postgresql+psycopg2")
+"""The schemes of drivers that have the parameters of libpq."""
+SETTINGS = {
+    "lock_timeout": "60s",
+    "statement_timeout": "60s",
+    "idle_in_transaction_session_timeout": "30s",
+}
+"""Of each transaction: the statements of a catalog are small. A process that was frozen or cut off
+does not keep its locks.
+"""
+
+
+def open_sql_catalog(name: str, properties: Mapping[str, str]) -> SqlCatalog:
+    """Open a catalog by its properties."""
+    uri = properties["uri"]
+    if urlsplit(uri).scheme in _BY_LIBPQ:
+        uri = with_deadlines(uri)
+    # A connection that the server has closed meanwhile is replaced.
+    catalog = SqlCatalog(name, **{**properties, "uri": uri, "pool_pre_ping": "true"})
+    if catalog.engine.dialect.name == "postgresql":
+        event.listen(catalog.engine, "begin", _limit)
+    return catalog
+
+
+def _limit(connection: Connection) -> None:
+    settings = ", ".join(
+        f"set_config('{setting}', '{value}', true)" for setting, value in SETTINGS.items()
+    )
+    connection.exec_driver_sql(f"SELECT {settings}")
