@@ -416,16 +416,23 @@ def test_an_unreachable_broker_is_retried(
         make_source(_spec(topics.job("t", options=options))).first_offset(NOW, 1)
 
 
-def test_sasl_over_tls_with_the_password_by_reference(
+def test_a_source_and_a_sink_with_sasl_over_tls_and_the_password_by_reference(
     topics: TopicJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = topics.broker
     topic = broker.create_topic()
     broker.produce(topic, [event(1), event(2)])
     monkeypatch.setenv("KAFKA_PASSWORD", broker.password)
-    options = {**STOP, **_secure(broker)}
-    drained(topics.job(topic, options=options).open())
-    assert topics.ids() == [1, 2]
+    written = broker.create_topic()
+    sink = {"connector": "kafka", "type": "sink", "topic": written, **_secure(broker)}
+    sink["sink.marker_topic"] = f"{written}-markers"
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in sink.items())
+    query = f"CREATE TABLE copy WITH ({listed});\nINSERT INTO copy SELECT id FROM events"
+    drained(topics.job(topic, query, options={**STOP, **_secure(broker)}).open())
+    assert [json.loads(each.value or b"") for each in broker.read(written)] == [
+        {"id": 1},
+        {"id": 2},
+    ]
 
 
 # -------------------------------------------------------------------- helpers
