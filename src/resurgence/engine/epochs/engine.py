@@ -279,7 +279,7 @@ class Engine:
         started(epoch, sum(each.all_rows for each in inputs.values()))
         self._faults.hit(FaultPoint.EPOCH_PLANNED, epoch)
         run, compacted = self._execute(epoch, began_at, inputs, profile)
-        self._input.require_same_rows(epoch, run.effects.rows_in)
+        self._input.require_no_fewer_rows(epoch, run.effects.rows_in)
         self._enter("publish", epoch)
         counts, checkpoint = self._publish(run)
         if compacted is not None:

@@ -149,20 +149,21 @@ class InputPlanner:
             if operator_id in inputs
         )
 
-    def require_same_rows(self, epoch: Epoch, rows_in: Mapping[OperatorId, int]) -> None:
-        """Raise SourceRangeGone if an epoch that was sealed before has read other rows. A source
-        that does not count exactly may lose records within a range without notice, as a compacted
-        topic does.
+    def require_no_fewer_rows(self, epoch: Epoch, rows_in: Mapping[OperatorId, int]) -> None:
+        """Raise SourceRangeGone if an epoch that was sealed before has read fewer rows this time. A
+        source that does not count exactly may lose records within a range without notice, as a
+        compacted topic does. More rows prove nothing: Spark may count those of a repeated task
+        twice.
         """
         recorded = self._plan.recorded.get(epoch)
         if recorded is None or not recorded.sealed:
             return
         for operator_id, source in self._pipeline.sources.items():
             before, now = recorded.rows_in.get(operator_id), rows_in.get(operator_id)
-            if not source.counts_exactly and before is not None and now != before:
+            if not source.counts_exactly and before is not None and (now or 0) < before:
                 raise SourceRangeGone(
-                    f"'{operator_id}' has {now} rows in the range that epoch {epoch} has read"
-                    f" before, when it had {before}",
+                    f"'{operator_id}' has only {now or 0} of the {before} rows that epoch {epoch}"
+                    " has read before",
                     hint="Start a new job with another --name. The input of the epoch has changed,"
                     " for example by compaction, and its results may be visible already.",
                 )
