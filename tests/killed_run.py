@@ -22,11 +22,20 @@ DEADLINE_SECONDS = 570.0
 
 
 def run_killed(
-    folder: Path, sql: str, *, points: Sequence[str] = POINTS, epoch_rows: int = 500
+    folder: Path,
+    sql: str,
+    *,
+    points: Sequence[str] = POINTS,
+    first_epoch: int = 1,
+    epoch_rows: int = 500,
 ) -> None:
-    """Run a pipeline to its end, killed at one point in each epoch; assert that it was."""
+    """Run a pipeline to its end, killed at one point in each epoch from the first one on; assert
+    that it was.
+    """
     (folder / "killed.sql").write_text(sql)
-    faults = ",".join(f"{point}@{epoch}=kill" for epoch, point in enumerate(points, start=1))
+    faults = ",".join(
+        f"{point}@{epoch}=kill" for epoch, point in enumerate(points, start=first_epoch)
+    )
     settings = (
         f"faults={faults}",
         "pipeline.initial_backoff=50ms",

@@ -49,7 +49,7 @@ class LaneTarget:
         self.store = ObjectStore(self.url)
         self.connection = KafkaConnection(broker.bootstrap)
         self.markers = MarkerTopic(self.connection, f"markers-{uuid.uuid4().hex[:8]}")
-        self.markers.ensure()
+        self.markers.ensure(self.topic)
         self._unique = itertools.count()
 
     def stage(self, epoch: int, *lanes: Sequence[Sequence[str]]) -> tuple[Part, ...]:

@@ -181,13 +181,17 @@ def test_markers_are_read_from_where_the_last_read_ended(target: LaneTarget) -> 
     assert target.markers.read(JOB, "other", MarkerView()).lanes == {}
 
 
-def test_at_least_once_needs_no_markers(target: LaneTarget) -> None:
+def test_at_least_once_needs_no_markers_and_reports_parts_that_are_taken_for_written(
+    target: LaneTarget, caplog: pytest.LogCaptureFixture
+) -> None:
     order = target.order(1, two_parts(target), markers=None)
     target.commit(order)
     assert target.visible() == WHOLE
+    assert not caplog.records
     target.store.delete(each.path for lane in order.lanes for each in lane)
     target.commit(order)
     assert target.visible() == WHOLE
+    assert caplog.text.count("does not exist, so it is taken for written") == 2
 
 
 def test_missing_staged_output_is_detected(target: LaneTarget) -> None:

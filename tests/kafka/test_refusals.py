@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from resurgence.connectors.kafka.cluster import Cluster
 from resurgence.connectors.kafka.connection import KafkaConnection, Mechanism, Protocol
 from resurgence.connectors.kafka.marker_topic import MarkerTopic
+from resurgence.connectors.kafka.topics import require_topic, topic_setting
 from resurgence.errors import MessageRefused, UserError
 from tests.kafka.lane_target import LaneTarget
 from tests.servers.kafka import KafkaBroker
@@ -29,6 +31,22 @@ def secure(broker: KafkaBroker) -> KafkaConnection:
         broker.password,
         str(broker.ca_file),
     )
+
+
+@pytest.mark.parametrize("role", ["source", "sink"])
+def test_a_wrong_password_is_the_users_error(
+    kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    monkeypatch.setattr("resurgence.connectors.kafka.cluster.REQUEST_SECONDS", 3.0)
+    monkeypatch.setattr("resurgence.connectors.kafka.topics.ANSWER_SECONDS", 3.0)
+    connection = replace(secure(kafka_broker), password="wrong")
+    with pytest.raises(UserError, match=r"[Aa]uthentication failed") as refused:
+        if role == "source":
+            Cluster(connection).topics(["any"])
+        else:
+            require_topic(connection, "any")
+    assert "auth.*" in refused.value.hint
+    assert connection.password not in refused.value.message
 
 
 def test_a_large_message_is_named_by_epoch_part_row_and_key(target: LaneTarget) -> None:
@@ -65,24 +83,42 @@ def test_a_topic_that_was_deleted_is_the_users_error(target: LaneTarget) -> None
 def test_a_topic_of_markers_that_may_not_be_created_is_the_users_error(
     kafka_broker: KafkaBroker,
 ) -> None:
-    name = f"m-{uuid.uuid4().hex[:8]}"
+    topic, name = kafka_broker.create_topic(), f"m-{uuid.uuid4().hex[:8]}"
     with (
         kafka_broker.topics_denied(),
         pytest.raises(UserError, match=f"creating topic '{name}' was denied") as denied,
     ):
-        MarkerTopic(secure(kafka_broker), name).ensure()
-    assert "--config cleanup.policy=compact" in denied.value.hint
+        MarkerTopic(secure(kafka_broker), name).ensure(topic)
+    assert "--replication-factor 1 --config cleanup.policy=compact" in denied.value.hint
 
 
 def test_a_topic_of_markers_that_expire_is_refused(kafka_broker: KafkaBroker) -> None:
     name = kafka_broker.create_topic(config={"cleanup.policy": "delete"})
     with pytest.raises(UserError, match=r"cleanup.policy = delete, but markers must not expire"):
-        MarkerTopic(KafkaConnection(kafka_broker.bootstrap), name).ensure()
+        MarkerTopic(KafkaConnection(kafka_broker.bootstrap), name).ensure(name)
 
 
-def test_the_topic_of_markers_is_created_once(kafka_broker: KafkaBroker) -> None:
-    markers = MarkerTopic(KafkaConnection(kafka_broker.bootstrap), f"m-{uuid.uuid4().hex[:8]}")
+def test_the_topic_of_markers_is_created_once_and_as_safe_as_the_topic(
+    kafka_broker: KafkaBroker,
+) -> None:
+    connection = KafkaConnection(kafka_broker.bootstrap)
+    # More than there are brokers, which only a producer would notice.
+    topic = kafka_broker.create_topic(config={"min.insync.replicas": "2"})
+    markers = MarkerTopic(connection, f"m-{uuid.uuid4().hex[:8]}")
     assert not markers.exists()
-    markers.ensure()
-    markers.ensure()
+    markers.ensure(topic)
+    markers.ensure(topic)
     assert markers.exists()
+    assert topic_setting(connection, markers.name, "min.insync.replicas") == "2"
+    assert topic_setting(connection, markers.name, "cleanup.policy") == "compact"
+
+
+def test_a_denied_marker_names_the_topic_of_markers(target: LaneTarget) -> None:
+    connection = secure(target.broker)
+    target.broker.deny_write(target.markers.name)
+    markers = replace(target.markers, connection=connection)
+    order = target.order(1, target.stage(1, (["a"],)), connection=connection, markers=markers)
+    with pytest.raises(UserError, match=f"writing topic '{target.markers.name}' failed") as refused:
+        target.commit(order)
+    assert "ACL" in refused.value.hint
+    assert target.visible() == []

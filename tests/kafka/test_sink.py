@@ -190,6 +190,22 @@ def test_an_older_copy_of_the_state_is_refused(
     assert topics.ids() == list(range(20))
 
 
+def test_a_missing_topic_of_markers_is_not_created_again(
+    spark: SparkSession, tmp_path: Path, topics: Topics
+) -> None:
+    sql = events(tmp_path) + topics.table() + "INSERT INTO out SELECT id FROM events"
+    job = Job(spark, tmp_path, sql)
+    job.open(Leg(10)).run_epoch()
+    topics.broker.delete_topic(topics.markers)
+    check_connectors(
+        compile_pipeline(sql, CONNECTORS, {}), f"file://{tmp_path}/state", JobName("job")
+    )
+    with pytest.raises(SinkConflict, match=f"topic '{topics.markers}' does not exist") as refused:
+        job.open(Leg(10))
+    assert f"kafka-topics.sh --create --topic {topics.markers} " in refused.value.hint
+    assert "--replication-factor 1" in refused.value.hint
+
+
 def test_a_rollback_writes_the_rows_again_and_skips_none(
     spark: SparkSession, tmp_path: Path, topics: Topics
 ) -> None:

@@ -373,8 +373,33 @@ def test_a_replay_of_lost_records_fails_even_if_new_losses_are_skipped(topics: T
     planned = source.plan(source.first_offset(NOW, 1), 100, NOW)
     assert planned is not None
     topics.delete_records(topic, 2)
+    again = make_source(spec)
+    assert not again.holds(planned)
+    assert again.holds(planned.model_copy(update={"start": planned.end}))
     with pytest.raises(SourceRangeGone, match="holds offsets from 2 up to 4, but those from 0"):
-        make_source(spec).read(topics.spark, planned, 1)
+        again.read(topics.spark, planned, 1)
+
+
+@pytest.mark.parametrize("start", ["group", '{"0": 3}'])
+def test_a_start_below_the_log_fails_the_job_or_is_skipped_and_counted(
+    topics: TopicJob, start: str
+) -> None:
+    topic = topics.broker.create_topic()
+    topics.broker.produce(topic, [event(each) for each in range(10)])
+    topics.delete_records(topic, 7)
+    _commit(topics.broker, f"group-{topic}", topic, 3)
+    options = {"source.offset": start, "source.group_id": f"group-{topic}"}
+    source = make_source(_spec(topics.job(topic, options={**options, "on_data_loss": "skip"})))
+    planned = source.plan(source.first_offset(NOW, 1), 100, NOW)
+    assert planned is not None
+    assert (planned.rows, planned.skipped_rows) == (0, 4)
+    after = source.plan(planned.end, 100, NOW)
+    assert after is not None
+    assert source.in_words(after) == f"{topic}/0 from offset 7 up to 10"
+    source = make_source(_spec(topics.job(topic, options=options)))
+    with pytest.raises((SourceRangeGone, UserError)) as error:
+        source.plan(source.first_offset(NOW, 1), 100, NOW)
+    assert "on_data_loss = 'skip'" in error.value.hint
 
 
 def test_a_missing_topic_is_reported_before_the_job_starts(topics: TopicJob) -> None:
@@ -391,21 +416,23 @@ def test_an_unreachable_broker_is_retried(
         make_source(_spec(topics.job("t", options=options))).first_offset(NOW, 1)
 
 
-def test_sasl_over_tls_with_the_password_by_reference(
+def test_a_source_and_a_sink_with_sasl_over_tls_and_the_password_by_reference(
     topics: TopicJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = topics.broker
     topic = broker.create_topic()
     broker.produce(topic, [event(1), event(2)])
     monkeypatch.setenv("KAFKA_PASSWORD", broker.password)
-    options = {**STOP, **_secure(broker)}
-    drained(topics.job(topic, options=options).open())
-    assert topics.ids() == [1, 2]
-    monkeypatch.setenv("KAFKA_PASSWORD", "wrong")
-    with pytest.raises((UserError, ConnectionLost)) as error:
-        monkeypatch.setattr("resurgence.connectors.kafka.cluster.REQUEST_SECONDS", 3.0)
-        make_source(_spec(topics.job(topic, options=options))).check()
-    assert broker.password not in str(error.value)
+    written = broker.create_topic()
+    sink = {"connector": "kafka", "type": "sink", "topic": written, **_secure(broker)}
+    sink["sink.marker_topic"] = f"{written}-markers"
+    listed = ", ".join(f"'{name}' = '{value}'" for name, value in sink.items())
+    query = f"CREATE TABLE copy WITH ({listed});\nINSERT INTO copy SELECT id FROM events"
+    drained(topics.job(topic, query, options={**STOP, **_secure(broker)}).open())
+    assert [json.loads(each.value or b"") for each in broker.read(written)] == [
+        {"id": 1},
+        {"id": 2},
+    ]
 
 
 # -------------------------------------------------------------------- helpers

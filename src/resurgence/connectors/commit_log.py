@@ -221,6 +221,13 @@ class CommitLog:
             ),
         )
 
+    def has_records(self) -> bool:
+        """Return whether there are records of any job."""
+        found = (
+            each.path.removeprefix(f"{self._folder}/") for each in self._store.list(self._folder)
+        )
+        return any(each.split("/")[1:2] in (["epochs"], ["past"]) for each in found)
+
     def forget(self, job: JobIdentity, before: Epoch) -> None:
         """Delete the records of epochs before one, and merge older ones if there are many. Retain
         the newest record: it marks which numbers are used, and where the output ends.

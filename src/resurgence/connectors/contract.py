@@ -107,6 +107,13 @@ class Source(Protocol):
         """
         ...
 
+    def holds(self, input_range: InputRange) -> bool:
+        """Return whether the records of a recorded range can still be read. Asked for a range whose
+        epoch was never sealed: if not, the epoch is planned anew. A source whose input cannot
+        expire, or whose `read` reports the loss, need not find out.
+        """
+        return True
+
     def read(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
         """Return the rows of a range without its excluded records: the declared columns, and
         BAD_POSITION and RECORD_POSITION if records can be bad.
@@ -165,6 +172,12 @@ class Source(Protocol):
 
     def committed(self, input_range: InputRange) -> None:
         """Take note that the epoch of a range is committed. Must neither wait nor fail."""
+        return
+
+    def close(self) -> None:
+        """End what `committed` has begun. Called when the job stops or ends. May wait for a few
+        seconds, and must not fail.
+        """
         return
 
 

@@ -273,6 +273,7 @@ class Worker:
                 upkeep.after(report.epoch, report.checkpoint)
         if not engine.finished:
             engine.flush()
+        engine.close()
         upkeep.finish()
         if self._cluster is not None:
             # While the controller still waits for this worker.

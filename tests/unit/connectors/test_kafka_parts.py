@@ -9,7 +9,16 @@ import pyarrow as pa
 import pytest
 
 from resurgence.connectors.kafka.librdkafka import message_array
-from resurgence.connectors.kafka.parts import Part, bounded, encoded, lanes_of, read_part
+from resurgence.connectors.kafka.parts import (
+    Part,
+    bounded,
+    encoded,
+    lanes_of,
+    read_part,
+    require_fitting,
+)
+from resurgence.connectors.kafka.topics import MessageLimit
+from resurgence.errors import MessageRefused
 from resurgence.storage.object_store import ObjectStore
 
 
@@ -23,6 +32,17 @@ def test_parts_are_bounded_in_bytes_and_rows_and_keep_the_order() -> None:
     parts = [*bounded(iter(batches), most_bytes=8, most_rows=2)]
     values = [[each for piece in part for each in piece["value"].to_pylist()] for part in parts]
     assert values == [[b"1111", b"22"], [b"3"], [b"444444444"], [b"5", b"6"], [b"7"]]
+
+
+def test_a_message_above_a_limit_that_is_assumed_names_the_missing_permission() -> None:
+    large = batch(b"1" * 2000)
+    require_fitting(large, MessageLimit(3000, is_known=True))
+    with pytest.raises(MessageRefused, match="but the topic accepts 1000") as refused:
+        require_fitting(large, MessageLimit(1000, is_known=True))
+    assert "max.message.bytes" in refused.value.hint
+    with pytest.raises(MessageRefused, match="the limit of the topic is unknown") as refused:
+        require_fitting(batch(b"1" * 1_000_000), MessageLimit())
+    assert "DescribeConfigs" in refused.value.hint
 
 
 def test_the_number_of_a_lane_depends_on_the_list_of_parts_alone() -> None:

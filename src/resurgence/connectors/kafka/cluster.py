@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, TypeVar
 from resurgence.connectors.kafka.connection import (
     REQUEST_SECONDS,
     KafkaConnection,
+    Refusals,
     admin_client,
     kafka_error,
 )
 from resurgence.connectors.kafka.offsets import Partition
 from resurgence.connectors.kafka.planning import Topic
-from resurgence.errors import ConnectionLost, SourceError
+from resurgence.errors import ResurgenceError, SourceError
 
 if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
 T = TypeVar("T")
@@ -34,13 +36,14 @@ class Cluster:
 
     def __init__(self, connection: KafkaConnection) -> None:
         self.connection = connection
+        self._refusals = Refusals()
 
     @cached_property
     def _admin(self) -> AdminClient:
         from confluent_kafka import KafkaException
 
         try:
-            return admin_client(self.connection)
+            return admin_client(self.connection, self._refusals)
         except KafkaException as error:
             raise kafka_error(error.args[0], "opening a client", self.connection) from error
 
@@ -72,7 +75,7 @@ class Cluster:
         try:
             listed = self._admin.list_topics(timeout=REQUEST_SECONDS).topics
         except KafkaException as error:
-            raise kafka_error(error.args[0], "listing topics", self.connection) from error
+            raise self._failed(error.args[0], "listing topics") from error
         return sorted(name for name in listed if not name.startswith("__"))
 
     # ---------------------------------------------------------------- offsets of logs
@@ -202,19 +205,22 @@ class Cluster:
         """Return the answer to a request; None if it failed with a code of `absent`. Raise our error
         for any other failure, and if there is no answer.
         """
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
         try:
-            return future.result(REQUEST_SECONDS + _SLACK_SECONDS)
+            answer = future.result(REQUEST_SECONDS + _SLACK_SECONDS)
         except KafkaException as error:
             if error.args[0].code() in absent:
                 return None
-            raise kafka_error(error.args[0], doing, self.connection) from error
+            raise self._failed(error.args[0], doing) from error
         except FutureTimeout as error:
-            raise ConnectionLost(
-                f"{doing} failed: no answer within {REQUEST_SECONDS:g} s",
-                hint=f"Check the brokers at {self.connection.bootstrap}. The job will retry.",
-            ) from error
+            late = KafkaError(KafkaError._TIMED_OUT, f"no answer within {REQUEST_SECONDS:g} s")
+            raise self._failed(late, doing) from error
+        self._refusals.answered(self._admin)
+        return answer
+
+    def _failed(self, error: KafkaError, doing: str) -> ResurgenceError:
+        return kafka_error(self._refusals.reason(self._admin, error), doing, self.connection)
 
 
 class _Refused(Exception):

@@ -190,6 +190,39 @@ def require_client() -> None:
         )
 
 
+class Refusals:
+    """Why brokers have refused to log a client in, since it last had an answer.
+
+    librdkafka tries again for ever, so the requests of such a client time out, and only its error
+    callback has the reason. A broker that is starting may refuse a client, too, so the reason counts
+    only once a request has timed out.
+    """
+
+    def __init__(self) -> None:
+        self._last: KafkaError | None = None
+
+    def note(self, error: KafkaError) -> None:
+        from confluent_kafka import KafkaError as Code
+
+        if error.code() in (Code._AUTHENTICATION, Code._SSL):
+            self._last = error
+
+    def answered(self, client: AdminClient) -> None:
+        """Take note that a request had an answer."""
+        client.poll(0)
+        self._last = None
+
+    def reason(self, client: AdminClient, error: KafkaError) -> KafkaError:
+        """Return why a request has failed: `error`, unless it means that there was no answer, and
+        brokers have refused the client.
+        """
+        from confluent_kafka import KafkaError as Code
+
+        client.poll(0)
+        is_silence = error.code() in (Code._TIMED_OUT, Code._TRANSPORT, Code._ALL_BROKERS_DOWN)
+        return self._last if is_silence and self._last is not None else error
+
+
 def kafka_error(error: KafkaError, doing: str, connection: KafkaConnection) -> ResurgenceError:
     """Return the error for a failed call. `doing` is what failed, as in `reading topic 'rides'`."""
     from confluent_kafka import KafkaError as Code
@@ -220,13 +253,13 @@ def kafka_error(error: KafkaError, doing: str, connection: KafkaConnection) -> R
     )
 
 
-def admin_client(connection: KafkaConnection) -> AdminClient:
+def admin_client(connection: KafkaConnection, refusals: Refusals) -> AdminClient:
     """Return a new client for requests about a cluster. It is held for a while after its last use:
     if the thread that delivers its last answer drops the last reference to it, librdkafka aborts
     the process.
     """
     from confluent_kafka.admin import AdminClient
 
-    client = AdminClient(connection.client_settings())
+    client = AdminClient(connection.client_settings(), error_cb=refusals.note)
     _RECENT_CLIENTS.append(client)
     return client

@@ -35,6 +35,7 @@ A job in mode `at_least_once` does only step 3, without transactions and markers
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -59,6 +60,8 @@ from resurgence.ids import Epoch, JobIdentity
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.storage.access import StoreAccess
 from resurgence.storage.object_store import task_store
+
+log = logging.getLogger(__name__)
 
 TRANSACTION_SECONDS = 60.0
 """After this long the broker aborts a transaction, so that readers do not wait for a dead job. Also
@@ -161,9 +164,17 @@ class OpenLane:
         with _translated(commit.connection, f"writing topic '{commit.topic}'"):
             if commit.markers is None:
                 for number in range(len(commit.lanes[self._lane])):
-                    # A part is deleted only after all were produced.
-                    with contextlib.suppress(ObjectMissing):
+                    try:
                         _produce_part(self._producer, commit, self._lane, number, access)
+                    except ObjectMissing:
+                        # A part is deleted only after all were produced, unless that was by hand.
+                        log.warning(
+                            "%s: staged part %s of epoch %d does not exist, so it is taken for"
+                            " written",
+                            commit.place,
+                            commit.lanes[self._lane][number].path,
+                            commit.epoch,
+                        )
                 return
             if not self._is_ready:
                 self._producer.init_transactions(REQUEST_SECONDS)
@@ -207,7 +218,8 @@ def _commit_part(
         key = LaneKey(job=commit.job, sink=commit.sink, lane=lane)
         marker = Marker(epoch=commit.epoch, part=number, input=commit.covered)
         # Last, so that readers of markers wait for this transaction only while it is committed.
-        _produce_marker(producer, commit.markers, key, marker)
+        with _translated(commit.connection, f"writing topic '{commit.markers.name}'"):
+            _produce_marker(producer, commit.markers, key, marker)
         producer.commit(commit.transaction_seconds)
         return marker
     except (KafkaException, ResurgenceError):

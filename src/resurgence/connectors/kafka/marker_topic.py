@@ -23,10 +23,11 @@ from resurgence.connectors.kafka.markers import LaneKey, Marker, MarkerView
 from resurgence.connectors.kafka.topics import (
     ANSWER_SECONDS,
     ask,
-    topic_partitions,
+    require_topic,
     topic_setting,
+    topic_shape,
 )
-from resurgence.errors import ConnectionLost, UserError
+from resurgence.errors import ConnectionLost, SinkConflict, UserError
 from resurgence.ids import JobIdentity
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ DEFAULT_MARKER_TOPIC = "resurgence-markers"
 STABLE_SECONDS = 120.0
 """How long to wait for the last stable offset: longer than any transaction can be open."""
 _PARTITION = 0
+_IN_SYNC = "min.insync.replicas"
 _POLL_SECONDS = 0.02
 _SETTINGS = {
     "cleanup.policy": "compact",
@@ -52,12 +54,15 @@ class MarkerTopic:
     connection: KafkaConnection
     name: str = DEFAULT_MARKER_TOPIC
 
-    def ensure(self) -> None:
-        """Create the topic unless it exists. Raise UserError if that is denied, or if the topic
-        drops the markers of jobs that are stopped.
+    def ensure(self, target: str, *, has_committed: bool = False) -> None:
+        """Create the topic unless it exists, as safe as the topic that the sink writes. Raise
+        UserError if that is denied, or if the topic drops the markers of jobs that are stopped. If
+        the job has committed before, a missing topic is a SinkConflict.
         """
         if not self.exists():
-            self._create()
+            if has_committed:
+                raise self.lost(target)
+            self._create(target)
             self._wait_until_known()
             return
         policy = topic_setting(self.connection, self.name, "cleanup.policy")
@@ -69,7 +74,32 @@ class MarkerTopic:
             )
 
     def exists(self) -> bool:
-        return topic_partitions(self.connection, self.name) is not None
+        return topic_shape(self.connection, self.name) is not None
+
+    def lost(self, target: str) -> SinkConflict:
+        """Return the error for a topic that is missing although a job has committed."""
+        return SinkConflict(
+            f"topic '{self.name}' does not exist, but the job has committed epochs to '{target}'",
+            hint="Restore the topic. Without its markers, an epoch whose commit was interrupted is"
+            f" written twice. To accept that, run `{self._command(target)}`.",
+        )
+
+    def _command(self, target: str) -> str:
+        replicas, settings = self._like(target)
+        listed = " ".join(f"--config {name}={value}" for name, value in settings.items())
+        return (
+            f"kafka-topics.sh --create --topic {self.name} --partitions 1"
+            f" --replication-factor {replicas} {listed}"
+        )
+
+    def _like(self, target: str) -> tuple[int, dict[str, str]]:
+        """Return the replication factor of the topic that the sink writes, and the settings of a
+        topic of markers that acknowledges writes as that topic does. The defaults of the brokers
+        may be for topics that may be lost.
+        """
+        replicas = require_topic(self.connection, target).replicas
+        in_sync = topic_setting(self.connection, target, _IN_SYNC)
+        return replicas, _SETTINGS | ({} if in_sync is None else {_IN_SYNC: in_sync})
 
     def _wait_until_known(self) -> None:
         """Wait until brokers name the new topic: they answer that it is created before they have
@@ -85,11 +115,12 @@ class MarkerTopic:
                 )
             time.sleep(_POLL_SECONDS)
 
-    def _create(self) -> None:
+    def _create(self, target: str) -> None:
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import NewTopic
 
-        new = NewTopic(self.name, 1, -1, config=_SETTINGS)
+        replicas, settings = self._like(target)
+        new = NewTopic(self.name, 1, replicas, config=settings)
         try:
             ask(
                 self.connection,
@@ -109,11 +140,9 @@ class MarkerTopic:
                 raise kafka_error(
                     error.args[0], self._doing("creating"), self.connection
                 ) from error
-            settings = " ".join(f"--config {name}={value}" for name, value in _SETTINGS.items())
             raise UserError(
                 f"creating topic '{self.name}' was denied: {error.args[0].str()}",
-                hint=f"Run `kafka-topics.sh --create --topic {self.name} --partitions 1"
-                f" {settings}`.",
+                hint=f"Run `{self._command(target)}`.",
             ) from error
 
     def read(self, job: JobIdentity, sink: str, known: MarkerView) -> MarkerView:

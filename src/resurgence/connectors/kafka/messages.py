@@ -54,20 +54,26 @@ def as_messages(rows: DataFrame, layout: MessageLayout) -> DataFrame:
     addressed = _addressed(rows, layout)
     passed = {_KEY: "key", _PARTITION: "partition"}
     columns = {each: name for each, name in passed.items() if each in addressed.columns}
+    # Without a PRIMARY KEY, a delete and an insert of one key are messages of their own, from any
+    # task.
+    has_changes = bool(columns) and CHANGE in rows.columns and not layout.primary_key
     if CHANGE in rows.columns and not layout.is_changelog:
         net = net_rows(addressed, layout.primary_key)
         rendered = layout.writer((*columns, IS_DELETED)).render(net)
         value = f"IF({IS_DELETED}, NULL, {VALUE})"
     else:
-        rendered, value = layout.writer((*columns,)).render(addressed), VALUE
+        beside = (*columns, CHANGE) if has_changes else (*columns,)
+        rendered, value = layout.writer(beside).render(addressed), VALUE
     selected = [f"{each} AS {name}" for each, name in columns.items()]
-    messages = rendered.selectExpr(f"CAST({value} AS BINARY) AS value", *selected)
+    order = [f"`{CHANGE}`"] if has_changes else []
+    messages = rendered.selectExpr(f"CAST({value} AS BINARY) AS value", *selected, *order)
     if not columns:
         return messages
-    *_, lane = messages.columns
+    lane = [*columns.values()][-1]
     # A shuffle alone keeps the order of rows only if they come from one task.
     numbered = messages.selectExpr("*", f"monotonically_increasing_id() AS {_ORDER}")
-    return numbered.repartition(lane).sortWithinPartitions(_ORDER).drop(_ORDER)
+    ordered = numbered.repartition(lane).sortWithinPartitions(*order, _ORDER)
+    return ordered.select("value", *columns.values())
 
 
 def _addressed(rows: DataFrame, layout: MessageLayout) -> DataFrame:

@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from resurgence.connectors.contract import StagedFile, StagedOutput
+from resurgence.connectors.kafka.topics import MessageLimit
 from resurgence.errors import MessageRefused
 from resurgence.spark_tasks import ArrowFunction, current_subtask
 from resurgence.storage.access import StoreAccess, store_access
@@ -59,12 +60,11 @@ def lanes_of(parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
     return tuple(tuple(each) for _, each in grouped)
 
 
-def stage_parts(messages: DataFrame, url: str, prefix: str, most_bytes: int) -> StagedOutput:
+def stage_parts(messages: DataFrame, url: str, prefix: str, limit: MessageLimit) -> StagedOutput:
     """Write messages as parts named `{prefix}-{lane}-{number}-{unique}` under a URL. Raise
-    MessageRefused for a message of more than `most_bytes`: once the epoch is sealed, it would be too
-    late.
+    MessageRefused for a message above the limit: once the epoch is sealed, it would be too late.
     """
-    write = _writer(store_access(url), prefix, most_bytes)
+    write = _writer(store_access(url), prefix, limit)
     written = messages.mapInArrow(write, _STAGED).collect()
     files = tuple(
         sorted((StagedFile(**row.asDict()) for row in written), key=lambda each: each.path)
@@ -72,25 +72,32 @@ def stage_parts(messages: DataFrame, url: str, prefix: str, most_bytes: int) -> 
     return StagedOutput(rows=sum(each.rows for each in files), files=files)
 
 
-def checked_parts(messages: DataFrame, most_bytes: int) -> DataFrame:
+def checked_parts(messages: DataFrame, limit: MessageLimit) -> DataFrame:
     """Return a DataFrame without rows. Computing it fails as `stage_parts` does."""
 
     def check(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            _require_fitting(batch, most_bytes)
+            require_fitting(batch, limit)
         yield from ()
 
     return messages.mapInArrow(check, _STAGED)
 
 
-def _require_fitting(batch: pa.RecordBatch, most_bytes: int) -> None:
+def require_fitting(batch: pa.RecordBatch, limit: MessageLimit) -> None:
+    """Raise MessageRefused if a message is above the limit."""
     sizes = _sizes(batch)
-    if batch.num_rows and sizes.max() > most_bytes - _MESSAGE_OVERHEAD:
+    if batch.num_rows and sizes.max() > limit.bytes - _MESSAGE_OVERHEAD:
         row = int(sizes.argmax())
         key = batch.column("key")[row].as_py() if "key" in batch.schema.names else None
         named = "" if key is None else f" with key {key.decode(errors='replace')[:_SHOWN_KEY]}"
+        if not limit.is_known:
+            raise MessageRefused(
+                f"a message{named} has {sizes[row]} bytes, and the limit of the topic is unknown:"
+                f" without permission to read it, it is assumed to be {limit.bytes}",
+                hint="Grant the user DescribeConfigs on the topic, or write less into one row.",
+            )
         raise MessageRefused(
-            f"a message{named} has {sizes[row]} bytes, but the topic accepts {most_bytes}",
+            f"a message{named} has {sizes[row]} bytes, but the topic accepts {limit.bytes}",
             hint="Raise max.message.bytes of the topic, or write less into one row.",
         )
 
@@ -101,11 +108,11 @@ def read_part(store: ObjectStore, part: Part) -> pa.RecordBatch:
     return pa.ipc.open_stream(data).read_next_batch().slice(0, part.rows)
 
 
-def _writer(access: StoreAccess, prefix: str, most_bytes: int) -> ArrowFunction:
+def _writer(access: StoreAccess, prefix: str, limit: MessageLimit) -> ArrowFunction:
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         lane = f"{prefix}-{current_subtask():05}"
         store = task_store(access)
-        fitting = _fitting_batches(batches, most_bytes)
+        fitting = _fitting_batches(batches, limit)
         for number, pieces in enumerate(bounded(fitting, PART_BYTES, PART_ROWS)):
             data = encoded(pieces)
             path = f"{lane}-{number:05}-{uuid.uuid4().hex[:12]}"
@@ -117,10 +124,10 @@ def _writer(access: StoreAccess, prefix: str, most_bytes: int) -> ArrowFunction:
 
 
 def _fitting_batches(
-    batches: Iterator[pa.RecordBatch], most_bytes: int
+    batches: Iterator[pa.RecordBatch], limit: MessageLimit
 ) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        _require_fitting(batch, most_bytes)
+        require_fitting(batch, limit)
         yield batch
 
 

@@ -13,6 +13,10 @@ from resurgence.connectors.kafka.offsets import Partition, Positions, TopicPosit
 
 MOST_PARTITIONS = 64
 """How many partitions an epoch reads. The watermark of each costs a measure per row."""
+FIRST_ROWS = 1000
+"""How many rows an epoch reads at most while the size of records is unknown."""
+_ASSUMED_BYTES = 1024
+"""The size of a record that is assumed before any was read, for small epochs."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,31 @@ class Topic:
 
     id: str
     partitions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RecordSize:
+    """The size of records, estimated from those that were read."""
+
+    bytes: float | None = None
+    """None: none were read since the job has started."""
+
+    def measured(self, rows: int, size: int) -> RecordSize:
+        """Return the estimate after so many rows of this size in all. The first ones replace what
+        was assumed. Of later ones half is taken: sizes may change, but one epoch may be unusual.
+        """
+        if not rows:
+            return self
+        found = size / rows
+        return RecordSize(max(1.0, found if self.bytes is None else (self.bytes + found) / 2))
+
+    def most_rows(self, most_bytes: int) -> int:
+        """Return how many rows an epoch may read. The first epoch after a start is small, because
+        its records may have any size.
+        """
+        if self.bytes is None:
+            return max(1, min(FIRST_ROWS, most_bytes // _ASSUMED_BYTES))
+        return max(1, int(most_bytes / self.bytes))
 
 
 @dataclass(frozen=True)
@@ -63,7 +92,8 @@ def reconciled(
     have been truncated.
 
     New topics and partitions begin at their first record, because all of their records are new. A
-    bounded source does not read them. A topic that the source no longer reads is dropped.
+    bounded source does not read them, nor a topic that was created again. A topic that the source
+    no longer reads is dropped.
     """
     losses = [
         Loss(f"topic '{name}' was deleted", None)
@@ -87,7 +117,24 @@ def reconciled(
             offsets[number], loss = _held(partition, offset, starts[partition], end)
             losses += [loss] if loss else []
         found[name] = TopicPosition(id=topic.id, partitions=offsets)
-    return Reconciled(Positions(topics=found, stop=positions.stop), tuple(losses))
+    return Reconciled(Positions(topics=found, stop=_stop(positions, found)), tuple(losses))
+
+
+def _stop(
+    positions: Positions, found: Mapping[str, TopicPosition]
+) -> dict[str, dict[int, int]] | None:
+    """Return where a bounded source ends, in the topics that are the same as before. Offsets of a
+    topic that was created again are others, and all of its records are new.
+    """
+    if positions.stop is None:
+        return None
+    return {
+        name: numbers
+        for name, numbers in positions.stop.items()
+        if name in found
+        and name in positions.topics
+        and found[name].id == positions.topics[name].id
+    }
 
 
 def _held(

@@ -31,10 +31,10 @@ from resurgence.connectors.kafka.markers import LaneKey, MarkerView
 from resurgence.connectors.kafka.messages import MessageLayout, as_messages
 from resurgence.connectors.kafka.open_lanes import MOST_BYTES, MOST_LANES, OpenLanes
 from resurgence.connectors.kafka.parts import Part, checked_parts, lanes_of, stage_parts
-from resurgence.connectors.kafka.topics import message_bytes_limit, require_topic
+from resurgence.connectors.kafka.topics import MessageLimit, message_limit, require_topic
 from resurgence.errors import ConfigError, SinkConflict, SinkError
 from resurgence.graph.table_options import option
-from resurgence.ids import Epoch, Generation, JobIdentity
+from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity
 from resurgence.storage.access import store_access
 from resurgence.storage.object_store import shared_store
 
@@ -94,7 +94,7 @@ class KafkaSink:
         self._known = MarkerView()
         """The markers read so far. A later read continues after them."""
         self._open_lanes = OpenLanes()
-        self._message_bytes: int | None = None
+        self._message_limit: MessageLimit | None = None
         self._has_marker_topic = False
         self._writers: dict[tuple[str, ...], RecordWriter] = {}
 
@@ -111,19 +111,18 @@ class KafkaSink:
     def check(self) -> None:
         self._writer().check()
         require_topic(self._connection, self._options.topic)
-        if self._markers is not None:
-            self._markers.ensure()
+        # Which job it is, and so whether it has committed, is known when it is restored.
+        if self._markers is not None and (self._markers.exists() or not self._log.has_records()):
+            self._markers.ensure(self._options.topic)
 
     def stage(
         self, rows: DataFrame, job: JobIdentity, epoch: Epoch, generation: Generation
     ) -> StagedOutput:
         prefix = self._log.staged_prefix(job, epoch, generation)
-        return stage_parts(
-            self._messages(rows), self._table.state_url, prefix, self._most_message_bytes()
-        )
+        return stage_parts(self._messages(rows), self._table.state_url, prefix, self._limit())
 
     def rehearsed(self, rows: DataFrame) -> DataFrame:
-        return checked_parts(self._messages(rows), self._most_message_bytes())
+        return checked_parts(self._messages(rows), self._limit())
 
     def _messages(self, rows: DataFrame) -> DataFrame:
         by_columns = _columns(self._options.partition_field)
@@ -133,15 +132,17 @@ class KafkaSink:
             primary_key=self._table.keys,
             key_field=_columns(self._options.key_field),
             partition_field=by_columns,
-            partitions=require_topic(self._connection, self._options.topic) if by_columns else 1,
+            partitions=require_topic(self._connection, self._options.topic).partitions
+            if by_columns
+            else 1,
         )
         return as_messages(rows, layout)
 
-    def _most_message_bytes(self) -> int:
+    def _limit(self) -> MessageLimit:
         """Return how large a message may be, as it was when the sink was first used."""
-        if self._message_bytes is None:
-            self._message_bytes = message_bytes_limit(self._connection, self._options.topic)
-        return self._message_bytes
+        if self._message_limit is None:
+            self._message_limit = message_limit(self._connection, self._options.topic)
+        return self._message_limit
 
     def commit(
         self,
@@ -153,6 +154,8 @@ class KafkaSink:
     ) -> None:
         if not staged.files:
             return
+        # Before the record: then any record means that there were markers.
+        self._require_markers(job)
         content: dict[str, JsonValue] = {
             "files": [each.path for each in staged.files],
             "rows": [each.rows for each in staged.files],
@@ -198,7 +201,11 @@ class KafkaSink:
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         memory = self._log.recall(job, epochs)
-        if self._markers is None or not self._markers.exists():
+        if self._markers is None:
+            return memory
+        if not self._markers.exists():
+            if memory.newest != NO_EPOCH:
+                raise self._markers.lost(self._options.topic)
             return memory
         view = self._known = self._markers.read(job, self._table.table, MarkerView())
         held = {epoch: each for epoch, each in view.inputs.items() if epoch in epochs}
@@ -226,7 +233,7 @@ class KafkaSink:
         self._log.close(job, after, up_to, {})
         dead = self._log.between(job, after, up_to)
         if self._markers is not None:
-            self._markers.ensure()
+            self._require_markers(job)
             view = self._markers.read(job, self._table.table, MarkerView())
             lanes = {*view.lanes}
             for each in dead:
@@ -236,12 +243,17 @@ class KafkaSink:
                 close_lane(self._connection, self._markers, key, up_to)
         self._log.mark_retracted(job, after, up_to, {})
 
+    def _require_markers(self, job: JobIdentity) -> None:
+        """Make sure, once, that the topic of markers exists, if there is one."""
+        if self._markers is None or self._has_marker_topic:
+            return
+        has_committed = self._log.recall(job, ()).newest != NO_EPOCH
+        self._markers.ensure(self._options.topic, has_committed=has_committed)
+        self._has_marker_topic = True
+
     def _order(
         self, job: JobIdentity, epoch: Epoch, covered: CoveredInput, parts: tuple[Part, ...]
     ) -> LaneCommit:
-        if self._markers is not None and not self._has_marker_topic:
-            self._markers.ensure()
-            self._has_marker_topic = True
         return LaneCommit(
             job=job,
             sink=self._table.table,
@@ -249,7 +261,7 @@ class KafkaSink:
             epoch=epoch,
             covered=covered,
             connection=self._connection,
-            message_bytes=self._most_message_bytes(),
+            message_bytes=self._limit().bytes,
             lanes=lanes_of(parts),
             markers=self._markers,
             known=self._known,

@@ -46,6 +46,7 @@ from resurgence.connectors.kafka.offsets import (
 from resurgence.connectors.kafka.options import DataLoss, KafkaSourceOptions, ReadMode, StopAt
 from resurgence.connectors.kafka.planning import (
     MOST_PARTITIONS,
+    RecordSize,
     Topic,
     all_partitions,
     available,
@@ -54,7 +55,7 @@ from resurgence.connectors.kafka.planning import (
     rotated,
     shares,
 )
-from resurgence.connectors.kafka.start import StartKind
+from resurgence.connectors.kafka.start import StartKind, explicit_offsets
 from resurgence.errors import (
     BadRecord,
     ConnectionLost,
@@ -81,8 +82,6 @@ _BUSY_DISCOVERY_INTERVAL = timedelta(milliseconds=500)
 """While there are records to read: those that are lost are to be found before Spark reads them. Not
 in every plan, because most plans are discarded until an epoch is due.
 """
-_FIRST_RECORD_BYTES = 1024.0
-"""The size of a record that is assumed before any was read."""
 _LEAST_TASK_ROWS = 10_000
 """A partition is not split over tasks of fewer rows."""
 _LAST_COMMIT_SECONDS = 5.0
@@ -142,7 +141,7 @@ class KafkaSource(Source):
         self._planned: _Planned | None = None
         self._rotation: Partition | None = None
         """The last partition of the newest epoch in the order of partitions."""
-        self._record_bytes = _FIRST_RECORD_BYTES
+        self._record_size = RecordSize()
 
     # ---------------------------------------------------------------- topics
 
@@ -182,6 +181,9 @@ class KafkaSource(Source):
             )
             for name, topic in topics.items()
         }
+        # The log may begin later by now, or than the offset that the user or the group names. The
+        # first plan finds that out, and counts what is lost.
+        self._discovered_at = None
         return Positions(topics=positions, stop=stop).as_offset()
 
     def _first_offsets(self, partitions: list[Partition]) -> dict[Partition, int]:
@@ -199,35 +201,10 @@ class KafkaSource(Source):
             case StartKind.TIMESTAMP:
                 return ends | self._cluster.at_time(partitions, start.millis)
             case StartKind.OFFSETS:
-                return starts | self._explicit(partitions, starts, ends)
+                skips = self._options.on_data_loss is DataLoss.SKIP
+                return starts | explicit_offsets(start, self._topics or (), starts, ends, skips)
             case StartKind.EARLIEST:
                 return starts
-
-    def _explicit(
-        self,
-        partitions: list[Partition],
-        starts: Mapping[Partition, int],
-        ends: Mapping[Partition, int],
-    ) -> dict[Partition, int]:
-        """Return the offsets of the option. Raise UserError if the log does not hold them."""
-        found = {}
-        for place, offset in self._options.offset.offsets.items():
-            partition = place if place.topic else Partition(partitions[0].topic, place.number)
-            if partition not in starts:
-                raise UserError(
-                    f"'source.offset' names partition {partition.number} of topic"
-                    f" '{partition.topic}', which does not exist",
-                    hint=f"Name one of {', '.join(each.name for each in partitions[:8])}.",
-                )
-            first, end = starts[partition], ends[partition]
-            if not first <= offset <= end:
-                raise UserError(
-                    f"'source.offset' is {offset} for {partition.name}, which holds offsets from"
-                    f" {first} up to {end}",
-                    hint="Use an offset that the log holds.",
-                )
-            found[partition] = offset
-        return found
 
     # ---------------------------------------------------------------- plan
 
@@ -253,12 +230,12 @@ class KafkaSource(Source):
         self, offset: Offset, positions: Positions, found: Mapping[Partition, int], most_rows: int
     ) -> InputRange:
         """Return the next range that has rows."""
-        by_bytes = int(self._options.epoch_bytes / self._record_bytes)
+        by_bytes = self._record_size.most_rows(self._options.epoch_bytes)
         if self._planned is not None and self._planned.end == offset:
             # The plan was adopted, so the rotation advances. Plans may also be discarded.
             self._rotation = self._planned.last
         chosen = rotated(found, self._rotation)[:MOST_PARTITIONS]
-        rows = shares({each: found[each] for each in chosen}, max(1, min(most_rows, by_bytes)))
+        rows = shares({each: found[each] for each in chosen}, min(most_rows, by_bytes))
         before = positions.next
         end = positions.moved({each: before[each] + count for each, count in rows.items()})
         self._unread = {
@@ -427,11 +404,21 @@ class KafkaSource(Source):
                 hint="The job will retry, and skip the lost records.",
             )
 
+    def holds(self, input_range: InputRange) -> bool:
+        start = Positions.of(input_range.start)
+        return not self._gone(start, start.spans(Positions.of(input_range.end)))
+
     def _require_held(self, start: Positions, spans: Mapping[Partition, tuple[int, int]]) -> None:
         """Raise SourceRangeGone unless the cluster holds a recorded range."""
-        messages = self._changed_topics(start, spans)
+        messages = self._gone(start, spans)
         if messages:
             raise self._lost(messages, _REPLAY_HINT)
+
+    def _gone(self, start: Positions, spans: Mapping[Partition, tuple[int, int]]) -> list[str]:
+        """Return what the cluster no longer holds of a recorded range, in words."""
+        messages = self._changed_topics(start, spans)
+        if messages:
+            return messages
         starts = self._cluster.starts(spans)
         ends = self._cluster.ends(spans, committed=False)
         for partition, (first, last) in spans.items():
@@ -442,8 +429,7 @@ class KafkaSource(Source):
                     f"{partition.name} holds offsets from {starts[partition]} up to"
                     f" {ends[partition]}, but those from {first} up to {last} are to be read"
                 )
-        if messages:
-            raise self._lost(messages, _REPLAY_HINT)
+        return messages
 
     def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
         start, end = Positions.of(input_range.start), Positions.of(input_range.end)
@@ -511,15 +497,14 @@ class KafkaSource(Source):
         return self._unread
 
     def measured(self, rows: int, size: int) -> None:
-        if rows:
-            # Half of the new value: sizes may change, but one epoch may be unusual.
-            self._record_bytes = max(1.0, (self._record_bytes + size / rows) / 2)
+        self._record_size = self._record_size.measured(rows, size)
 
     def committed(self, input_range: InputRange) -> None:
         self._group_offsets.commit(Positions.of(input_range.end).next)
-        if input_range.final:
-            # Nothing follows that could be delayed, and the process may end.
-            self._group_offsets.wait(_LAST_COMMIT_SECONDS)
+
+    def close(self) -> None:
+        # The process ends without waiting for threads.
+        self._group_offsets.wait(_LAST_COMMIT_SECONDS)
 
 
 def _position() -> SparkColumn:

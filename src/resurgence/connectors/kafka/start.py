@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
 
 from resurgence.connectors.kafka.offsets import Partition, flat
+from resurgence.errors import UserError
 
 START_HINT = (
     "Use earliest, latest, group, an instant such as 2024-01-01T00:00:00Z or milliseconds since"
@@ -57,6 +59,49 @@ def parse_start(value: object) -> Start:
     at = datetime.fromisoformat(text)
     at = at if at.tzinfo else at.replace(tzinfo=UTC)
     return Start(StartKind.TIMESTAMP, millis=round(at.timestamp() * 1000))
+
+
+def explicit_offsets(
+    start: Start,
+    topics: Collection[str],
+    starts: Mapping[Partition, int],
+    ends: Mapping[Partition, int],
+    skips: bool,
+) -> dict[Partition, int]:
+    """Return the offsets that the option names, of `topics`, whose logs have these starts and ends.
+    Raise UserError if a log does not hold one of them. With `skips` it may be below the start of
+    the log: these records are lost, as they could be later, and are skipped by the first plan.
+    """
+    found = {}
+    for place, offset in start.offsets.items():
+        partition = place
+        if not place.topic:
+            if len(topics) != 1:
+                raise UserError(
+                    f"'source.offset' has offsets without a topic, but the table reads"
+                    f" {len(topics)} topics",
+                    hint="""Name the topics, as in '{"topic": {"0": 12}}'.""",
+                )
+            partition = Partition(next(iter(topics)), place.number)
+        if partition not in starts:
+            known = ", ".join(each.name for each in sorted(starts)[:8])
+            raise UserError(
+                f"'source.offset' names partition {partition.number} of topic"
+                f" '{partition.topic}', which does not exist",
+                hint=f"Name one of {known}." if known else "Create the topic.",
+            )
+        first, end = starts[partition], ends[partition]
+        if not (first <= offset or skips) or offset > end:
+            skipping = (
+                ", or set on_data_loss = 'skip' on the table to begin at the start of the log"
+            )
+            raise UserError(
+                f"'source.offset' is {offset} for {partition.name}, which holds offsets from"
+                f" {first} up to {end}",
+                hint=f"Use an offset that the log holds{skipping if offset < first else ''}.",
+            )
+        found[partition] = offset
+    return found
 
 
 def _offsets(tree: dict[str, object]) -> dict[Partition, int]:

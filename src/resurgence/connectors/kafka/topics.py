@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from resurgence.connectors.kafka.connection import KafkaConnection, admin_client, kafka_error
+from resurgence.connectors.kafka.connection import (
+    KafkaConnection,
+    Refusals,
+    admin_client,
+    kafka_error,
+)
 from resurgence.errors import UserError
 
 if TYPE_CHECKING:
@@ -17,22 +23,44 @@ T = TypeVar("T")
 ANSWER_SECONDS = 10.0
 """The deadline of a request about topics."""
 _DEFAULT_MESSAGE_BYTES = 1_000_000
+"""The default of clients, below that of brokers."""
+
+
+@dataclass(frozen=True)
+class MessageLimit:
+    """How large a message may be."""
+
+    bytes: int = _DEFAULT_MESSAGE_BYTES
+    is_known: bool = False
+    """It is the limit of the topic. If not, this client may not read that, and it is assumed."""
 
 
 def ask(connection: KafkaConnection, request: Callable[[AdminClient], Future[T]]) -> T:
     """Return the answer to a request. Raise KafkaException if it fails, or is not in time."""
     from confluent_kafka import KafkaError, KafkaException
 
+    refusals = Refusals()
+    client = admin_client(connection, refusals)
     try:
-        return request(admin_client(connection)).result(ANSWER_SECONDS + 1)
+        return request(client).result(ANSWER_SECONDS + 1)
+    except KafkaException as error:
+        raise KafkaException(refusals.reason(client, error.args[0])) from error
     except TimeoutError as error:
-        raise KafkaException(
-            KafkaError(KafkaError._TIMED_OUT, f"no answer in {ANSWER_SECONDS:.0f} s")
-        ) from error
+        late = KafkaError(KafkaError._TIMED_OUT, f"no answer in {ANSWER_SECONDS:.0f} s")
+        raise KafkaException(refusals.reason(client, late)) from error
 
 
-def topic_partitions(connection: KafkaConnection, topic: str) -> int | None:
-    """Return the number of a topic's partitions; None if it does not exist. Never creates it."""
+@dataclass(frozen=True)
+class TopicShape:
+    """What a topic is made of."""
+
+    partitions: int
+    replicas: int
+    """Of its first partition."""
+
+
+def topic_shape(connection: KafkaConnection, topic: str) -> TopicShape | None:
+    """Return the shape of a topic; None if it does not exist. Never creates it."""
     from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
     def describe(client: AdminClient) -> Future[TopicDescription]:
@@ -40,22 +68,23 @@ def topic_partitions(connection: KafkaConnection, topic: str) -> int | None:
         return client.describe_topics(named, request_timeout=ANSWER_SECONDS)[topic]
 
     try:
-        return len(ask(connection, describe).partitions)
+        partitions = ask(connection, describe).partitions
+        return TopicShape(len(partitions), len(partitions[0].replicas))
     except KafkaException as error:
         if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
         raise kafka_error(error.args[0], f"reading topic '{topic}'", connection) from error
 
 
-def require_topic(connection: KafkaConnection, topic: str) -> int:
-    """Return the number of a topic's partitions. Raise UserError if it does not exist."""
-    partitions = topic_partitions(connection, topic)
-    if partitions is None:
+def require_topic(connection: KafkaConnection, topic: str) -> TopicShape:
+    """Return the shape of a topic. Raise UserError if it does not exist."""
+    shape = topic_shape(connection, topic)
+    if shape is None:
         raise UserError(
             f"topic '{topic}' does not exist at {connection.bootstrap}",
             hint="Create it, or check the option 'topic'.",
         )
-    return partitions
+    return shape
 
 
 def topic_setting(connection: KafkaConnection, topic: str, name: str) -> str | None:
@@ -79,9 +108,7 @@ def topic_setting(connection: KafkaConnection, topic: str, name: str) -> str | N
     return None if entry is None or entry.value is None else str(entry.value)
 
 
-def message_bytes_limit(connection: KafkaConnection, topic: str) -> int:
-    """Return how large a message of a topic may be: the broker's limit, or the default of
-    clients.
-    """
+def message_limit(connection: KafkaConnection, topic: str) -> MessageLimit:
+    """Return how large a message of a topic may be."""
     value = topic_setting(connection, topic, "max.message.bytes")
-    return int(value) if value is not None else _DEFAULT_MESSAGE_BYTES
+    return MessageLimit() if value is None else MessageLimit(int(value), is_known=True)

@@ -229,6 +229,11 @@ class Engine:
                 now,
             )
 
+    def close(self) -> None:
+        """Let the sources end what they do in the background. Called after the last epoch."""
+        for source in self._pipeline.sources.values():
+            source.close()
+
     def forget(self, before: Epoch) -> None:
         """Let the sinks drop the records of earlier epochs, which no retained checkpoint needs."""
         for sink in self._swept_sinks():
@@ -276,6 +281,7 @@ class Engine:
         started(epoch, sum(each.all_rows for each in inputs.values()))
         self._faults.hit(FaultPoint.EPOCH_PLANNED, epoch)
         run, compacted = self._execute(epoch, began_at, inputs, profile)
+        self._input.require_no_fewer_rows(epoch, run.effects.rows_in)
         self._enter("publish", epoch)
         counts, checkpoint = self._publish(run)
         if compacted is not None:

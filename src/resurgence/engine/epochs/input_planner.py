@@ -15,7 +15,7 @@ from resurgence.connectors.contract import Source
 from resurgence.engine.epochs.idleness import Idleness
 from resurgence.engine.epochs.pipeline import Pipeline
 from resurgence.engine.functions.planning_time import instant, micros
-from resurgence.errors import IncompatibleState
+from resurgence.errors import IncompatibleState, SourceRangeGone
 from resurgence.ids import Epoch, OperatorId
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.records import OFFSETS, InputRange, Offset, Replay, ReplayRequest
@@ -99,7 +99,7 @@ class InputPlanner:
             starts = {operator_id: each.start for operator_id, each in recorded.inputs.items()}
             if starts == self._offsets and recorded.sealed:
                 return dict(recorded.inputs)
-            if starts == self._offsets:
+            if starts == self._offsets and self._is_held(recorded.inputs):
                 # Nothing of it is visible. The records that it fails on are found again, with the
                 # reasons, which are not on record.
                 return {
@@ -138,6 +138,35 @@ class InputPlanner:
             )
             for operator_id, each in inputs.items()
         }
+
+    def _is_held(self, inputs: Inputs) -> bool:
+        """Return whether the sources still hold the input of an epoch that was never sealed. If
+        not, the next plan is the place to report the loss, or to skip it if the user allows that.
+        """
+        return all(
+            source.holds(inputs[operator_id])
+            for operator_id, source in self._pipeline.sources.items()
+            if operator_id in inputs
+        )
+
+    def require_no_fewer_rows(self, epoch: Epoch, rows_in: Mapping[OperatorId, int]) -> None:
+        """Raise SourceRangeGone if an epoch that was sealed before has read fewer rows this time. A
+        source that does not count exactly may lose records within a range without notice, as a
+        compacted topic does. More rows prove nothing: Spark may count those of a repeated task
+        twice.
+        """
+        recorded = self._plan.recorded.get(epoch)
+        if recorded is None or not recorded.sealed:
+            return
+        for operator_id, source in self._pipeline.sources.items():
+            before, now = recorded.rows_in.get(operator_id), rows_in.get(operator_id)
+            if not source.counts_exactly and before is not None and (now or 0) < before:
+                raise SourceRangeGone(
+                    f"'{operator_id}' has only {now or 0} of the {before} rows that epoch {epoch}"
+                    " has read before",
+                    hint="Start a new job with another --name. The input of the epoch has changed,"
+                    " for example by compaction, and its results may be visible already.",
+                )
 
     def begin(self, inputs: Inputs, now: datetime) -> None:
         """Take note that an epoch over some input begins."""

@@ -44,6 +44,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pydantic import Field
+
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity, OperatorId
 from resurgence.state.paths import epoch_object, generation_of
 from resurgence.state.records import InputRange, Part, RollbackRecord
@@ -63,6 +65,8 @@ class RecordedEpoch(Part):
     """The record of an epoch after the restored one: its input, and whether it is committed."""
 
     inputs: dict[OperatorId, InputRange]
+    rows_in: dict[OperatorId, int] = Field(default_factory=dict)
+    """How many rows each source has read, as far as that is on record."""
     sealed: bool
     """Its output may be visible: it must be replayed over exactly this input."""
     committed: bool

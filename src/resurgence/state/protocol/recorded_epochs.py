@@ -79,6 +79,7 @@ class RecordedEpochs:
     def of(self, objects: EpochObjects, job: JobIdentity) -> RecordedEpoch | None:
         """Return the input of an epoch, from any readable record of its own."""
         inputs: dict[OperatorId, InputRange] = {}
+        rows_in: dict[OperatorId, int] = {}
         is_complete = False
         for path in (
             *([objects.committed] if objects.committed else []),
@@ -93,6 +94,7 @@ class RecordedEpochs:
                 continue
             if (record.job, record.epoch) == (job, objects.epoch):
                 inputs, is_complete = dict(record.inputs), True
+                rows_in = dict(record.counts.rows_in)
                 break
         if not is_complete:
             inputs = self._inputs_of_sources(objects, job)
@@ -103,6 +105,7 @@ class RecordedEpochs:
             return None
         return RecordedEpoch(
             inputs=inputs,
+            rows_in=rows_in,
             sealed=was_sealed,
             committed=objects.committed is not None,
             attempt=objects.next_attempt,

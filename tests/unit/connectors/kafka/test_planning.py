@@ -6,6 +6,8 @@ import pytest
 
 from resurgence.connectors.kafka.offsets import Partition, Positions, TopicPosition, numbered
 from resurgence.connectors.kafka.planning import (
+    FIRST_ROWS,
+    RecordSize,
     Topic,
     available,
     is_at_stop,
@@ -78,6 +80,22 @@ def test_the_rotation_continues_after_the_last_partition() -> None:
     assert rotated([B0, A0], B0) == [A0, B0]
 
 
+def test_the_first_epoch_after_a_start_is_small_whatever_the_size_of_records() -> None:
+    assert RecordSize().most_rows(256 * 1024**2) == FIRST_ROWS
+    assert RecordSize().most_rows(10 * 1024) == 10
+    assert RecordSize().most_rows(1) == 1
+    assert RecordSize().measured(0, 0) == RecordSize()
+
+
+def test_the_first_measured_size_replaces_the_assumed_one_and_later_ones_are_averaged() -> None:
+    first = RecordSize().measured(1000, 100_000_000)
+    assert first.most_rows(256 * 1024**2) == 2684
+    assert first.measured(0, 0) == first
+    assert first.measured(10, 1_000).bytes == 50_050
+    assert first.most_rows(1000) == 1
+    assert RecordSize().measured(10, 0).most_rows(1000) == 1000
+
+
 def test_partitions_without_new_records_are_not_read() -> None:
     here = position({"a": ("id", {0: 3, 1: 7})})
     assert available(here, {A0: 5, A1: 7}) == {A0: 2}
@@ -143,6 +161,18 @@ def test_a_topic_that_was_created_again_begins_at_its_first_record() -> None:
     found = reconciled(here, TOPICS, {A0: 0, A1: 2})
     assert found.positions == position({"a": ("id", {0: 0, 1: 2})})
     assert [each.message for each in found.losses] == ["topic 'a' was deleted and created again"]
+
+
+def test_a_bounded_source_reads_nothing_of_a_topic_that_was_created_again() -> None:
+    here = position(
+        {"a": ("old", {0: 3, 1: 7}), "b": ("other", {0: 1})}, stop={"a": {0: 9, 1: 9}, "b": {0: 5}}
+    )
+    topics = TOPICS | {"b": Topic("other", (0,))}
+    found = reconciled(here, topics, {A0: 0, A1: 0, B0: 0}).positions
+    assert found.stop == {"b": {0: 5}}
+    assert available(found, {A0: 100, A1: 100, B0: 100}) == {B0: 4}
+    assert is_at_stop(found.moved({B0: 5}))
+    assert reconciled(found, topics, {A0: 0, A1: 0, B0: 0}).positions == found
 
 
 def test_a_deleted_topic_is_a_loss_and_one_that_is_no_longer_read_is_not() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from resurgence.connectors.kafka.offsets import Partition
 from resurgence.connectors.kafka.options import KafkaSourceOptions
-from resurgence.connectors.kafka.start import Start, StartKind, parse_start
+from resurgence.connectors.kafka.start import Start, StartKind, explicit_offsets, parse_start
 from resurgence.errors import ConfigError, UserError
 from resurgence.ids import JobName
 
@@ -52,6 +52,33 @@ def test_anything_else_is_refused_with_the_kinds(text: str) -> None:
     ) as error:
         KafkaSourceOptions.read(given)
     assert "earliest, latest, group" in error.value.hint
+
+
+A0, B0 = Partition("a", 0), Partition("b", 0)
+
+
+def test_offsets_without_a_topic_require_exactly_one() -> None:
+    start = parse_start('{"0": 12}')
+    assert explicit_offsets(start, ["a"], {A0: 0}, {A0: 20}, skips=False) == {A0: 12}
+    with pytest.raises(UserError, match="without a topic, but the table reads 2 topics") as refused:
+        explicit_offsets(start, ["a", "b"], {A0: 0, B0: 0}, {A0: 20, B0: 20}, skips=False)
+    assert '{"topic": {"0": 12}}' in refused.value.hint
+    with pytest.raises(UserError, match="but the table reads 0 topics"):
+        explicit_offsets(start, [], {}, {}, skips=False)
+
+
+def test_an_explicit_offset_below_the_start_of_the_log_is_refused_unless_losses_are_skipped() -> (
+    None
+):
+    start = parse_start('{"a": {"0": 12}}')
+    assert explicit_offsets(start, ["a"], {A0: 15}, {A0: 20}, skips=True) == {A0: 12}
+    with pytest.raises(UserError, match="holds offsets from 15 up to 20") as refused:
+        explicit_offsets(start, ["a"], {A0: 15}, {A0: 20}, skips=False)
+    assert "on_data_loss = 'skip'" in refused.value.hint
+    for skips in (True, False):
+        with pytest.raises(UserError, match="holds offsets from 0 up to 9") as refused:
+            explicit_offsets(start, ["a"], {A0: 0}, {A0: 9}, skips=skips)
+        assert "on_data_loss" not in refused.value.hint
 
 
 def options(**given: str) -> KafkaSourceOptions:
