@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.operators.changelogs.updating import UpdatingOperator
 from resurgence.ids import JobName
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import checkpoint_of, kept_checkpoints
@@ -166,6 +167,49 @@ def test_an_idle_group_expires_whether_or_not_files_were_merged(
     changes = [json.loads(each) for each in lines(tmp_path)]
     assert all(each["before"] is None for each in changes)
     assert sum(each["after"]["n"] for each in changes) == 60
+
+
+NET = (
+    "count(*) AS n, count(cost) AS costs, sum(price) AS prices, avg(price) AS mean,"
+    " sum(CAST(price AS DECIMAL(5, 1))) AS exact, avg(CAST(price AS DECIMAL(5, 1))) AS exact_mean,"
+    " count_if(price > 3) AS many, sum(price) FILTER (WHERE id % 2 = 0) AS even"
+)
+
+
+@pytest.mark.parametrize("group", ["GROUP BY user", ""])
+def test_over_a_changelog_retractions_are_subtracted(
+    spark: SparkSession, tmp_path: Path, group: str
+) -> None:
+    """Some groups lose all their rows, and some get new ones."""
+    rng = random.Random(5)
+    left: list[dict[str, object]] = []
+    changes: list[dict[str, object]] = []
+    for each in rows(120, users=12):
+        left.append(each)
+        changes.append({"before": None, "after": each, "op": "c"})
+        while left and rng.random() < 0.45:
+            gone = left.pop(rng.randrange(len(left)))
+            changes.append({"before": gone, "after": None, "op": "d"})
+    write_lines(tmp_path / "in.json", changes)
+    write_lines(tmp_path / "left.json", left)
+    made = job(spark, tmp_path, NET)
+    sql = made.sql.replace("type = 'source'", "type = 'source', format = 'debezium_json'")
+    if not group:
+        sql = sql.replace("SELECT user, ", "SELECT ").replace("GROUP BY user", "")
+    made = Job(spark, tmp_path, sql, settings={"checkpoint.compact_files": "2"})
+    made.run([Leg(40, 2, epochs=3), Leg(40, 3)])
+    batch(spark, tmp_path / "left.json", COLUMNS, "SELECT * FROM events")
+    shown = "user, " if group else ""
+    answer = spark.sql(f"SELECT {shown}{NET} FROM events {group}")
+    expected = [each[0] for each in answer.selectExpr("to_json(struct(*))").collect()]
+    assert in_order(merge(lines(tmp_path))) == in_order(expected)
+    engine = made.open(Leg())
+    groups = len({each["user"] for each in rows(120, users=12)}) if group else 1
+    assert sum(each.rows for each in state_files(engine)) <= groups * len(made.reports)
+    (operator,) = [each for each in engine._pipeline.operators.values() if each.live is not None]
+    assert isinstance(operator, UpdatingOperator)
+    merged = operator._query.merged(operator.live, operator.live.paths, 0)
+    assert merged.count() == len(expected), "a group without rows is dropped"
 
 
 def test_a_query_over_the_state_shows_one_row_per_group(

@@ -7,6 +7,8 @@ else: not on files, subtasks or merges. Floating-point numbers are added in the 
 values within an epoch, because the order in which Spark reads rows depends on the parallelism. A
 replay therefore computes the same bits.
 
+Over a changelog, what insertions add, retractions subtract, where that is exact (`net_aggregates`).
+
 Aggregates without such a state are computed from stored rows (`updating_query`).
 """
 
@@ -32,15 +34,19 @@ from pyspark.sql.types import (
 
 from resurgence.connectors.exact_rows import ExactRows, quoted
 from resurgence.engine.operators.aggregates.aggregate_plan import Partial
+from resurgence.engine.operators.aggregates.net_aggregates import net_aggregate, rows_of_group
 from resurgence.engine.operators.aggregates.planner import plan_aggregate
 from resurgence.engine.tables.group_table import HAD_ROW, previous
 from resurgence.engine.tables.keyed_table import TIME
 from resurgence.engine.tables.sorted_rows import KEY
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
-from resurgence.graph.values import EVENT_TIME
+from resurgence.graph.values import CHANGE, EVENT_TIME
 
 AFTER, BEFORE = "__after", "__before"
 """The columns with the result of a group after the epoch, and before: null if it had none."""
+
+LIVE_ROWS = "__live_rows"
+"""The value of a group over a changelog that counts its rows."""
 
 _ROWS = "__rows"
 
@@ -63,6 +69,8 @@ class Accumulators:
     """What rows are sorted by before they are added; empty if any order has the same result."""
     follows_event_time: bool
     """Whether state expires by the event time of rows."""
+    is_updating: bool
+    """Whether the input is a changelog, in which groups can lose all their rows."""
 
     def partials_of(
         self, rows: DataFrame, shuffled: Callable[[DataFrame], DataFrame], *, spread: bool
@@ -72,6 +80,9 @@ class Accumulators:
         """
         at = [f"unix_micros(`{EVENT_TIME}`) AS {TIME}"] if self.follows_event_time else []
         time = [f"`{EVENT_TIME}`"] if self.follows_event_time else []
+        if self.is_updating:
+            time.append(CHANGE)
+            at.append(CHANGE)
         key = self._hash()
         groups = [quoted(each.name) for each in self.keys]
         read = (
@@ -113,10 +124,16 @@ class Accumulators:
         """Return accumulators with previous ones as the results `AFTER` and `BEFORE`."""
         groups = [quoted(each.name) for each in self.keys]
         result = f"struct({', '.join([*groups, *self.finished])})"
+        # Without keys there is a row even if all input rows were retracted.
+        exists = f"{LIVE_ROWS} > 0" if self.is_updating and groups else "true"
         before = [f"{previous(each.name)} AS {each.name}" for each in self.values]
-        return rows.selectExpr(*groups, f"{result} AS {AFTER}", HAD_ROW, *before).selectExpr(
-            AFTER, f"IF({HAD_ROW}, {result}, NULL) AS {BEFORE}"
-        )
+        return rows.selectExpr(
+            *groups, f"IF({exists}, {result}, NULL) AS {AFTER}", HAD_ROW, *before
+        ).selectExpr(AFTER, f"IF({HAD_ROW} AND {exists}, {result}, NULL) AS {BEFORE}")
+
+    def with_rows(self, rows: DataFrame) -> DataFrame:
+        """Return accumulators without those of groups that have lost all their rows."""
+        return rows.where(f"{LIVE_ROWS} <> 0") if self.is_updating and self.keys else rows
 
     def _sum(self, partial: Partial) -> str:
         assert partial.plus is not None
@@ -132,22 +149,29 @@ class Accumulators:
 def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators | None:
     """Return the accumulators of an aggregation; None if its rows must be stored."""
     source = operator.inputs[0]
-    if operator.aggregates is None or source.is_updating:
+    if operator.aggregates is None:
         return None
     columns = tuple(f"{each.sql} AS {quoted(each.name)}" for each in source.columns)
     named = rows.selectExpr(*columns)
     keys = tuple(named.schema[each] for each in source.keys)
-    plans = [
-        plan_aggregate(call, f"__part_{number}", named)
-        for number, call in enumerate(operator.aggregates)
-    ]
+    planned = net_aggregate if source.is_updating else plan_aggregate
+    plans = []
+    for number, call in enumerate(operator.aggregates):
+        plan = planned(call, f"__part_{number}", named)
+        if plan is None:
+            return None
+        plans.append(plan)
     partials = tuple(each for plan in plans for each in plan.partials)
+    hidden = []
+    if source.is_updating:
+        partials += (rows_of_group(LIVE_ROWS),)
+        hidden = [f"1 AS {CHANGE}"]
     is_constant = all(each.plus is not None for each in partials)
     if not is_constant or not all(_is_comparable(each.dataType) for each in keys):
         return None
     arguments = tuple(column for plan in plans for column in plan.inputs)
     groups = [quoted(each.name) for each in keys]
-    read = named.selectExpr(*groups, *arguments)
+    read = named.selectExpr(*groups, *arguments, *hidden)
     made = read.groupBy(*groups).agg(F.count(F.lit(1)), *(F.expr(each.make) for each in partials))
     kinds = made.schema.fields[len(keys) + 1 :]
     values = tuple(
@@ -172,6 +196,7 @@ def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators |
         ),
         order=order,
         follows_event_time=operator.keep_micros is not None,
+        is_updating=source.is_updating,
     )
 
 

@@ -275,12 +275,12 @@ def _mean(name: str, value: str, condition: str, rows: DataFrame) -> PlannedPart
     )
     quotient = f"{name}_sum / {name}_count"
     if exact:
-        quotient = _decimal_quotient(f"{name}_sum", f"{name}_count", kind, result, rows)
+        quotient = decimal_quotient(f"{name}_sum", f"{name}_count", kind, result, rows)
     mean = f"CASE WHEN {name}_count > 0 THEN CAST({quotient} AS {result}) END"
     return (total, count), mean
 
 
-def _decimal_quotient(total: str, count: str, kind: str, result: str, rows: DataFrame) -> str:
+def decimal_quotient(total: str, count: str, kind: str, result: str, rows: DataFrame) -> str:
     """Return SQL that divides a decimal by a count, to all the digits of the result.
 
     Spark's own average divides exactly, but its `/` returns fewer digits for wide decimals. Then

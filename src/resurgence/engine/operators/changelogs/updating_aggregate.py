@@ -1,4 +1,4 @@
-"""An updating aggregation over an append-only stream: its state, and the changes of its result in an
+"""An updating aggregation with accumulators: its state, and the changes of its result in an
 epoch.
 
 State is one GroupTable `rows`: the accumulators of each group. An epoch aggregates its rows, adds
@@ -152,7 +152,9 @@ class UpdatingAggregate:
         self, live: LiveFiles, replaced: frozenset[str], time: int, watermark: int | None = None
     ) -> DataFrame:
         """Return the merged rows of some files, to be written as their replacement."""
-        return self.table.merged(self._spark, live, replaced, self._valid_from(time, watermark))
+        merged = self.table.merged(self._spark, live, replaced, self._valid_from(time, watermark))
+        # An older row of such a group could be in another file.
+        return self._accumulators.with_rows(merged) if replaced >= live.paths else merged
 
     def _valid_from(self, time: int, watermark: int | None) -> int | None:
         """Return the time before which rows have expired."""
