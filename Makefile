@@ -13,7 +13,7 @@ help:
 	@echo "make test-all  run all tests, including those that take minutes"
 	@echo "make soak      run random pipelines under random faults: MINUTES=n SEED=n"
 	@echo "make check     check style, types, import layers and links"
-	@echo "make bench     run the benchmarks"
+	@echo "make bench     run a short form of every benchmark"
 	@echo "make clean     delete everything that the other targets created"
 
 venv: $(STAMP)
@@ -62,7 +62,9 @@ soak: venv
 	@$(BIN)/python -m tests.soak --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 bench: venv
-	@set -e; for benchmark in benchmarks/*.py; do echo "$$benchmark"; $(BIN)/python "$$benchmark"; done
+	@$(ARCHIVE)
+	@$(SERVERS) s3 kafka
+	@$(BIN)/python -m benchmarks.short
 
 demo: venv
 	@$(BIN)/python -m resurgence.cli.commands.demo

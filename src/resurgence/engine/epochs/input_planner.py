@@ -152,8 +152,7 @@ class InputPlanner:
     def require_no_fewer_rows(self, epoch: Epoch, rows_in: Mapping[OperatorId, int]) -> None:
         """Raise SourceRangeGone if an epoch that was sealed before has read fewer rows this time. A
         source that does not count exactly may lose records within a range without notice, as a
-        compacted topic does. More rows prove nothing: Spark may count those of a repeated task
-        twice.
+        compacted topic does.
         """
         recorded = self._plan.recorded.get(epoch)
         if recorded is None or not recorded.sealed:

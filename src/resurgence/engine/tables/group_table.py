@@ -15,8 +15,9 @@ its own time. Merging drops such rows, so results do not depend on when files we
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,8 @@ from resurgence.storage.access import StoreAccess, store_access
 
 HAD_ROW = "__had_row"
 """Whether a group had a row before the epoch."""
+
+_Lookup: TypeAlias = Callable[[Iterable[pa.RecordBatch], int], Iterator[pa.RecordBatch]]
 
 _PREVIOUS = "__previous_"
 _ROWS_AT_ONCE = 200_000
@@ -93,7 +96,7 @@ class GroupTable(KeyedTable):
         stamps = {EPOCH: int(epoch)} if TIME in rows.columns else {EPOCH: int(epoch), TIME: time}
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return lookup(_stamped(batches, stamps))
+            return lookup(_stamped(batches, stamps), current_subtask())
 
         stamped = [StructField(each, LongType()) for each in stamps]
         return rows.mapInArrow(task, StructType([*rows.schema, *stamped, *self._previous]))
@@ -118,10 +121,10 @@ class GroupTable(KeyedTable):
         )
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for _ in batches:
-                pass
-            files = dealt[current_subtask()]
-            return lookup(batch for file in files for batch in sorted_rows(access, file).batches)
+            # In a union with other rows, a task has another number than its subtask.
+            for subtask in [each.as_py() for batch in batches for each in batch.column(0)]:
+                opened = (sorted_rows(access, file) for file in dealt[subtask])
+                yield from lookup((batch for rows in opened for batch in rows.batches), subtask)
 
         schema = StructType([*self.schema, *self._previous])
         return spark.range(0, self._parallelism, 1, self._parallelism).mapInArrow(task, schema)
@@ -155,14 +158,12 @@ class GroupTable(KeyedTable):
             merged = merged.unionAll(each)
         return merged
 
-    def _lookup(
-        self, held: tuple[tuple[StateFile, ...], ...], valid_from: int | None
-    ) -> ArrowFunction:
-        """Return a function that appends the previous values of groups, in any of the tasks."""
+    def _lookup(self, held: tuple[tuple[StateFile, ...], ...], valid_from: int | None) -> _Lookup:
+        """Return a function that appends the previous values of a subtask's groups."""
         access, keys, values = store_access(self._url), self._keys, self._values
 
-        def lookup(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            files = [each for each in held[current_subtask()] if _may_be_valid(each, valid_from)]
+        def lookup(batches: Iterable[pa.RecordBatch], subtask: int) -> Iterator[pa.RecordBatch]:
+            files = [each for each in held[subtask] if _may_be_valid(each, valid_from)]
             for groups in _gathered(batches):
                 found = _found(access, files, distinct_keys(groups[KEY].chunks), valid_from)
                 yield from _with_previous(groups, found, keys, values).to_batches()

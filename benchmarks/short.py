@@ -1,0 +1,60 @@
+"""Run a short form of every benchmark, one after the other, with a progress bar.
+
+The short forms take about twenty minutes on two cores. They show whether a benchmark runs, and the
+order of its figures; README.md has the commands whose figures are published.
+
+    python -m benchmarks.short [NAME]...
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+SHORT: dict[str, tuple[str, ...]] = {
+    "window_aggregate": ("--large-epochs", "9", "--small-epochs", "41"),
+    "keyed_state": ("--keys", "100000,1000000", "--epochs", "16"),
+    "recovery": ("--kills", "2", "--rounds", "1"),
+    "checkpoints": ("--most-files", "1000", "--most-epochs", "100"),
+    "json_lines": ("--rows", "500000", "--turns", "2"),
+    "object_store": ("--epochs", "6"),
+    "kafka": ("--only", "flat", "--rows", "100000", "--epochs", "8"),
+    "lakehouse": ("--rate", "20000", "--seconds", "60"),
+    "control_plane": ("--jobs", "100", "--minutes", "0.5"),
+}
+"""The arguments of the short forms. A benchmark that is not in this table is not run."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("names", nargs="*", choices=[*SHORT, []], metavar="NAME")
+    chosen = parser.parse_args().names or [*SHORT]
+    failed = []
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, TimeElapsedColumn()) as progress:
+        bar = progress.add_task("benchmarks", total=len(chosen))
+        for name in chosen:
+            progress.update(bar, description=name)
+            progress.console.print(f"[bold]{name}[/bold] {' '.join(SHORT[name])}")
+            script = Path(__file__).with_name(f"{name}.py")
+            done = subprocess.run(
+                [sys.executable, str(script), *SHORT[name]],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            progress.console.print(done.stdout.rstrip(), markup=False, highlight=False)
+            if done.returncode != 0:
+                failed.append(name)
+            progress.advance(bar)
+    if failed:
+        raise SystemExit(f"failed, or missed a bound: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()
