@@ -75,6 +75,7 @@ def lines(folder: Path) -> list[str]:
             True,
         ),
         ("count(DISTINCT price) AS n", False),
+        ("count(*) AS n, min(price) AS least, sort_array(collect_list(price)) AS prices", False),
     ],
 )
 def test_a_group_stores_one_row_per_epoch_if_its_aggregates_have_accumulators(

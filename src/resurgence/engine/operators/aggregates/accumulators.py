@@ -39,8 +39,10 @@ from resurgence.engine.operators.aggregates.planner import plan_aggregate
 from resurgence.engine.tables.group_table import HAD_ROW, previous
 from resurgence.engine.tables.keyed_table import TIME
 from resurgence.engine.tables.sorted_rows import KEY
+from resurgence.graph.aggregate_call import AggregateCall
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.graph.values import CHANGE, EVENT_TIME
+from resurgence.sql.functions.aggregates import Partials, aggregate_function
 
 AFTER, BEFORE = "__after", "__before"
 """The columns with the result of a group after the epoch, and before: null if it had none."""
@@ -149,7 +151,7 @@ class Accumulators:
 def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators | None:
     """Return the accumulators of an aggregation; None if its rows must be stored."""
     source = operator.inputs[0]
-    if operator.aggregates is None:
+    if operator.aggregates is None or not all(map(_may_merge, operator.aggregates)):
         return None
     columns = tuple(f"{each.sql} AS {quoted(each.name)}" for each in source.columns)
     named = rows.selectExpr(*columns)
@@ -198,6 +200,14 @@ def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators |
         follows_event_time=operator.keep_micros is not None,
         is_updating=source.is_updating,
     )
+
+
+def _may_merge(call: AggregateCall) -> bool:
+    """Return whether the function has partials, and none that need event time, which rows without
+    a window may lack.
+    """
+    partials = aggregate_function(call.function).partials
+    return partials is not None and partials is not Partials.BY_EVENT_TIME
 
 
 def _is_comparable(kind: DataType) -> bool:
