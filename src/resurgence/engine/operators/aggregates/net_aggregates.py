@@ -1,6 +1,6 @@
 """Aggregates over a changelog that can be computed from net values: what insertions add, retractions
 subtract. That is exact for counts and for sums of integers and decimals, and for nothing else: a
-floating-point sum would drift, and a maximum cannot be taken back.
+floating-point sum would drift, and a maximum cannot be subtracted.
 
 The rows have `CHANGE`.
 """
