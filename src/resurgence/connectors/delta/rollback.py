@@ -31,7 +31,7 @@ class RestoreVersion:
 
 @dataclass(frozen=True)
 class Refusal:
-    """It cannot be taken back."""
+    """It cannot be retracted."""
 
     reason: str
 

@@ -56,7 +56,7 @@ class Ledger:
 
     def has_more_than(self, other: Ledger) -> bool:
         """Return whether this set certainly has a file that the other one lacks. A set with fewer
-        files may have one as well, which cannot be told.
+        files may have one as well, which is not known.
         """
         return self.files > other.files or (
             self.files == other.files and self.digest != other.digest

@@ -5,7 +5,7 @@ written since. Files that were merged with others cannot be taken apart.
 
 An upsert has replaced files, so the files before it must come back: those of the newest snapshot
 before the dead epochs. That is right only if every snapshot since then is the job's own, or has
-changed no rows. Appended rows that a compaction has merged are taken back in the same way.
+changed no rows. Appended rows that a compaction has merged are removed in the same way.
 """
 
 from __future__ import annotations

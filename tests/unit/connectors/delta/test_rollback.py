@@ -1,4 +1,4 @@
-"""How the output of dead epochs is taken back, by the log of the table."""
+"""How the output of dead epochs is retracted, by the log of the table."""
 
 from __future__ import annotations
 

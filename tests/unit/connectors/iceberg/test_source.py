@@ -46,7 +46,7 @@ def catalog(tmp_path: Path) -> SqlCatalog:
 
 
 def source(tmp_path: Path, kind: Format = ROWS, **options: str) -> IcebergSource:
-    """The source of a job that begins with all rows unless it is told otherwise."""
+    """The source of a job that begins with all rows by default."""
     given = {
         "source.offset": "earliest",
         **catalog_options(tmp_path),
