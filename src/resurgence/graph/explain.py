@@ -40,6 +40,7 @@ def _job_lines(graph: Graph) -> Iterator[str]:
         yield f"  when due     reads all of lookup table {table.name}"
     always: list[str] = []
     closing: list[str] = []
+    shared = 0
     windows = {each.id for each in graph.window_aggregates()}
     for operator in graph.operators:
         if not operator.has_state and not isinstance(operator, SinkSpec):
@@ -53,10 +54,14 @@ def _job_lines(graph: Graph) -> Iterator[str]:
             hint = "only if the watermark has passed the end of a window"
             closing.append(f"  on closing   {operator.id}: reads {read}, {work} ({hint})")
         else:
-            always.append(f"  always       {operator.id}: reads {read}, {work}")
+            hint = ""
+            if operator.may_have_accumulators and graph.has_one_reader(operator.id):
+                shared += 1
+                hint = " (with accumulators: in the job of its sink)"
+            always.append(f"  always       {operator.id}: reads {read}, {work}{hint}")
     yield from (*always, *closing)
     most = len(always) + len(closing) + len(tables)
-    yield f"  in total     {len(always)} at least, {most} at most"
+    yield f"  in total     {len(always) - shared} at least, {most} at most"
 
 
 def _shuffles(graph: Graph, sink: SinkSpec) -> str:

@@ -13,6 +13,7 @@ from resurgence.config import OnError
 from resurgence.graph.specs import OperatorSpec
 from resurgence.graph.specs.base import Spec
 from resurgence.graph.specs.lookup_join import LookupJoinSpec, LookupSpec
+from resurgence.graph.specs.query import QuerySpec
 from resurgence.graph.specs.sink import SinkSpec
 from resurgence.graph.specs.source import SourceSpec
 from resurgence.graph.specs.window_aggregate import WINDOW_KINDS, WindowAggregateSpec
@@ -69,6 +70,18 @@ class Graph(Value):
                 operator = self.operator(current)
                 yield operator
                 waiting.extend(operator.input_ids)
+
+    def has_one_reader(self, operator_id: OperatorId) -> bool:
+        """Return whether one sink alone reads the rows of an operator, directly or through filters
+        and projections. So one Spark job reads them, each row once.
+        """
+        readers = [each for each in self.operators if operator_id in each.input_ids]
+        if len(readers) != 1:
+            return False
+        (reader,) = readers
+        if isinstance(reader, QuerySpec):
+            return self.has_one_reader(reader.id)
+        return isinstance(reader, SinkSpec)
 
     def reads_changes(self, operator_id: OperatorId) -> bool:
         """Return whether this operator reads unconsolidated changes of a source: a row can be

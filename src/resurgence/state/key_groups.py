@@ -44,6 +44,11 @@ def owned_groups(subtask: int, parallelism: int) -> int:
     return sum(1 << group for group in range(KEY_GROUPS) if group % partitions in owned)
 
 
+def subtask_of(group: int, parallelism: int) -> int:
+    """Return the subtask that owns a key group."""
+    return next(each for each in range(parallelism) if owned_groups(each, parallelism) >> group & 1)
+
+
 def deal(files: Iterable[StateFile], parallelism: int) -> tuple[tuple[FileSlice, ...], ...]:
     """Assign to each subtask the files that contain its keys."""
     listed = tuple(files)

@@ -109,16 +109,24 @@ class Execution:
                 operator.ingest(run)
             if operator.spec.has_state:
                 run.rows(operator.id)
-        # Not yet hit if no operator had rows to write.
-        self._faults.hit(FaultPoint.STATE_PARTIAL, run.epoch)
-        self._faults.hit(FaultPoint.STATE_WRITTEN, run.epoch)
+        is_written = not any(each.has_to_write() for each in self._operators)
+        if is_written:
+            self._pass_state_written(run)
         for operator in self._operators:
             operator.stage(run)
-        for operator in self._operators:
+        # What a sink did not read is read now, and was read when the sources are observed.
+        for operator in reversed(self._operators):
             operator.observe(run)
+        if not is_written:
+            self._pass_state_written(run)
         self._stage_dead_letters(run)
         self.release()
         self._faults.hit(FaultPoint.SINK_STAGED, run.epoch)
+
+    def _pass_state_written(self, run: EpochRun) -> None:
+        # Not yet hit if no operator had rows to write.
+        self._faults.hit(FaultPoint.STATE_PARTIAL, run.epoch)
+        self._faults.hit(FaultPoint.STATE_WRITTEN, run.epoch)
 
     def release(self) -> None:
         """Drop what was cached for the epoch."""

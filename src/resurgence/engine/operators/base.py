@@ -7,7 +7,7 @@ each epoch, in this order:
     ingest     write what the epoch's rows change in its state: a Spark job
     output     return the rows that it emits in this epoch, as a DataFrame that has not run yet
     stage      write rows to an external system, uncommitted: a Spark job
-    observe    collect what the Spark jobs that read it have counted
+    observe    collect what the Spark jobs that read it have counted and written
     checkpoint return its part of the checkpoint
     promote    make the effects of the sealed epoch the current state
     release    drop what was cached for the epoch
@@ -154,8 +154,12 @@ class Operator(ABC):
     def stage(self, run: EpochRun) -> None:
         """Write the rows of an epoch to an external system, uncommitted."""
 
+    def has_to_write(self) -> bool:
+        """Return whether its state is written by the job of the sink that reads its rows."""
+        return False
+
     def observe(self, run: EpochRun) -> None:
-        """Collect what was counted while a Spark job read its rows. Idempotent."""
+        """Collect what was counted and written while a Spark job read its rows. Idempotent."""
 
     def release(self) -> None:
         """Drop cached rows of the last output."""

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from resurgence.engine.functions.clock_reads import free_expressions
 from resurgence.engine.operators.base import OperatorContext, TransparentOperator
 from resurgence.engine.operators.sql_places import SqlFragment, places
+from resurgence.engine.spark.projection import Projection
 from resurgence.graph.specs.query import QuerySpec
 
 
@@ -25,6 +26,7 @@ class QueryOperator(TransparentOperator):
         select = free_expressions(spec.select, rows)
         where = spec.where and free_expressions((spec.where,), rows)[0]
         self.spec = spec.model_copy(update={"select": select, "where": where})
+        self._select = Projection(*(f"{each.sql} AS `{each.name}`" for each in select))
         with places(None, self._parts):
             self.shape = self.apply(self.input_shapes)
 
@@ -32,7 +34,7 @@ class QueryOperator(TransparentOperator):
         (rows,) = inputs
         if self.spec.where is not None:
             rows = rows.where(self.spec.where.sql)
-        return rows.selectExpr(*(f"{each.sql} AS `{each.name}`" for each in self.spec.select))
+        return self._select.of(rows)
 
     def _parts(self) -> Iterator[SqlFragment]:
         (rows,) = self.input_shapes

@@ -30,11 +30,12 @@ from resurgence.engine.tables.keyed_table import GROUP_OF_KEY, TIME, KeyedTable
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.newest_rows import EPOCH, newest_of, newest_rows
 from resurgence.engine.tables.sorted_rows import KEY, Keys, distinct_keys, keys_of
-from resurgence.engine.tables.state_writer import NewFiles, Written
+from resurgence.engine.tables.state_writer import GROUP, NewFiles, WriteThrough, Written
+from resurgence.engine.tables.task_reports import TaskReports
 from resurgence.faults import FaultAction
 from resurgence.ids import Epoch, Generation
-from resurgence.spark_tasks import ArrowFunction, current_subtask
-from resurgence.state.key_groups import deal
+from resurgence.spark_tasks import ArrowFunction
+from resurgence.state.key_groups import deal, subtask_of
 from resurgence.state.records import StateFile
 from resurgence.storage.access import StoreAccess, store_access
 
@@ -88,15 +89,20 @@ class GroupTable(KeyedTable):
     def with_previous(
         self, rows: DataFrame, live: LiveFiles, epoch: Epoch, time: int, valid_from: int | None
     ) -> DataFrame:
-        """Return one row per group, `dealt`, with its epoch, its time and its previous values. Rows
-        that have `TIME` keep it.
+        """Return one row per group, `dealt`, with its epoch, its time and its previous values. The
+        rows have `GROUP`; those that have `TIME` keep it.
         """
         held = tuple(tuple(each.file for each in slices) for slices in live.subtasks)
-        lookup = self._lookup(held, valid_from)
+        lookup, parallelism = self._lookup(held, valid_from), self._parallelism
         stamps = {EPOCH: int(epoch)} if TIME in rows.columns else {EPOCH: int(epoch), TIME: time}
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            return lookup(_stamped(batches, stamps), current_subtask())
+            for batch in batches:
+                if batch.num_rows:
+                    # In a job that does more, a task can have another number than its subtask.
+                    subtask = subtask_of(batch.column(GROUP)[0].as_py(), parallelism)
+                    rest = itertools.chain([batch], batches)
+                    yield from lookup(_stamped(rest, stamps), subtask)
 
         stamped = [StructField(each, LongType()) for each in stamps]
         return rows.mapInArrow(task, StructType([*rows.schema, *stamped, *self._previous]))
@@ -139,6 +145,21 @@ class GroupTable(KeyedTable):
     ) -> Written:
         """Write rows, one partition per subtask, in one Spark job."""
         return self._written(rows, _fill, epoch, generation, fault)
+
+    def write_through(
+        self,
+        rows: DataFrame,
+        epoch: Epoch,
+        generation: Generation,
+        reports: TaskReports,
+        *,
+        fault: FaultAction | None = None,
+    ) -> WriteThrough:
+        """Write rows that have `GROUP`, and more columns, as a step of the job that reads them."""
+        ordered = rows.sortWithinPartitions(KEY)
+        return self._writer.write_through(
+            ordered, self.schema.names, TIME, epoch, generation, reports, fault
+        )
 
     def merged(
         self, spark: SparkSession, live: LiveFiles, only: frozenset[str], valid_from: int | None

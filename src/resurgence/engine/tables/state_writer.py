@@ -1,8 +1,9 @@
 """Writes the files of a state table: one per task that has rows, or several of `ROLL_BYTES` each.
 Each is built in memory and created in one request.
 
-A task reports each file as one row; the job's `Written` is made from these rows. The files are not
-part of the table until they are appended to it.
+A task reports each file as one row; the job's `Written` is made from these rows. A write can also be
+a step of a job that does more: its tasks pass the rows on, and report by an accumulator. The files
+are not part of the table until they are appended to it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 import platform
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -21,9 +22,11 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from resurgence.engine.tables.file_cache import remember
+from resurgence.engine.tables.task_reports import Reports, TaskReports
 from resurgence.faults import FaultAction, FaultPoint, perform
 from resurgence.ids import Epoch, Generation
 from resurgence.spark_tasks import current_subtask
+from resurgence.state.key_groups import subtask_of
 from resurgence.state.records import StateFile
 from resurgence.storage.access import store_access
 from resurgence.storage.object_store import task_store
@@ -169,13 +172,65 @@ class StateWriter:
         """Run one Spark job over rows that have `GROUP`. A fault fires in the first task, after
         its files are written, or after the job if that task ran on another machine.
         """
-        access, prefix = store_access(self.url), f"{self.folder}/{epoch}-{generation}"
-        pid, machine, roll_bytes = os.getpid(), platform.node(), ROLL_BYTES
-        caches = self.caches
+        begin = self._beginning(time, epoch, generation)
+        injected = _InjectedFault.of(fault, epoch)
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             subtask = current_subtask()
+            files = begin(subtask)
+            fill(batches, files)
+            files.finish()
+            injected.in_task()
+            yield pa.RecordBatch.from_pylist(
+                _report(subtask, files), schema=to_arrow_schema(_REPORT)
+            )
 
+        reports = rows.mapInArrow(task, _REPORT).collect()
+        injected.after_job()
+        return _written((row.asDict() for row in reports), epoch)
+
+    def write_through(
+        self,
+        rows: DataFrame,
+        columns: Sequence[str],
+        time: str,
+        epoch: Epoch,
+        generation: Generation,
+        reports: TaskReports,
+        fault: FaultAction | None,
+    ) -> WriteThrough:
+        """Return rows without `GROUP`, some columns of which are stored when a job reads them."""
+        begin, parallelism = self._beginning(time, epoch, generation), reports.tasks
+        injected, reported = _InjectedFault.of(fault, epoch), reports.begin()
+        stored = [*columns, GROUP]
+        schema = StructType([each for each in rows.schema if each.name != GROUP])
+
+        def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            subtask, files = 0, None
+            for batch in batches:
+                if batch.num_rows == 0:
+                    continue
+                if files is None:
+                    subtask = subtask_of(batch.column(GROUP)[0].as_py(), parallelism)
+                    files = begin(subtask)
+                files.add(batch.select(stored))
+                files.kept += batch.num_rows
+                yield batch.drop_columns([GROUP])
+            if files is not None:
+                files.finish()
+            injected.in_task()
+            reported.add(subtask, [] if files is None else _report(subtask, files))
+
+        return WriteThrough(rows.mapInArrow(task, schema), epoch, reported, injected)
+
+    def _beginning(
+        self, time: str, epoch: Epoch, generation: Generation
+    ) -> Callable[[int], NewFiles]:
+        """Return a function that begins the files of a subtask, for tasks."""
+        access, prefix = store_access(self.url), f"{self.folder}/{epoch}-{generation}"
+        roll_bytes, caches = ROLL_BYTES, self.caches
+
+        def begin(subtask: int) -> NewFiles:
             def create(file: EncodedFile) -> str:
                 path = f"{prefix}-{subtask}-{uuid.uuid4().hex[:12]}.parquet"
                 create_new(task_store(access), path, file.data)
@@ -183,44 +238,84 @@ class StateWriter:
                     remember(access, path, file.data)
                 return path
 
-            files = NewFiles(time, create, roll_bytes)
-            fill(batches, files)
-            files.finish()
-            report = _report(subtask, files)
-            if fault is not None and subtask == 0 and platform.node() == machine:
-                perform(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
-            yield report
+            return NewFiles(time, create, roll_bytes)
 
-        reports = rows.mapInArrow(task, _REPORT).collect()
-        if fault is not None:
-            # Spark knew that there were no rows, and did not run a task.
-            perform(fault, FaultPoint.STATE_PARTIAL, epoch, pid)
-        files = tuple(
-            StateFile(
-                path=row.path,
-                subtask=row.subtask,
-                epoch=epoch,
-                rows=row.rows,
-                bytes=row.bytes,
-                key_groups=int(row.key_groups, 16),
-                time_start=row.time_start,
-                time_end=row.time_end,
-                digest=row.digest,
-            )
-            for row in sorted(reports, key=lambda row: int(row.subtask))
-            if row.path is not None
-        )
-        counts = (
-            sum(int(row[each] or 0) for row in reports) for each in ("kept", "late", "partly_late")
-        )
-        return Written(files, *counts)
+        return begin
 
 
-def _report(subtask: int, files: NewFiles) -> pa.RecordBatch:
+@dataclass(frozen=True)
+class WriteThrough:
+    """A write that is a step of another job: the one that reads `rows`."""
+
+    rows: DataFrame
+    epoch: Epoch
+    _reports: Reports
+    _fault: _InjectedFault
+
+    def written(self) -> Written:
+        """Return what was written, after that job. If Spark did not need these rows, and so did not
+        write them, do it now.
+
+        A task that Spark repeats, for a part of its output that was lost, writes the same rows to
+        another file, and one of them counts.
+        """
+        if not self._reports.are_complete():
+            self.rows.write.format("noop").mode("append").save()
+        self._fault.after_job()
+        return _written(self._reports.rows(), self.epoch)
+
+
+@dataclass(frozen=True)
+class _InjectedFault:
+    """The fault that fires while state is written, if one is due."""
+
+    action: FaultAction | None
+    epoch: Epoch
+    pid: int
+    machine: str
+
+    @classmethod
+    def of(cls, action: FaultAction | None, epoch: Epoch) -> _InjectedFault:
+        return cls(action, epoch, os.getpid(), platform.node())
+
+    def in_task(self) -> None:
+        if current_subtask() == 0 and platform.node() == self.machine:
+            self.after_job()
+
+    def after_job(self) -> None:
+        """Perform it, unless a task has: Spark may have known that there were no rows."""
+        if self.action is not None:
+            perform(self.action, FaultPoint.STATE_PARTIAL, self.epoch, self.pid)
+
+
+def _report(subtask: int, files: NewFiles) -> list[dict[str, Any]]:
     """Return a row per file, and one with the counts of the task."""
     counts = {"kept": files.kept, "late": files.late, "partly_late": files.partly_late}
-    rows = [{"subtask": subtask, **each} for each in (*files.created, counts)]
-    return pa.RecordBatch.from_pylist(rows, schema=to_arrow_schema(_REPORT))
+    return [{"subtask": subtask, **each} for each in (*files.created, counts)]
+
+
+def _written(reports: Iterable[Mapping[str, Any]], epoch: Epoch) -> Written:
+    """Return what the tasks of a job have reported."""
+    listed = sorted(reports, key=lambda row: int(row["subtask"]))
+    files = tuple(
+        StateFile(
+            path=row["path"],
+            subtask=row["subtask"],
+            epoch=epoch,
+            rows=row["rows"],
+            bytes=row["bytes"],
+            key_groups=int(row["key_groups"], 16),
+            time_start=row["time_start"],
+            time_end=row["time_end"],
+            digest=row["digest"],
+        )
+        for row in listed
+        if row.get("path") is not None
+    )
+    counts = (
+        sum(int(row.get(each) or 0) for row in listed) for each in ("kept", "late", "partly_late")
+    )
+    return Written(files, *counts)
 
 
 def nullable(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -70,6 +70,11 @@ class Spec(Value):
         """The work of its Spark job if it has one, for EXPLAIN."""
         return ""
 
+    @property
+    def may_have_accumulators(self) -> bool:
+        """Whether its state may be accumulators, which the job of a sink can write."""
+        return False
+
     @abstractmethod
     def definition(self, needed: set[str] | None) -> Definition:
         """Return what determines the values of the needed columns, or of all if None."""

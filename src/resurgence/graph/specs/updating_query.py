@@ -60,6 +60,10 @@ class UpdatingQuerySpec(Spec):
     def job_in_words(self) -> str:
         return "one shuffle, writes state files"
 
+    @property
+    def may_have_accumulators(self) -> bool:
+        return self.aggregates is not None
+
     def definition(self, needed: set[str] | None) -> Definition:
         return Definition.reading_names(
             [

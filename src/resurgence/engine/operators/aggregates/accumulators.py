@@ -16,8 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -36,9 +37,12 @@ from resurgence.connectors.exact_rows import ExactRows, quoted
 from resurgence.engine.operators.aggregates.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates.net_aggregates import net_aggregate, rows_of_group
 from resurgence.engine.operators.aggregates.planner import plan_aggregate
+from resurgence.engine.spark.projection import Projection
 from resurgence.engine.tables.group_table import HAD_ROW, previous
-from resurgence.engine.tables.keyed_table import TIME
+from resurgence.engine.tables.keyed_table import GROUP_OF_KEY, TIME
+from resurgence.engine.tables.newest_rows import EPOCH
 from resurgence.engine.tables.sorted_rows import KEY
+from resurgence.engine.tables.state_writer import GROUP
 from resurgence.graph.aggregate_call import AggregateCall
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.graph.values import CHANGE, EVENT_TIME
@@ -77,61 +81,108 @@ class Accumulators:
     def partials_of(
         self, rows: DataFrame, shuffled: Callable[[DataFrame], DataFrame], *, spread: bool
     ) -> DataFrame:
-        """Return the partials of an epoch's rows by group, in `shuffled` partitions. With `spread`,
-        rows are shuffled before they are aggregated.
+        """Return the partials of an epoch's rows by group, with `GROUP`, in `shuffled` partitions.
+        With `spread`, rows are shuffled before they are aggregated.
         """
-        at = [f"unix_micros(`{EVENT_TIME}`) AS {TIME}"] if self.follows_event_time else []
-        time = [f"`{EVENT_TIME}`"] if self.follows_event_time else []
-        if self.is_updating:
-            time.append(CHANGE)
-            at.append(CHANGE)
-        key = self._hash()
-        groups = [quoted(each.name) for each in self.keys]
-        read = (
-            rows.selectExpr(*self.columns, *time)
-            .selectExpr(*groups, *self.arguments, *at)
-            .selectExpr(f"{key} AS {KEY}", "*")
-        )
+        read = rows
+        for each in self._reading:
+            read = each.of(read)
         if spread or self.order:
             read = shuffled(read)
         if self.order:
             # Over rows in the order of its groups Spark aggregates row by row, without a hash map
             # that could be spilled and merged.
-            read = read.sortWithinPartitions(KEY, *groups, *(F.expr(each) for each in self.order))
+            read = read.sortWithinPartitions(*self._order)
+        made = read.groupBy(*self._group).agg(*self._make)
+        if not self.keys:
+            # Without keys Spark returns one row for an empty input.
+            made = made.where(f"{_ROWS} > 0")
+        made = self._made.of(made)
+        return made if spread or self.order else shuffled(made)
+
+    @cached_property
+    def _groups(self) -> list[str]:
+        return [quoted(each.name) for each in self.keys]
+
+    @cached_property
+    def _reading(self) -> tuple[Projection, ...]:
+        """The steps from input rows to keys and arguments."""
+        time, at = [], []
+        if self.follows_event_time:
+            time.append(f"`{EVENT_TIME}`")
+            at.append(f"unix_micros(`{EVENT_TIME}`) AS {TIME}")
+        if self.is_updating:
+            time.append(CHANGE)
+            at.append(CHANGE)
+        return (
+            Projection(*self.columns, *time),
+            Projection(*self._groups, *self.arguments, *at),
+            Projection(f"{self._hash()} AS {KEY}", "*"),
+        )
+
+    @cached_property
+    def _order(self) -> list[Column]:
+        return [F.expr(each) for each in (KEY, *self._groups, *self.order)]
+
+    @cached_property
+    def _group(self) -> list[Column]:
+        return [F.col(each) for each in (KEY, *self._groups)]
+
+    @cached_property
+    def _make(self) -> list[Column]:
         made = [F.expr(f"{each.make} AS {each.name}") for each in self.partials]
         if self.follows_event_time:
             made.append(F.expr(f"coalesce(max({TIME}), 0L) AS {TIME}"))
-        aggregated = (
-            read.groupBy(KEY, *groups)
-            .agg(*made, F.count(F.lit(1)).alias(_ROWS))
-            # Without keys Spark returns one row for an empty input.
-            .where(f"{_ROWS} > 0")
-            .drop(_ROWS)
+        return [*made, F.count(F.lit(1)).alias(_ROWS)]
+
+    @cached_property
+    def _made(self) -> Projection:
+        return Projection(
+            f"{GROUP_OF_KEY} AS {GROUP}",
+            KEY,
+            *self._groups,
+            *(each.name for each in self.partials),
+            *([TIME] if self.follows_event_time else []),
         )
-        return aggregated if spread or self.order else shuffled(aggregated)
 
     def added(self, rows: DataFrame) -> DataFrame:
-        """Return partials with previous accumulators as the new accumulators."""
-        own = {each.name for each in self.values} | {previous(each.name) for each in self.values}
-        others = [quoted(each) for each in rows.columns if each not in {*own, HAD_ROW}]
-        return rows.selectExpr(
-            *others,
+        """Return partials with previous accumulators as the new accumulators, with the previous
+        ones.
+        """
+        return self._adding.of(rows)
+
+    @cached_property
+    def _adding(self) -> Projection:
+        return Projection(
+            GROUP,
+            KEY,
+            *self._groups,
+            EPOCH,
+            TIME,
+            HAD_ROW,
             *(
                 f"IF({HAD_ROW}, {self._sum(partial)}, {partial.name}) AS {partial.name}"
                 for partial in self.partials
             ),
+            *(previous(each.name) for each in self.values),
         )
 
     def results(self, rows: DataFrame) -> DataFrame:
         """Return accumulators with previous ones as the results `AFTER` and `BEFORE`."""
-        groups = [quoted(each.name) for each in self.keys]
-        result = f"struct({', '.join([*groups, *self.finished])})"
+        for each in self._finishing:
+            rows = each.of(rows)
+        return rows
+
+    @cached_property
+    def _finishing(self) -> tuple[Projection, ...]:
+        result = f"struct({', '.join([*self._groups, *self.finished])})"
         # Without keys there is a row even if all input rows were retracted.
-        exists = f"{LIVE_ROWS} > 0" if self.is_updating and groups else "true"
+        exists = f"{LIVE_ROWS} > 0" if self.is_updating and self.keys else "true"
         before = [f"{previous(each.name)} AS {each.name}" for each in self.values]
-        return rows.selectExpr(
-            *groups, f"IF({exists}, {result}, NULL) AS {AFTER}", HAD_ROW, *before
-        ).selectExpr(AFTER, f"IF({HAD_ROW} AND {exists}, {result}, NULL) AS {BEFORE}")
+        return (
+            Projection(*self._groups, f"IF({exists}, {result}, NULL) AS {AFTER}", HAD_ROW, *before),
+            Projection(AFTER, f"IF({HAD_ROW} AND {exists}, {result}, NULL) AS {BEFORE}"),
+        )
 
     def with_rows(self, rows: DataFrame) -> DataFrame:
         """Return accumulators without those of groups that have lost all their rows."""
@@ -144,8 +195,7 @@ class Accumulators:
     def _hash(self) -> str:
         if not self.keys:
             return "0L"
-        groups = ", ".join(quoted(each.name) for each in self.keys)
-        return f"shiftrightunsigned(xxhash64({groups}), 2)"
+        return f"shiftrightunsigned(xxhash64({', '.join(self._groups)}), 2)"
 
 
 def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators | None:

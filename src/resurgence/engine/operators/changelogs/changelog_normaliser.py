@@ -25,11 +25,11 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import BooleanType, StructField
+from pyspark.sql.types import BooleanType, StructField, StructType
 
 from resurgence.connectors.exact_rows import quoted
 from resurgence.connectors.formats.debezium.types import unavailable_sql
-from resurgence.engine.operators.changelogs.row_changes import changed_rows
+from resurgence.engine.operators.changelogs.row_changes import RowChanges
 from resurgence.engine.spark.empty_rows import empty_rows
 from resurgence.engine.tables.key_table import NEW, KeyTable
 from resurgence.engine.tables.keyed_table import TIME
@@ -66,6 +66,7 @@ class ChangelogNormaliser:
         self._columns = [each for each in rows.schema if each.name not in (OPERATION, POSITION)]
         self._parallelism = parallelism
         self._cached: DataFrame | None = None
+        self._difference: RowChanges | None = None
         self.table = KeyTable(
             url=url,
             folder=folder,
@@ -179,7 +180,11 @@ class ChangelogNormaliser:
         calls = [call for side, only in sides.items() for call in self._aggregates(side, only)]
         pairs = rows.groupBy(KEY, *self._keys).agg(*calls)
         pairs = pairs.selectExpr(*(self._row(side) for side in sides))
-        return changed_rows(pairs, _BEFORE, _AFTER)
+        if self._difference is None:
+            kind = pairs.schema[_AFTER].dataType
+            assert isinstance(kind, StructType)
+            self._difference = RowChanges(_BEFORE, _AFTER, kind)
+        return self._difference.of(pairs)
 
     def _row(self, side: str) -> str:
         """Return one side of the difference: a struct of the columns, null if there is no row."""

@@ -6,31 +6,40 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from resurgence.connectors.exact_rows import ExactRows, quoted
+from resurgence.engine.spark.projection import Projection
 from resurgence.graph.values import CHANGE
 
 _FORM = "_form"
 _ITEM = "__item"
 
 
-def changed_rows(pairs: DataFrame, before: str, after: str) -> DataFrame:
-    """Return the retractions and insertions that turn the column `before` into `after`: structs,
-    null where there is no row. Nothing is returned for rows that are equal bit by bit.
+class RowChanges:
+    """The retractions and insertions that turn the column `before` into `after`: structs, null
+    where there is no row. Nothing is emitted for rows that are equal bit by bit.
     """
-    kind = pairs.schema[after].dataType
-    assert isinstance(kind, StructType)
-    # Compared in a form in which only identical rows are equal.
-    copies = [StructField(f"{side}{_FORM}", kind) for side in (before, after)]
-    changed = (
-        pairs.selectExpr(before, after, *(f"{side} AS {side}{_FORM}" for side in (before, after)))
-        .selectExpr(before, after, *ExactRows(copies).forms)
-        .where(f"NOT ({before}{_FORM} <=> {after}{_FORM})")
-    )
-    retraction = f"named_struct('row', {before}, 'change', -1)"
-    insertion = f"named_struct('row', {after}, 'change', 1)"
-    both = f"array({retraction}, {insertion})"
-    return changed.selectExpr(
-        f"explode(filter({both}, item -> item.row IS NOT NULL)) AS {_ITEM}"
-    ).selectExpr(
-        *(f"{_ITEM}.row.{quoted(each.name)} AS {quoted(each.name)}" for each in kind),
-        f"{_ITEM}.change AS {CHANGE}",
-    )
+
+    def __init__(self, before: str, after: str, kind: StructType) -> None:
+        # Compared in a form in which only identical rows are equal.
+        copies = [StructField(f"{side}{_FORM}", kind) for side in (before, after)]
+        exact = ExactRows(copies)
+        copied = (f"{side} AS {side}{_FORM}" for side in (before, after))
+        self._forms = [Projection(before, after, *copied)]
+        if exact.forms != exact.names:
+            self._forms.append(Projection(before, after, *exact.forms))
+        self._differ = f"NOT ({before}{_FORM} <=> {after}{_FORM})"
+        retraction = f"named_struct('row', {before}, 'change', -1)"
+        insertion = f"named_struct('row', {after}, 'change', 1)"
+        both = f"array({retraction}, {insertion})"
+        self._items = Projection(
+            f"explode(filter({both}, item -> item.row IS NOT NULL)) AS {_ITEM}"
+        )
+        self._columns = Projection(
+            *(f"{_ITEM}.row.{quoted(each.name)} AS {quoted(each.name)}" for each in kind),
+            f"{_ITEM}.change AS {CHANGE}",
+        )
+
+    def of(self, pairs: DataFrame) -> DataFrame:
+        """Return the changes of pairs of rows."""
+        for forms in self._forms:
+            pairs = forms.of(pairs)
+        return self._columns.of(self._items.of(pairs.where(self._differ)))

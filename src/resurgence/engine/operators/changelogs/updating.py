@@ -27,6 +27,7 @@ from resurgence.engine.operators.changelogs.updating_query import ROWS_TABLE, Up
 from resurgence.engine.operators.closed_query import batch_query
 from resurgence.engine.operators.sql_places import SqlFragment, places
 from resurgence.engine.tables.live_files import LiveFiles
+from resurgence.engine.tables.state_writer import WriteThrough, Written
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.state.load_plan import OperatorLoad
 
@@ -60,6 +61,8 @@ class UpdatingOperator(Operator):
         self.live = LiveFiles.none(context.parallelism)
         self.table_schema = self._query.table.checkpoint(self.live).schema_text
         self._changes: DataFrame | None = None
+        self._pending: WriteThrough | None = None
+        """A write that takes place when a sink reads the changes."""
 
     def _compiled(self) -> UpdatingAggregate | UpdatingQuery:
         url, folder = self.context.state_url, self.context.paths.table(self.id, ROWS_TABLE)
@@ -94,27 +97,40 @@ class UpdatingOperator(Operator):
 
     def ingest(self, run: EpochRun) -> None:
         run.enter(self)
-        self._changes = None
+        self._changes = self._pending = None
         query, watermark = self._query, run.watermark_before(self.id)
         live = query.unexpired(run.live(self), watermark)
         run.effects.live[self.id] = live
         delta = query.delta(self.inputs(run), run.time, watermark)
         if delta is not None:
-            with run.profile.measure("spark"):
-                written = query.write(
-                    delta,
-                    live,
-                    run.epoch,
-                    run.plan.generation,
-                    run.time,
-                    watermark=watermark,
-                    fault=run.state_fault(),
+            place = (delta, live, run.epoch, run.plan.generation, run.time)
+            fault = run.state_fault()
+            if isinstance(query, UpdatingAggregate) and run.graph.has_one_reader(self.id):
+                self._pending, self._changes = query.write_through(
+                    *place, watermark=watermark, fault=fault
                 )
-            run.effects.late_rows[self.id] = query.late_rows()
-            run.effects.wrote(self.id, written)
+                return
+            with run.profile.measure("spark"):
+                written = query.write(*place, watermark=watermark, fault=fault)
+            self._wrote(run, written)
             self._changes = query.changes(live, written.files, run.time, watermark)
-            run.effects.live[self.id] = live.appended(written.files)
         run.ran_over_inputs(self)
+
+    def has_to_write(self) -> bool:
+        return self._pending is not None
+
+    def observe(self, run: EpochRun) -> None:
+        if self._pending is not None:
+            written, self._pending = self._pending.written(), None
+            self._wrote(run, written)
+            run.ran_over_inputs(self)
+
+    def _wrote(self, run: EpochRun, written: Written) -> None:
+        rows = sum(run.inputs[each].all_rows for each in run.graph.sources_of(self.id))
+        self._query.measured(rows, written.kept_rows)
+        run.effects.late_rows[self.id] = self._query.late_rows()
+        run.effects.wrote(self.id, written)
+        run.effects.live[self.id] = run.live(self).appended(written.files)
 
     def output(self, run: EpochRun) -> DataFrame | None:
         return self._changes

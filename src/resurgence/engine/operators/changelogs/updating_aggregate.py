@@ -2,10 +2,12 @@
 epoch.
 
 State is one GroupTable `rows`: the accumulators of each group. An epoch aggregates its rows, adds
-the partials to the accumulators of their groups and writes these, in one Spark job. Then the changes
-are read from the new files: the result over the new accumulators, and the retraction of the result
-over the previous ones. The results are computed from stored bits, so a retraction is what was
-emitted.
+the partials to the accumulators of their groups and writes these. The changes are the result over
+the new accumulators, and the retraction of the result over the previous ones. The results are
+computed from stored bits, so a retraction is what was emitted.
+
+If one Spark job alone reads the changes, that job also writes the state: `write_through`. Else a job
+of its own writes it, and the changes are read from the new files.
 
 `UpdatingQuery` computes all other updating queries, from stored rows.
 """
@@ -16,16 +18,18 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from resurgence.engine.operators.aggregates.accumulators import AFTER, BEFORE, Accumulators
 from resurgence.engine.operators.aggregates.aggregate_plan import SPREAD_ABOVE
-from resurgence.engine.operators.changelogs.row_changes import changed_rows
+from resurgence.engine.operators.changelogs.row_changes import RowChanges
 from resurgence.engine.spark.empty_rows import empty_rows
 from resurgence.engine.spark.varying_literal import varying_literal
 from resurgence.engine.tables.group_table import HAD_ROW, GroupTable, previous
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.observed import observed
-from resurgence.engine.tables.state_writer import Written
+from resurgence.engine.tables.state_writer import GROUP, WriteThrough, Written
+from resurgence.engine.tables.task_reports import TaskReports
 from resurgence.faults import FaultAction
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.graph.values import EVENT_TIME
@@ -55,6 +59,7 @@ class UpdatingAggregate:
         self._spark = spark
         self._seen: Observation | None = None
         self._spread = True
+        self._reports = TaskReports(spark, parallelism)
         self.table = GroupTable(
             url=url,
             folder=folder,
@@ -65,10 +70,14 @@ class UpdatingAggregate:
         )
         nothing = empty_rows(spark, self.table.schema).selectExpr(
             "*",
+            f"0 AS {GROUP}",
             f"false AS {HAD_ROW}",
             *(f"{each.name} AS {previous(each.name)}" for each in accumulators.values),
         )
         accumulators.added(nothing)
+        kind = accumulators.results(nothing).schema[AFTER].dataType
+        assert isinstance(kind, StructType)
+        self._difference = RowChanges(BEFORE, AFTER, kind)
         self.shape = self._changes(nothing)
         """The columns of its changes, without rows: those of the query and `CHANGE`."""
 
@@ -82,16 +91,14 @@ class UpdatingAggregate:
         self._seen = None
         if rows is None:
             return None
-        late = "false"
         if self._operator.keep_micros is not None and watermark is not None:
             bound = varying_literal(f"{watermark}L")
             late = f"coalesce(unix_micros(`{EVENT_TIME}`) < {bound}, false)"
-        self._seen = Observation()
-        counts = (F.count(F.lit(1)).alias("rows"), F.expr(f"count_if({_LATE}) AS late"))
-        rows = rows.selectExpr("*", f"{late} AS {_LATE}").observe(self._seen, *counts)
-        partials = self._accumulators.partials_of(
-            rows.where(f"NOT {_LATE}"), self.table.shuffled, spread=self._spread
-        )
+            self._seen = Observation()
+            marked = rows.selectExpr("*", f"{late} AS {_LATE}")
+            marked = marked.observe(self._seen, F.expr(f"count_if({_LATE}) AS late"))
+            rows = marked.where(f"NOT {_LATE}")
+        partials = self._accumulators.partials_of(rows, self.table.shuffled, spread=self._spread)
         return self.table.gathered(partials)
 
     def late_rows(self) -> int:
@@ -110,15 +117,37 @@ class UpdatingAggregate:
         fault: FaultAction | None = None,
     ) -> Written:
         """Add an epoch's partials to the accumulators of their groups, and write these."""
+        added = self._added(delta, live, epoch, time, watermark)
+        return self.table.write(added, epoch, generation, fault=fault)
+
+    def write_through(
+        self,
+        delta: DataFrame,
+        live: LiveFiles,
+        epoch: Epoch,
+        generation: Generation,
+        time: int,
+        *,
+        watermark: int | None = None,
+        fault: FaultAction | None = None,
+    ) -> tuple[WriteThrough, DataFrame]:
+        """Return a write that takes place when the changes are read, and the changes."""
+        added = self._added(delta, live, epoch, time, watermark)
+        write = self.table.write_through(added, epoch, generation, self._reports, fault=fault)
+        return write, self._changes(write.rows)
+
+    def measured(self, rows: int, groups: int) -> None:
+        """Note how many rows and groups an epoch had: an estimate for the next one, which affects
+        speed only, not results.
+        """
+        self._spread = rows < _FEW_ROWS or groups > rows * SPREAD_ABOVE
+
+    def _added(
+        self, delta: DataFrame, live: LiveFiles, epoch: Epoch, time: int, watermark: int | None
+    ) -> DataFrame:
         valid_from = self._valid_from(time, watermark)
         rows = self.table.with_previous(delta, live, epoch, time, valid_from)
-        added = self._accumulators.added(rows)
-        written = self.table.write(added, epoch, generation, fault=fault)
-        if self._seen is not None:
-            # An estimate for the next epoch. It affects speed only, not results.
-            read = observed(self._seen).get("rows", 0)
-            self._spread = read < _FEW_ROWS or written.kept_rows > read * SPREAD_ABOVE
-        return written
+        return self._accumulators.added(rows)
 
     def changes(
         self,
@@ -136,7 +165,7 @@ class UpdatingAggregate:
         return self._changes(self.table.changed(self._spark, live, files, valid_from))
 
     def _changes(self, rows: DataFrame) -> DataFrame:
-        return changed_rows(self._accumulators.results(rows), BEFORE, AFTER)
+        return self._difference.of(self._accumulators.results(rows))
 
     def release(self) -> None:
         """Nothing is cached."""

@@ -125,6 +125,9 @@ class UpdatingQuery:
         """Return how many rows of the last delta were late, once it is written."""
         return sum(observed(each).get("late", 0) for each in self._late)
 
+    def measured(self, rows: int, groups: int) -> None:
+        """Nothing is estimated."""
+
     def _part(self, number: int, rows: DataFrame, time: int, watermark: int | None) -> DataFrame:
         has_changes = self._operator.inputs[number].is_updating
         hidden = {

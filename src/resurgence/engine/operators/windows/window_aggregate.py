@@ -18,6 +18,7 @@ from pyspark.sql.types import StructType
 
 from resurgence.engine.operators.aggregates.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates.planner import plan_aggregate
+from resurgence.engine.spark.projection import Projection
 from resurgence.engine.tables.time_table import BIN, ROWS, Admission, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.values import EVENT_TIME
@@ -56,6 +57,8 @@ class WindowAggregate:
             f"{each.sql} AS {name}" for name, each in zip(self.keys, operator.keys, strict=True)
         ]
         self._input = [*self._keys, *(column for plan in plans for column in plan.inputs)]
+        self._readings: dict[int, Projection] = {}
+        """What is selected from the input, by the width of its bins."""
         # Columns are created once, because each costs several calls into the JVM.
         self._make = [F.expr(f"{each.make} AS {each.name}") for each in partials]
         self._merge = [F.expr(f"{each.merge} AS {each.name}") for each in partials]
@@ -125,8 +128,13 @@ class WindowAggregate:
 
     def _binned(self, rows: DataFrame, width: int) -> DataFrame:
         """Return the required columns of the input, in bins of a width."""
-        bins = f"{self._aligned(f'unix_micros(`{EVENT_TIME}`)', width)} AS {BIN}"
-        return rows.selectExpr(bins, *self._input).where(f"{BIN} IS NOT NULL")
+        return self._reading(width).of(rows).where(f"{BIN} IS NOT NULL")
+
+    def _reading(self, width: int) -> Projection:
+        if width not in self._readings:
+            bins = f"{self._aligned(f'unix_micros(`{EVENT_TIME}`)', width)} AS {BIN}"
+            self._readings[width] = Projection(bins, *self._input)
+        return self._readings[width]
 
     def _aligned(self, micros: str, width: int) -> str:
         """Return SQL for the start of the span of a width that contains an instant."""
