@@ -187,7 +187,8 @@ class Report:
         mpl.use("agg")
         from matplotlib import pyplot
 
-        measures = [*dict.fromkeys(each.measure for each in (*self.figures, *self.series))]
+        measures = [*dict.fromkeys(each.measure for each in self.figures)]
+        measures += dict.fromkeys(each.measure for each in self.series)
         columns = min(2, len(measures))
         rows = -(-len(measures) // columns)
         canvas, panels = pyplot.subplots(
@@ -227,7 +228,14 @@ class Report:
                 capsize=2,
             )
         middle = 0.4 - width / 2
-        panel.set_xticks([number + middle for number in range(len(cases))], cases, fontsize=8)
+        places = [number + middle for number in range(len(cases))]
+        panel.set_xticks(
+            places,
+            cases,
+            fontsize=8,
+            rotation=30 if len(cases) > 4 else 0,
+            ha="right" if len(cases) > 4 else "center",
+        )
 
     def _draw_lines(self, panel: Axes, series: Sequence[Series]) -> None:
         for each in series:

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 
 import pytest
+from benchmarks import restore
+from benchmarks.day import Samples, grows
 from benchmarks.report import (
     Goal,
     Report,
@@ -107,3 +109,37 @@ def test_a_report_is_drawn(tmp_path: Path) -> None:
     report.add("seconds", "third", "Resurgence", [1.0])
     report.save()
     assert "</svg>" in (tmp_path / "report.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("measure", "before", "after", "does"),
+    [
+        ("driver: threads", 20, 22, False),
+        ("driver: threads", 20, 23, True),
+        ("JVM: heap after GC, MiB", 100, 106, False),
+        ("JVM: heap after GC, MiB", 100, 110, True),
+    ],
+)
+def test_growth_beyond_its_tolerance_is_reported(
+    measure: str, before: float, after: float, does: bool
+) -> None:
+    assert grows(measure, before, after) is does
+
+
+def test_the_first_third_of_a_day_is_warm_up() -> None:
+    samples = Samples(seconds=90, slices=9)
+    samples.values["driver: threads"] = [(at, at // 30) for at in range(90)]
+    assert samples.growth("driver: threads") == (1, 2)
+    assert samples.by_slice("driver: threads") == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_keys_are_loaded_once_and_touched_at_random_afterwards() -> None:
+    plan = restore.Plan((10, 30), repetitions=1)
+    assert plan.loading_epochs(10) == [10]
+    assert plan.loading_epochs(30) == [20]
+    assert restore.Plan((2_500_000,), 1).loading_epochs(2_500_000) == [1_000_000] * 2 + [500_000]
+    assert plan.key() == (
+        "CASE WHEN counter < 10 THEN counter - 0 WHEN counter < 1010 THEN pmod(xxhash64(counter), 10)"
+        " WHEN counter < 1030 THEN counter - 1000"
+        " WHEN counter < 2030 THEN pmod(xxhash64(counter), 30) END"
+    )
