@@ -37,6 +37,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.processes import processes_of, total, usage_of
 from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.servers.kafka import KafkaBroker, running_broker
 
@@ -461,7 +462,7 @@ def soak(broker: KafkaBroker, rate: int, minutes: float) -> None:
         with running(setup) as process, producing(broker, topic, rate, seconds):
             began = time.time()
             while (elapsed := time.time() - began) < seconds:
-                memory = sum(resident_mebibytes(each) for each in group_of(process.pid))
+                memory = total(map(usage_of, processes_of(process.pid))).memory
                 samples.append((elapsed, memory, lag(broker, topic)))
                 time.sleep(1)
     with Path("kafka-soak.csv").open("w", newline="") as file:
@@ -471,39 +472,6 @@ def soak(broker: KafkaBroker, rate: int, minutes: float) -> None:
     print(f"{title(WINDOW)} for {minutes:g} minutes at {rate:,} rows/s, second half:")
     print(f"  memory {min(m for _, m, _ in half):,.0f} to {max(m for _, m, _ in half):,.0f} MiB")
     print(f"  lag {min(n for _, _, n in half):,} to {max(n for _, _, n in half):,} rows")
-
-
-def group_of(leader: int) -> list[int]:
-    """Return the processes of a process session: controller, worker, JVM, Python workers."""
-    found = []
-    for each in Path("/proc").glob("[0-9]*"):
-        try:
-            fields = (each / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == leader or _is_descendant(int(each.name), leader):
-            found.append(int(each.name))
-    return found
-
-
-def _is_descendant(pid: int, ancestor: int) -> bool:
-    while pid > 1:
-        if pid == ancestor:
-            return True
-        try:
-            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:
-            return False
-    return False
-
-
-def resident_mebibytes(pid: int) -> float:
-    """Return the memory of a process, with its share of what it has in common with others."""
-    try:
-        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0.0
-    return sum(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1024
 
 
 def lag(broker: KafkaBroker, topic: str) -> int:

@@ -7,9 +7,11 @@ one of a hundred keys). Structured Streaming processes the same rows in the same
 RocksDB and changelog checkpointing, in a process of its own.
 
     python benchmarks/keyed_state.py [--keys 100000,1000000,10000000] [--epochs N] [--no-streaming]
+                                     [--json FILE] [--plot FILE]
 
-Only ratios within one run are comparable. The exit status is 1 if small uniform epochs take more
-than twice as long with the most keys as with the fewest.
+Memory is the peak of all processes of a system; the part of mapped files, which the kernel may drop,
+is also shown by itself. Only ratios within one run are comparable. The exit status is 1 if small
+uniform epochs take more than twice as long with the most keys as with the fewest.
 """
 
 from __future__ import annotations
@@ -28,8 +30,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.kafka import group_of, resident_mebibytes
-from benchmarks.window_aggregate import PARALLELISM, STATE_STORES, stock_session
+from benchmarks.processes import MemoryPeak
+from benchmarks.report import Report, add_arguments, at_most
+from benchmarks.window_aggregate import PARALLELISM, STATE_STORES, run_batches, stock_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -45,6 +48,7 @@ from resurgence.storage.object_store import ObjectStore
 RESURGENCE, STREAMING = "Resurgence", "Structured Streaming"
 LOADED = 1_000_000
 """The rows of an epoch that loads keys."""
+TIME_GOAL, MEMORY_GOAL = at_most(0.7), at_most(1)
 GROWTH = 2.0
 MEMORY = "4g"
 
@@ -104,6 +108,7 @@ class Result:
     state: int = 0
     restore: float = 0.0
     memory: float = 0.0
+    memory_of_files: float = 0.0
 
 
 # -------------------------------------------------------------------- ours
@@ -151,6 +156,8 @@ def streaming_results(spark: SparkSession, plan: Plan, folder: Path) -> Iterator
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORES["RocksDB"])
     spark.conf.set("spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled", "true")
 
+    checkpoint = f"{folder}/checkpoint"
+
     def batches(rows: int, count: int) -> list[float]:
         numbers = (
             spark.readStream.format("rate-micro-batch")
@@ -161,24 +168,12 @@ def streaming_results(spark: SparkSession, plan: Plan, folder: Path) -> Iterator
         query = (
             totals(numbers.selectExpr("value AS counter"), plan)
             .writeStream.format("noop")
-            .option("checkpointLocation", f"{folder}/checkpoint")
+            .option("checkpointLocation", checkpoint)
             .outputMode("update")
             .trigger(processingTime="0 seconds")
             .start()
         )
-        seconds: dict[int, float] = {}
-        try:
-            while len(seconds) < count:
-                failure = query.exception()
-                if failure is not None:
-                    raise SystemExit(str(failure))
-                for each in query.recentProgress:
-                    if each["numInputRows"] > 0:
-                        seconds[each["batchId"]] = each["durationMs"]["triggerExecution"] / 1000
-                time.sleep(0.05)
-        finally:
-            query.stop()
-        return [seconds[each] for each in sorted(seconds)][:count]
+        return run_batches(query, Path(checkpoint), count)
 
     batches(LOADED, plan.loaded)
     for load in LOADS:
@@ -219,7 +214,7 @@ def run_engine(engine: str, plan: Plan, folder: Path) -> Iterator[Result]:
 def child(engine: str, plan: Plan) -> list[Result]:
     """Measure one engine in a process of its own."""
     command = [sys.executable, __file__, "--engine", engine, "--epochs", str(plan.epochs)]
-    found, memory = [], 0.0
+    found = []
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
         subprocess.Popen(
@@ -229,12 +224,14 @@ def child(engine: str, plan: Plan) -> list[Result]:
             text=True,
             start_new_session=True,
         ) as process,
+        MemoryPeak(process.pid) as peak,
     ):
         assert process.stdout is not None
         for line in process.stdout:
             if line.startswith("{"):
-                memory = max(memory, sum(map(resident_mebibytes, group_of(process.pid))))
-                found.append(Result(**{**json.loads(line), "memory": memory}))
+                used = peak.take()
+                memory = {"memory": used.memory, "memory_of_files": used.of_files}
+                found.append(Result(**json.loads(line) | memory))
         if process.wait() != 0:
             raise SystemExit((Path(folder) / "errors").read_text()[-3000:])
     return found
@@ -249,25 +246,50 @@ def show(engine: str, result: Result) -> None:
     used = warm(result.seconds)
     print(
         f"  {engine:21} {result.load:22} median {statistics.median(used):6.2f} s"
-        f"  first {result.seconds[0]:6.2f} s  worst {max(used):6.2f} s"
+        f"  worst {max(used):6.2f} s"
         + (
             f"  written {result.written / 1e6:7.2f} MB/epoch  state {result.state / 1e6:6.0f} MB"
             f"  restore {result.restore:5.2f} s"
             if result.state
             else ""
         )
-        + f"  memory {result.memory:6,.0f} MiB",
+        + f"  memory {result.memory:6,.0f} MiB ({result.memory_of_files:,.0f} of files)",
         flush=True,
     )
 
 
+def add_figures(report: Report, keys: int, engine: str, result: Result) -> None:
+    case, used = f"{keys:,} keys, {result.load}", warm(result.seconds)
+    report.add(f"seconds, {result.load}", f"{keys:,} keys", engine, used)
+    report.add("memory, MiB", case, engine, [result.memory])
+    report.add("memory of files, MiB", case, engine, [result.memory_of_files])
+    if result.state:
+        report.add("bytes written per epoch", case, engine, [result.written])
+        report.add("bytes of state", case, engine, [result.state])
+        report.add("restore, seconds", case, engine, [result.restore])
+
+
+def compare(report: Report, keys: int, ours: list[Result], theirs: list[Result]) -> None:
+    """Print the ratios of both engines to each other, and whether they meet their goals."""
+    for own, other in zip(ours, theirs, strict=True):
+        case = f"{keys:,} keys, {own.load}"
+        used, beside = warm(own.seconds), warm(other.seconds)
+        report.compare(f"{case}: median", used, beside, TIME_GOAL)
+        report.compare(f"{case}: worst", [max(used)], [max(beside)], TIME_GOAL)
+    peaks = [max(each.memory for each in results) for results in (ours, theirs)]
+    report.compare(f"{keys:,} keys: memory", peaks[:1], peaks[1:], MEMORY_GOAL)
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--keys", default="100000,1000000,10000000")
     parser.add_argument("--epochs", type=int, default=40, help="epochs of each kind")
     parser.add_argument("--no-streaming", action="store_true")
     parser.add_argument("--engine", choices=[RESURGENCE, STREAMING], help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
+    add_arguments(parser)
     given = parser.parse_args()
     sizes = [int(each) for each in given.keys.split(",")]
     if given.engine is not None:
@@ -275,25 +297,24 @@ def main() -> None:
         for result in run_engine(given.engine, plan, Path(given.folder)):
             print(json.dumps(result.__dict__), flush=True)
         return
-    small: list[float] = []
+    report = Report("keyed_state", given)
+    small: list[list[float]] = []
     for keys in sizes:
         plan = Plan(keys, given.epochs)
         print(f"{keys:,} keys, {given.epochs} epochs of each kind", flush=True)
-        ours = child(RESURGENCE, plan)
-        for result in ours:
-            show(RESURGENCE, result)
-        small.append(statistics.median(warm(ours[0].seconds)))
-        if given.no_streaming:
-            continue
-        theirs = child(STREAMING, plan)
-        for result in theirs:
-            show(STREAMING, result)
-        for own, other in zip(ours, theirs, strict=True):
-            ratio = statistics.median(warm(own.seconds)) / statistics.median(warm(other.seconds))
-            print(f"  {own.load:22} {ratio:.2f} of the time of {STREAMING}")
-    growth = small[-1] / small[0]
-    print(f"small uniform epochs grow by {growth:.2f} from {sizes[0]:,} to {sizes[-1]:,} keys")
-    if growth > GROWTH:
+        found = {}
+        for engine in (RESURGENCE,) if given.no_streaming else (RESURGENCE, STREAMING):
+            found[engine] = child(engine, plan)
+            for result in found[engine]:
+                show(engine, result)
+                add_figures(report, keys, engine, result)
+        small.append(warm(found[RESURGENCE][0].seconds))
+        if STREAMING in found:
+            compare(report, keys, found[RESURGENCE], found[STREAMING])
+    name = f"small uniform epochs, from {sizes[0]:,} to {sizes[-1]:,} keys: median"
+    report.compare(name, small[-1], small[0], at_most(GROWTH))
+    report.save()
+    if not report.ratios[-1].is_met:
         raise SystemExit(1)
 
 

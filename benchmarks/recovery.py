@@ -20,6 +20,7 @@ alternate, so that all of them run under the same conditions. Only the ratios ar
 machines.
 
     python benchmarks/recovery.py [--kills N] [--rounds N] [--only MODE]...
+                                  [--json FILE] [--plot FILE]
 """
 
 from __future__ import annotations
@@ -42,6 +43,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.report import Report, add_arguments, at_most, spread_of
+
 RATE = 20_000
 """Rows per second."""
 KEYS = 100_000
@@ -62,6 +67,7 @@ POLL_SECONDS = 0.02
 PHASES = ("notice", "detect", "tear_down", "backoff", "plan", "schedule", "restore", "resume")
 
 T = TypeVar("T")
+SECONDS = "seconds to the first new epoch"
 
 
 class Mode(StrEnum):
@@ -80,6 +86,15 @@ ORIGINS = {
     Mode.STANDBY: "standby",
     Mode.IN_PLACE: "in_place",
 }
+
+
+GOALS = {
+    Mode.COLD: at_most(0.8),
+    Mode.ARCHIVE: at_most(0.6),
+    Mode.STANDBY: at_most(0.08),
+    Mode.IN_PLACE: at_most(0.08),
+}
+"""Of the ratio to Structured Streaming."""
 
 
 @dataclass(frozen=True)
@@ -421,27 +436,32 @@ def await_commits(side: Side, enough: int) -> None:
     wait_for(f"{enough} committed epochs", lambda: side.commits() >= enough or None)
 
 
-def show(results: dict[Mode, list[Recovery]]) -> None:
+def show(report: Report, results: dict[Mode, list[Recovery]]) -> None:
     """Print seconds by mode, their ratio to Structured Streaming, and our seconds by phase."""
-    print(f"{'seconds to the first new epoch':34}{'median':>8}{'min':>8}{'max':>8}{'ratio':>8}")
-    medians = {
-        mode: statistics.median(each.seconds for each in recoveries)
-        for mode, recoveries in results.items()
-    }
-    for mode, recoveries in results.items():
-        seconds = [each.seconds for each in recoveries]
-        ratio = (
-            f"{medians[mode] / medians[Mode.STREAMING]:8.2f}" if Mode.STREAMING in medians else ""
+    print(f"{SECONDS:34}{'median':>8}{'min':>8}{'max':>8}")
+    seconds = {mode: [each.seconds for each in own] for mode, own in results.items()}
+    for mode, values in seconds.items():
+        print(f"  {mode:32}{spread_of(values).median:8.2f}{min(values):8.2f}{max(values):8.2f}")
+        report.add(
+            SECONDS,
+            mode,
+            "Structured Streaming" if mode is Mode.STREAMING else "Resurgence",
+            values,
         )
-        print(f"  {mode:32}{medians[mode]:8.2f}{min(seconds):8.2f}{max(seconds):8.2f}{ratio}")
+    if Mode.STREAMING in seconds:
+        print(f"\nratio to {Mode.STREAMING}")
+        for mode, goal in GOALS.items():
+            if mode in seconds:
+                report.compare(mode, seconds[mode], seconds[Mode.STREAMING], goal)
     # A worker connects before it starts Spark, so the start of Spark is part of `restore`.
     print(f"\n{'median seconds by phase':26}" + "".join(f"{name:>10}" for name in PHASES))
     for mode, recoveries in results.items():
         if mode is not Mode.STREAMING:
-            cells = [
-                statistics.median(each.phases.get(name, 0.0) for each in recoveries)
-                for name in PHASES
-            ]
+            cells = []
+            for name in PHASES:
+                phase = [each.phases.get(name, 0.0) for each in recoveries]
+                report.add("seconds by phase", name, mode, phase)
+                cells.append(statistics.median(phase))
             print(f"  {mode:24}" + "".join(f"{cell:10.2f}" for cell in cells))
 
 
@@ -453,6 +473,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2, help="rounds in which the modes alternate")
     parser.add_argument("--only", choices=list(Mode), type=Mode, action="append")
     parser.add_argument("--query", type=Path, help=argparse.SUPPRESS)
+    add_arguments(parser)
     arguments = parser.parse_args()
     if arguments.query is not None:
         run_query(arguments.query)
@@ -466,7 +487,9 @@ def main() -> None:
             seconds = ", ".join(f"{each.seconds:.2f}" for each in recoveries[-share:])
             print(f"round {turn + 1}, {mode}: {seconds}", flush=True)
     print()
-    show(results)
+    report = Report("recovery", arguments)
+    show(report, results)
+    report.save()
 
 
 if __name__ == "__main__":

@@ -16,9 +16,11 @@ from pathlib import Path
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 SHORT: dict[str, tuple[str, ...]] = {
-    "window_aggregate": ("--large-epochs", "9", "--small-epochs", "41"),
+    "window_aggregate": ("--large-epochs", "9", "--small-epochs", "41", "--rounds", "1"),
     "keyed_state": ("--keys", "100000,1000000", "--epochs", "16"),
     "recovery": ("--kills", "2", "--rounds", "1"),
+    "restore": ("--keys", "10000,1000000", "--repetitions", "1"),
+    "day": ("--minutes", "1"),
     "checkpoints": ("--most-files", "1000", "--most-epochs", "100"),
     "json_lines": ("--rows", "500000", "--turns", "2"),
     "object_store": ("--epochs", "6"),

@@ -4,10 +4,16 @@ The query computes count, sum and max by key in windows of ten seconds. Rows are
 Spark; the output is Parquet; checkpoints are on. Both systems process the same rows in the same
 epochs with the same cores, memory and shuffle partitions, each in its own process. Only the second
 half of the epochs is measured, when the JVM is warm. Structured Streaming runs on an unmodified
-Spark with each of its two state stores, and the faster one is compared. Only the ratios are
-comparable between machines.
+Spark with each of its two state stores, and the faster one is compared. One that is slower under all
+loads runs in the first round only.
 
-    python benchmarks/window_aggregate.py [--large-epochs N] [--small-epochs N]
+A round runs all of them once, in new processes. A figure of large epochs is the median of a round;
+where several epochs form a window, one window counts, so that the epoch that closes it is included.
+Small epochs have two figures, p50 and p99. The ratio is that of the medians of all rounds. Memory is
+the peak of all processes of a system. Only the ratios are comparable between machines.
+
+    python benchmarks/window_aggregate.py [--large-epochs N] [--small-epochs N] [--rounds N]
+                                          [--json FILE] [--plot FILE]
 """
 
 from __future__ import annotations
@@ -19,11 +25,17 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.processes import MemoryPeak, Usage
+from benchmarks.report import Goal, Report, add_arguments, at_least, at_most, percentile
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
@@ -42,7 +54,8 @@ STATE_STORES = {
 }
 PARALLELISM = 2
 MEMORY = "4g"
-RESURGENCE = "Resurgence"
+RESURGENCE, STREAMING = "Resurgence", "Structured Streaming"
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -53,6 +66,12 @@ class Load:
     rows: int
     epochs: int
     epochs_per_window: int
+    goal: Goal
+    """Large epochs: of the ratio of rows per second. Small ones: of the ratio of their seconds."""
+
+    @property
+    def is_large(self) -> bool:
+        return self.rows > 10_000
 
     @property
     def interval_micros(self) -> int:
@@ -100,31 +119,46 @@ def streaming_epochs(spark: SparkSession, load: Load, folder: Path, store: str) 
     numbers = (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", load.rows)
-        .option("numPartitions", PARALLELISM if load.rows > 10_000 else 1)
+        .option("numPartitions", PARALLELISM if load.is_large else 1)
         .load()
     )
+    checkpoint = folder / f"checkpoint-{store}"
     query = (
         totals(numbers.selectExpr("value AS counter"), load)
         .writeStream.format("parquet")
         .option("path", f"{folder}/out-{store}")
-        .option("checkpointLocation", f"{folder}/checkpoint-{store}")
+        .option("checkpointLocation", str(checkpoint))
         .outputMode("append")
         .trigger(processingTime="0 seconds")
         .start()
     )
-    seconds: dict[int, float] = {}
+    return run_batches(query, checkpoint, load.epochs)
+
+
+def run_batches(query: StreamingQuery, checkpoint: Path, count: int) -> list[float]:
+    """Stop a query after so many micro-batches. Return their seconds.
+
+    Their progress is read at the end, because that takes the time of many calls to the JVM.
+    """
+    before = batches_committed(checkpoint)
     try:
-        while len(seconds) < load.epochs:
+        while batches_committed(checkpoint) < before + count:
             failure = query.exception()
             if failure is not None:
                 raise SystemExit(str(failure))
-            for each in query.recentProgress:
-                if each["numInputRows"] > 0:
-                    seconds[each["batchId"]] = each["durationMs"]["triggerExecution"] / 1000
-            time.sleep(0.05)
+            time.sleep(POLL_SECONDS)
     finally:
         query.stop()
-    return [seconds[batch] for batch in sorted(seconds)][: load.epochs]
+    seconds = {
+        each["batchId"]: each["durationMs"]["triggerExecution"] / 1000
+        for each in query.recentProgress
+        if each["numInputRows"] > 0
+    }
+    return [seconds[batch] for batch in sorted(seconds)][:count]
+
+
+def batches_committed(checkpoint: Path) -> int:
+    return max((int(each.name) + 1 for each in (checkpoint / "commits").glob("[0-9]*")), default=0)
 
 
 def totals(numbers: DataFrame, load: Load) -> DataFrame:
@@ -153,17 +187,21 @@ def warm(seconds: list[float], load: Load) -> list[float]:
     return usable[: len(usable) - len(usable) % load.epochs_per_window]
 
 
-def measure(spark: SparkSession, loads: tuple[Load, ...], engine: str) -> dict[Load, float]:
-    """Return the mean seconds of a warm epoch under each load."""
-    means = {}
+def by_window(seconds: list[float], load: Load) -> list[float]:
+    """Return the mean seconds of an epoch in each window."""
+    step = load.epochs_per_window
+    return [statistics.mean(seconds[at : at + step]) for at in range(0, len(seconds), step)]
+
+
+def measure(spark: SparkSession, loads: tuple[Load, ...], engine: str) -> None:
+    """Print a line with the seconds of the warm epochs of each load."""
     for load in loads:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             if engine == RESURGENCE:
                 seconds = resurgence_epochs(spark, load, Path(folder))
             else:
                 seconds = streaming_epochs(spark, load, Path(folder), engine)
-        means[load] = statistics.mean(warm(seconds, load))
-    return means
+        print(json.dumps(warm(seconds, load)), flush=True)
 
 
 def stock_session() -> SparkSession:
@@ -176,61 +214,139 @@ def stock_session() -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", PARALLELISM)
         .config("spark.log.level", "ERROR")
+        .config("spark.sql.streaming.numRecentProgressUpdates", 10_000)
         .getOrCreate()
     )
 
 
-def child(engine: str, loads: tuple[Load, ...]) -> dict[Load, float]:
+@dataclass(frozen=True)
+class Found:
+    """The seconds of the warm epochs of a load in one round, and the peak of memory."""
+
+    seconds: list[float]
+    memory: Usage
+
+
+def child(engine: str, loads: tuple[Load, ...]) -> dict[Load, Found]:
     """Measure one engine in its own process, with a fresh JVM that it warms up itself."""
     command = [sys.executable, __file__, "--engine", engine]
     command += ["--large-epochs", str(loads[0].epochs), "--small-epochs", str(loads[-1].epochs)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(done.stderr)
-    return dict(zip(loads, json.loads(done.stdout.splitlines()[-1]), strict=True))
+    found = {}
+    with (
+        tempfile.TemporaryFile("w+") as errors,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        ) as process,
+        MemoryPeak(process.pid) as peak,
+    ):
+        assert process.stdout is not None
+        lines = (line for line in process.stdout if line.startswith("["))
+        for load, line in zip(loads, lines, strict=False):
+            found[load] = Found(json.loads(line), peak.take())
+        if process.wait() != 0:
+            errors.seek(0)
+            raise SystemExit(errors.read()[-3000:])
+    return found
 
 
 def loads_of(large_epochs: int, small_epochs: int) -> tuple[Load, ...]:
     """Return the loads, the larger ones first, because they warm up the JVM for the smaller one."""
     return (
-        Load("large epochs, one per window", 1_000_000, large_epochs, 1),
-        Load("large epochs, four per window", 1_000_000, large_epochs, 4),
-        Load("small epochs, ten per window", 1000, small_epochs, 10),
+        Load("large epochs, one per window", 1_000_000, large_epochs, 1, at_least(3.5)),
+        Load("large epochs, four per window", 1_000_000, large_epochs, 4, at_least(4)),
+        Load("small epochs, ten per window", 1000, small_epochs, 10, at_most(0.5)),
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--large-epochs", type=int, default=25)
-    parser.add_argument("--small-epochs", type=int, default=121)
-    parser.add_argument("--engine", choices=[RESURGENCE, *STATE_STORES], help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    loads = loads_of(arguments.large_epochs, arguments.small_epochs)
-    if arguments.engine is not None:
-        print(json.dumps(list(run_engine(arguments.engine, loads).values())))
-        return
-    results = {engine: child(engine, loads) for engine in (RESURGENCE, *STATE_STORES)}
-    for load in loads:
-        print(f"{load.name}: {load.rows:,} rows per epoch, second half of {load.epochs} epochs")
-        for engine, means in results.items():
-            name = engine if engine == RESURGENCE else f"Structured Streaming, {engine}"
+def compare(report: Report, load: Load, rounds: dict[str, Sequence[Found]]) -> None:
+    """Add the figures of one load to the report, and print them."""
+    print(f"{load.name}: {load.rows:,} rows per epoch, second half of {load.epochs} epochs")
+    if load.is_large:
+        figures = {"rows/s": rates(load, rounds)}
+    else:
+        figures = {
+            f"p{share:.0%} of seconds".replace("%", ""): {
+                engine: [percentile(each.seconds, share) for each in found]
+                for engine, found in rounds.items()
+            }
+            for share in (0.5, 0.99)
+        }
+    figures["memory, MiB"] = {
+        engine: [each.memory.memory for each in found] for engine, found in rounds.items()
+    }
+    for measure_name, by_engine in figures.items():
+        for engine, values in by_engine.items():
+            system = engine if engine == RESURGENCE else f"{STREAMING}, {engine}"
+            report.add(measure_name, load.name, system, values)
             print(
-                f"  {name:34}{means[load] * 1000:6.0f} ms/epoch {load.rows / means[load]:12,.0f} rows/s"
+                f"  {system:34} {measure_name:16}"
+                + " ".join(
+                    f"{value:12,.3f}" if value < 100 else f"{value:12,.0f}" for value in values
+                )
             )
-        ours = results[RESURGENCE][load]
-        best = min(results[store][load] for store in STATE_STORES)
-        print(
-            f"  compared with the faster one: {best / ours:.2f} times its rows/s, {ours / best:.2f} of its time"
+    for measure_name, by_engine in figures.items():
+        pick = max if measure_name == "rows/s" else min
+        best = pick(STATE_STORES, key=lambda store: statistics.median(by_engine[store]))
+        report.compare(
+            f"{load.name}: {measure_name}, over {best}",
+            by_engine[RESURGENCE],
+            by_engine[best],
+            at_most(1) if measure_name == "memory, MiB" else load.goal,
         )
 
 
-def run_engine(engine: str, loads: tuple[Load, ...]) -> dict[Load, float]:
+def rates(load: Load, rounds: dict[str, Sequence[Found]]) -> dict[str, list[float]]:
+    """Return the rows per second of each round, by engine."""
+    return {
+        engine: [load.rows / statistics.median(by_window(each.seconds, load)) for each in found]
+        for engine, found in rounds.items()
+    }
+
+
+def fastest_stores(found: dict[str, list[dict[Load, Found]]], loads: Sequence[Load]) -> set[str]:
+    """Return the state stores that were the fastest in the first round under some load."""
+    return {
+        min(STATE_STORES, key=lambda store: sum(found[store][0][load].seconds)) for load in loads
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--large-epochs", type=int, default=13)
+    parser.add_argument("--small-epochs", type=int, default=201)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--engine", choices=[RESURGENCE, *STATE_STORES], help=argparse.SUPPRESS)
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    loads = loads_of(arguments.large_epochs, arguments.small_epochs)
+    if arguments.engine is not None:
+        run_engine(arguments.engine, loads)
+        return
+    engines = [RESURGENCE, *STATE_STORES]
+    found: dict[str, list[dict[Load, Found]]] = {engine: [] for engine in engines}
+    for number in range(arguments.rounds):
+        for engine in engines:
+            found[engine].append(child(engine, loads))
+            medians = [statistics.median(each.seconds) for each in found[engine][-1].values()]
+            seconds = ", ".join(f"{each:.3f}" for each in medians)
+            print(f"round {number + 1}, {engine}: medians of {seconds} s", flush=True)
+        engines = [RESURGENCE, *sorted(fastest_stores(found, loads))]
+    report = Report("window_aggregate", arguments)
+    for load in loads:
+        compare(report, load, {name: [each[load] for each in own] for name, own in found.items()})
+    report.save()
+
+
+def run_engine(engine: str, loads: tuple[Load, ...]) -> None:
     if engine != RESURGENCE:
         spark = stock_session()
         try:
-            return measure(spark, loads, engine)
+            measure(spark, loads, engine)
         finally:
             spark.stop()
+        return
     with tempfile.TemporaryDirectory() as folder:
         spark, jvm = start_session(
             app_name="window aggregate",
@@ -241,7 +357,7 @@ def run_engine(engine: str, loads: tuple[Load, ...]) -> dict[Load, float]:
             log_file=Path(folder) / "spark.log",
         )
         try:
-            return measure(spark, loads, engine)
+            measure(spark, loads, engine)
         finally:
             spark.stop()
             jvm.close()

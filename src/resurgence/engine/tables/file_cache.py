@@ -9,8 +9,9 @@ nothing behind that a later process would trust. An entry is written under anoth
 It ends with the checksum of its rows, which each process verifies when it first maps the entry. An
 entry that is missing or damaged is read from the object store again, with the digest of the state
 file verified. The entries that were not used for the longest time are removed when the folder
-exceeds `LIMIT`. Without space on the disk, rows are held in memory. Nothing depends on the cache
-but time.
+exceeds `LIMIT`, or has more than `MOST_ENTRIES` of which some were not used for a minute; every
+process checks that now and then. Without space on the disk, rows are held in memory. Nothing depends
+on the cache but time.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import time
 import uuid
 import zlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,11 +36,27 @@ from resurgence.storage.parquet import read_verified, row_groups
 
 LIMIT = 16 * 1024**3
 """The size of the folder in bytes."""
+MOST_ENTRIES = 1024
+"""Every epoch writes some files, and few of them are needed after their compaction."""
+_RECENT_SECONDS = 60
+_CHECKS = 64
+"""A process checks the limits when it has stored this part of one of them."""
 FOLDER = "resurgence-state"
 _CHECKSUM_BYTES = 8
 
 _verified: set[str] = set()
 """The entries whose checksum this process has verified. Names are never used twice."""
+
+
+@dataclass
+class _Stored:
+    """What this process has stored since it checked the limits."""
+
+    bytes: int = 0
+    entries: int = 0
+
+
+_unchecked = _Stored()
 
 
 def sorted_rows(access: StoreAccess, file: StateFile) -> SortedRows:
@@ -86,6 +105,8 @@ def _mapped(entry: Path) -> SortedRows | None:
             if _checksum(rows) != content[-_CHECKSUM_BYTES:].to_pybytes():
                 entry.unlink(missing_ok=True)
                 return None
+            if len(_verified) > MOST_ENTRIES:
+                _verified.clear()
             _verified.add(entry.name)
         return SortedRows([*pa.ipc.open_stream(rows)])
     except (OSError, pa.ArrowException):
@@ -120,15 +141,24 @@ def _checksum(rows: pa.Buffer) -> bytes:
 
 
 def _make_room(folder: Path, size: int) -> None:
-    """Remove the entries that were not used for the longest time."""
+    """Count a new entry; if a check is due, remove the entries that were not used for the longest
+    time.
+    """
+    _unchecked.bytes += size
+    _unchecked.entries += 1
+    if _unchecked.bytes * _CHECKS < LIMIT and _unchecked.entries * _CHECKS < MOST_ENTRIES:
+        return
+    _unchecked.bytes = _unchecked.entries = 0
     entries = []
-    for each in folder.glob("*.arrow"):
+    for each in os.scandir(folder):
         with contextlib.suppress(FileNotFoundError):
-            found = each.stat()
-            entries.append((found.st_mtime, found.st_size, each))
-    total = size + sum(each[1] for each in entries)
-    for _, freed, each in sorted(entries):
-        if total <= LIMIT:
+            if each.name.endswith(".arrow"):
+                found = each.stat()
+                entries.append((found.st_mtime, found.st_size, each.path))
+    total, count = size + sum(each[1] for each in entries), 1 + len(entries)
+    recent = time.time() - _RECENT_SECONDS
+    for used_at, freed, path in sorted(entries):
+        if total <= LIMIT and (count <= MOST_ENTRIES or used_at > recent):
             return
-        each.unlink(missing_ok=True)
-        total -= freed
+        Path(path).unlink(missing_ok=True)
+        total, count = total - freed, count - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StoreAccess:
     (tmp_path / "local").mkdir()
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{tmp_path}/local,/elsewhere")
     file_cache._verified.clear()
+    monkeypatch.setattr(file_cache, "_unchecked", file_cache._Stored())
     return store_access(f"file://{tmp_path}/store")
 
 
@@ -124,6 +126,51 @@ def test_the_entries_that_were_not_used_for_the_longest_time_are_removed(
     content(store, files[0])
     content(store, files[3])
     assert [entry(store, each).exists() for each in files] == [True, False, True, True]
+
+
+def test_many_small_entries_are_removed_in_rounds(
+    store: StoreAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day of epochs writes a hundred thousand of them. To look at each takes time, too."""
+    monkeypatch.setattr(file_cache, "MOST_ENTRIES", 128)
+    monkeypatch.setattr(file_cache, "_RECENT_SECONDS", 0)
+    searches: list[Path] = []
+
+    def searched(folder: Path) -> Iterator[os.DirEntry[str]]:
+        searches.append(folder)
+        return scandir(folder)
+
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", searched)
+    data = ObjectStore(store.url).read(stored(store, "a.parquet").path)
+    most = 0
+    for number in range(400):
+        remember(store, f"{number}.parquet", data)
+        most = max(most, len(entries()))
+    assert 128 <= most <= 128 + 2
+    assert len(searches) <= 400 // 2 + 1
+
+
+def test_many_entries_that_are_in_use_are_not_removed(
+    store: StoreAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_cache, "MOST_ENTRIES", 3)
+    files = [stored(store, f"{each}.parquet") for each in range(6)]
+    for each in files[:5]:
+        content(store, each)
+    os.utime(entry(store, files[2]), (0, 0))
+    content(store, files[5])
+    assert [each for each in files if not entry(store, each).exists()] == [files[2]]
+
+
+def test_what_was_verified_is_forgotten_in_time(
+    store: StoreAccess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_cache, "MOST_ENTRIES", 3)
+    for number in range(10):
+        file = stored(store, f"{number}.parquet")
+        assert content(store, file) == ROWS
+        assert len(file_cache._verified) <= 4
 
 
 def entry(access: StoreAccess, file: StateFile) -> Path:
