@@ -33,6 +33,18 @@ def secure(broker: KafkaBroker) -> KafkaConnection:
     )
 
 
+def test_a_missing_certificate_is_the_users_error(
+    kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resurgence.connectors.kafka.cluster.REQUEST_SECONDS", 3.0)
+    anonymous = KafkaConnection(
+        kafka_broker.certified_bootstrap, Protocol.SSL, ca_file=str(kafka_broker.ca_file)
+    )
+    with pytest.raises(UserError, match="certificate") as refused:
+        Cluster(anonymous).topics(["any"])
+    assert "auth.*" in refused.value.hint
+
+
 @pytest.mark.parametrize("role", ["source", "sink"])
 def test_a_wrong_password_is_the_users_error(
     kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, role: str
