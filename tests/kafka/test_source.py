@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from resurgence.connectors.kafka.offsets import Positions
+from resurgence.connectors.kafka.reading.offsets import Positions
 from resurgence.connectors.registry import CONNECTORS, make_source
 from resurgence.engine.epochs.engine import Engine, EpochReport
 from resurgence.errors import BadRecord, ConnectionLost, SourceError, SourceRangeGone, UserError
@@ -179,7 +179,7 @@ def test_the_halves_of_a_range_are_the_range(topics: TopicJob) -> None:
 def test_a_large_partition_is_split_over_several_tasks(
     topics: TopicJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("resurgence.connectors.kafka.source._LEAST_TASK_ROWS", 10)
+    monkeypatch.setattr("resurgence.connectors.kafka.reading.source._LEAST_TASK_ROWS", 10)
     topic = topics.broker.create_topic(partitions=2)
     topics.broker.produce(topic, [event(each) for each in range(100)])
     topics.broker.produce(topic, [event(100, partition=1)])
@@ -410,7 +410,7 @@ def test_a_missing_topic_is_reported_before_the_job_starts(topics: TopicJob) -> 
 def test_an_unreachable_broker_is_retried(
     topics: TopicJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("resurgence.connectors.kafka.cluster.REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr("resurgence.connectors.kafka.reading.cluster.REQUEST_SECONDS", 0.5)
     options = {"bootstrap_servers": "127.0.0.1:1"}
     with pytest.raises(ConnectionLost):
         make_source(_spec(topics.job("t", options=options))).first_offset(NOW, 1)
