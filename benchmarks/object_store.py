@@ -33,6 +33,7 @@ from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.epochs.in_process import open_engine
+from resurgence.engine.epochs.timeline import Work
 from resurgence.engine.spark.session import start_session
 from resurgence.faults import FaultInjector
 from resurgence.ids import Generation, JobName
@@ -126,8 +127,7 @@ class Worker:
         self._upkeep.after(report.epoch, report.checkpoint)
         self._upkeep.finish()
         requests[RETENTION] = self._take_requests()
-        spent = report.profile.seconds
-        return Epoch(requests, seconds, spent["storage"] + spent["sinks"])
+        return Epoch(requests, seconds, report.timeline.seconds(Work.STORAGE, Work.SINKS))
 
     def _take_requests(self) -> list[SeenRequest]:
         """Return the requests since the last call. A client may receive a response just before the

@@ -120,6 +120,8 @@ class PipelineSettings(_Section):
     """Maximum dead letters of one epoch; if there are more, the job fails."""
     search_timeout: Wait = timedelta(minutes=2)
     """Maximum duration of the search for the rows on which an epoch failed."""
+    profile: bool = False
+    """Measure where the time of each epoch goes, and emit it as an event."""
 
 
 class CheckpointSettings(_Section):

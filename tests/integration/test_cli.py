@@ -146,9 +146,16 @@ def test_a_bad_line_fails_with_file_line_and_column_and_can_be_fixed_or_dropped(
 
     lines[450] = good
     rides.write_text("\n".join(lines) + "\n")
-    done = project.run(*arguments)
+    # The same run shows its profile: another one would only repeat it.
+    done = project.run(*arguments, "--profile")
     assert done.returncode == 0, done.stderr
     project.assert_exactly_once()
+    profile = project.events("profile")[-1]
+    assert profile["epoch"] == project.events("committed")[-1]["epoch"]
+    assert {each["operator"] for each in profile["jobs"]} <= {
+        each["operator"] for each in profile["work"]
+    }
+    assert "checkpoint share of the time: " in done.stderr
 
 
 @pytest.mark.timeout(200)

@@ -70,9 +70,7 @@ class Player:
                     }
                 )
             )
-        return self.say(
-            EpochCommitted.model_validate({**who, "profile_seconds": {}, "profile_calls": {}})
-        )
+        return self.say(EpochCommitted.model_validate(who))
 
 
 class Detector(RuleBasedStateMachine):

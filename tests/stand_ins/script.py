@@ -138,8 +138,6 @@ class StandInScript:
             worker=self._worker,
             generation=self.generation,
             epoch=epoch,
-            profile_seconds={},
-            profile_calls={},
         )
 
     def stopped(self) -> WorkerStopped:

@@ -105,7 +105,9 @@ def run(
         bool,
         typer.Option("--take-over", help="Fence out the process that runs the job, if any."),
     ] = False,
-    profile: Annotated[bool, typer.Option("--profile", help="Print the cost of an epoch.")] = False,
+    profile: Annotated[
+        bool, typer.Option("--profile", help="Print where the time of an epoch goes.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Run one pipeline until its input ends. Run the same command again to resume it."""

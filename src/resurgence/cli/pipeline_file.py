@@ -65,12 +65,14 @@ def settings_for(
     parallelism: int | None = None,
     epoch_rows: int | None = None,
     accept_state_loss: bool = False,
+    profile: bool = False,
 ) -> Settings:
     """Load settings from the TOML file, the environment, `--set` and the flags; the last wins."""
     flags = {
         "pipeline.parallelism": parallelism,
         "pipeline.epoch_rows": epoch_rows,
         "checkpoint.accept_state_loss": accept_state_loss or None,
+        "pipeline.profile": profile or None,
     }
     from_flags = tuple(f"{key}={value}" for key, value in flags.items() if value is not None)
     return load_settings((*assignments, *from_flags), toml_file=config or _default_config())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import uuid
+from collections import deque
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -27,15 +28,16 @@ from resurgence.control.telemetry.event_recorder import EventRecorder
 from resurgence.control.telemetry.events import Event, EventLog
 from resurgence.control.workers.registry import make_scheduler
 from resurgence.control.workers.worker_pool import WorkerPool
+from resurgence.engine.epochs.profile import EpochProfile
 from resurgence.errors import StorageError
 from resurgence.ids import WorkerId
 from resurgence.state.backend import StateBackend
 from resurgence.state.protocol.ownership import owner_here
 from resurgence.state.records import OwnerKind
 from resurgence.storage.object_store import ObjectStore
-from resurgence.worker.messages import EpochCommitted
 
 _LAST_EVENTS = timedelta(seconds=5)
+_MOST_PROFILES = 1000
 
 
 class EmbeddedController:
@@ -56,7 +58,8 @@ class EmbeddedController:
         self._metadata = metadata
         self._listeners = listeners
         self._take_over = take_over
-        self.profile: list[EpochCommitted] = []
+        self.profiles: deque[EpochProfile] = deque(maxlen=_MOST_PROFILES)
+        """Of the newest epochs, if the job is profiled."""
 
     async def run(self) -> State:
         """Run the job and return its terminal state. Raise JobHeld, before anything is written, if
@@ -87,7 +90,7 @@ class EmbeddedController:
             clock,
             owner_here(OwnerKind.RUN, uuid.uuid4().hex, clock.now()),
         )
-        ctx.claim.take_over, ctx.profile = self._take_over, self.profile
+        ctx.claim.take_over, ctx.profiles = self._take_over, self.profiles
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, lambda: _interrupt(ctx))

@@ -26,6 +26,7 @@ from resurgence.config import Settings
 from resurgence.engine.epochs.engine import Engine, EpochReport
 from resurgence.engine.epochs.lag import lag_summary
 from resurgence.engine.epochs.pipeline import Pipeline
+from resurgence.engine.epochs.profile import EpochProfile
 from resurgence.engine.functions.user_functions import register_functions
 from resurgence.engine.spark.errors import failed_subtask, gone, translate
 from resurgence.engine.spark.executors import Executor, added, lost
@@ -58,6 +59,7 @@ from resurgence.worker.connection import ControlConnection
 from resurgence.worker.messages import (
     CheckpointDamaged,
     EpochCommitted,
+    EpochProfiled,
     EpochSealed,
     EpochStarted,
     ExecutorAdded,
@@ -265,7 +267,7 @@ class Worker:
         while not engine.finished:
             if self._connection.stop_requested.is_set():
                 break
-            report = engine.run_epoch(self._started, self._sealed, self._committed)
+            report = engine.run_epoch(self._started, self._sealed, self._committed, self._profiled)
             if report is None:
                 engine.flush(self._clock.now())
                 self._connection.stop_requested.wait(_IDLE_POLL.total_seconds())
@@ -364,10 +366,13 @@ class Worker:
                 worker=self._worker,
                 generation=self._generation,
                 epoch=report.epoch,
-                profile_seconds=report.profile.seconds,
-                profile_calls=report.profile.calls,
                 lag=lag_summary(report.lag),
             )
+        )
+
+    def _profiled(self, profile: EpochProfile) -> None:
+        self._connection.send(
+            EpochProfiled(worker=self._worker, generation=self._generation, profile=profile)
         )
 
     def _listed(self, executors: tuple[Executor, ...]) -> ExecutorsListed:

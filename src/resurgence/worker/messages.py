@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from resurgence.config import Duration, Settings
 from resurgence.engine.epochs.lag import LagSummary
+from resurgence.engine.epochs.profile import EpochProfile
 from resurgence.engine.spark.executors import Executor
 from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.graph.model import Graph
@@ -122,10 +123,15 @@ class EpochCommitted(WorkerMessage):
 
     type: Literal["epoch_committed"] = "epoch_committed"
     epoch: Epoch
-    profile_seconds: dict[str, float]
-    profile_calls: dict[str, int]
     lag: LagSummary | None = None
     """None: no source has partitions."""
+
+
+class EpochProfiled(WorkerMessage):
+    """Where the time of an epoch went. Sent only if the job is profiled."""
+
+    type: Literal["epoch_profiled"] = "epoch_profiled"
+    profile: EpochProfile
 
 
 class CheckpointDamaged(WorkerMessage):
@@ -221,6 +227,7 @@ FromWorker = Annotated[
     | EpochStarted
     | EpochSealed
     | EpochCommitted
+    | EpochProfiled
     | CheckpointDamaged
     | TaskFailedEvent
     | InputFinished

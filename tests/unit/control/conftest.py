@@ -143,9 +143,7 @@ class ScriptedWorker:
                 }
             )
         )
-        await self.say(
-            EpochCommitted.model_validate({**who, "profile_seconds": {}, "profile_calls": {}})
-        )
+        await self.say(EpochCommitted.model_validate(who))
 
     async def finish(self) -> int:
         """Run an epoch and say that it was the last."""

@@ -121,9 +121,7 @@ class SimulatedWorker:
         counts = {"counts": EpochCounts()}
         await self.say(EpochStarted.model_validate({**who, "rows": 10}))
         await self.say(EpochSealed.model_validate({**who, **sealed, **counts}))
-        await self.say(
-            EpochCommitted.model_validate({**who, "profile_seconds": {}, "profile_calls": {}})
-        )
+        await self.say(EpochCommitted.model_validate(who))
 
     async def stop_when_told(self) -> int:
         await self.stop_asked.wait()

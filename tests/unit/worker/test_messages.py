@@ -8,6 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from resurgence.config import settings_from
+from resurgence.engine.epochs.profile import EpochProfile, WorkSeconds
+from resurgence.engine.epochs.timeline import Work
 from resurgence.engine.spark.executors import Executor, ExecutorState
 from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.graph.model import Graph
@@ -20,6 +22,7 @@ from resurgence.worker.messages import (
     CheckpointDamaged,
     Dismissed,
     EpochCommitted,
+    EpochProfiled,
     EpochSealed,
     EpochStarted,
     ExecutorAdded,
@@ -76,8 +79,15 @@ SAID: list[FromWorker] = [
         watermark=-1,
         counts=EpochCounts(rows_in={OperatorId("source-1"): 10}),
     ),
-    EpochCommitted(
-        worker=ONE, generation=FIRST, epoch=EPOCH, profile_seconds={"spark": 1.0}, profile_calls={}
+    EpochCommitted(worker=ONE, generation=FIRST, epoch=EPOCH),
+    EpochProfiled(
+        worker=ONE,
+        generation=FIRST,
+        profile=EpochProfile(
+            epoch=EPOCH,
+            seconds=0.5,
+            work=(WorkSeconds(work=Work.OPERATOR, operator=OperatorId("window-1"), tasks=0.5),),
+        ),
     ),
     CheckpointDamaged(worker=ONE, generation=FIRST, epoch=EPOCH, reasons=("a page is wrong",)),
     TaskFailedEvent(

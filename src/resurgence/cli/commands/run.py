@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.table import Table
-
 from resurgence.cli.output import console
+from resurgence.cli.output.profile_tables import profile_lines
 from resurgence.cli.pipeline_file import compile_file, local_folder, read_sql, settings_for
 from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.embedded import EmbeddedController
@@ -25,7 +24,6 @@ from resurgence.repeated_lines import collapsing_log
 from resurgence.storage.object_store import ObjectStore, require_writable, split_url, storage_url
 from resurgence.storage.private_files import make_private_folder
 from resurgence.store_settings import apply_storage_settings
-from resurgence.worker.messages import EpochCommitted
 
 
 @dataclass(frozen=True)
@@ -57,6 +55,7 @@ def run_file(options: RunOptions) -> int:
         parallelism=options.parallelism,
         epoch_rows=options.epoch_rows,
         accept_state_loss=options.accept_state_loss,
+        profile=options.profile,
     )
     parse_faults(settings.faults)
     apply_storage_settings(settings.storage)
@@ -89,8 +88,8 @@ def run_file(options: RunOptions) -> int:
                 state = asyncio.run(controller.run())
         finally:
             metadata.close()
-    if options.profile:
-        console.ERROR_CONSOLE.print(profile_table(controller.profile))
+    for line in profile_lines(controller.profiles):
+        print(line, file=sys.stderr)
     return _conclude(state, options, log_file)
 
 
@@ -143,19 +142,3 @@ def _event_writer(target: str | None) -> Iterator[Callable[[Event], None]]:
             raise ConfigError(f"cannot write events to {target}: {error.strerror}") from error
         with file:
             yield console.json_lines_writer(file)
-
-
-def profile_table(epochs: list[EpochCommitted]) -> Table:
-    """Return the mean and median cost of an epoch, by kind of work."""
-    table = Table(
-        "work", "calls per epoch", "ms, median", "ms, mean", title=f"cost of {len(epochs)} epochs"
-    )
-    for kind in ("planning", "spark", "storage", "sinks"):
-        spent = sorted(each.profile_seconds.get(kind, 0.0) * 1000 for each in epochs)
-        calls = sum(each.profile_calls.get(kind, 0) for each in epochs)
-        if spent:
-            mean = sum(spent) / len(spent)
-            table.add_row(
-                kind, f"{calls / len(spent):.1f}", f"{spent[len(spent) // 2]:.0f}", f"{mean:.0f}"
-            )
-    return table

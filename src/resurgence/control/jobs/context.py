@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -35,6 +36,7 @@ from resurgence.control.jobs.wake_up import WakeUp
 from resurgence.control.telemetry.events import EventLog
 from resurgence.control.telemetry.worker_events import event_of
 from resurgence.control.workers.worker_pool import WorkerPool
+from resurgence.engine.epochs.profile import EpochProfile
 from resurgence.engine.spark.connector_jars import may_download, provide, with_jars
 from resurgence.errors import UserError
 from resurgence.graph.model import Graph
@@ -42,7 +44,7 @@ from resurgence.ids import Epoch, JobIdentity
 from resurgence.state.backend import StateBackend
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.records import Owner
-from resurgence.worker.messages import EpochCommitted, FromWorker, StateRestored
+from resurgence.worker.messages import EpochCommitted, EpochProfiled, FromWorker, StateRestored
 
 _JITTER = random.SystemRandom()
 """Separate from the global generator, which may be seeded for reproducibility."""
@@ -84,8 +86,8 @@ class JobContext:
     running_since: datetime | None = None
     parallelism: int = 0
     """Of the current run."""
-    profile: list[EpochCommitted] | None = None
-    """Collects the cost of each epoch; None: not collected."""
+    profiles: deque[EpochProfile] | None = None
+    """Collects where the time of each epoch went; None: not collected."""
     save: Callable[[], Awaitable[None]] = _nothing
     """Writes the status; set by the supervisor."""
     apply_edits: Callable[[], None] = lambda: None
@@ -173,9 +175,9 @@ class JobContext:
             self.events.emit(kind, **facts)
         match message:
             case EpochCommitted():
-                if self.profile is not None:
-                    self.profile.append(message)
                 self.incidents.close(self.clock.now())
+            case EpochProfiled() if self.profiles is not None:
+                self.profiles.append(message.profile)
             case StateRestored() if message.committed_pending:
                 self.incidents.phase_done("restore")
                 self.incidents.close(self.clock.now())

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pydantic import JsonValue
 
+from resurgence.engine.epochs.profile import EpochProfile
 from resurgence.engine.spark.executors import Executor
 from resurgence.worker.messages import (
     CheckpointDamaged,
     EpochCommitted,
+    EpochProfiled,
     EpochSealed,
     ExecutorAdded,
     ExecutorLostEvent,
@@ -39,6 +41,8 @@ def event_of(message: FromWorker) -> tuple[str, dict[str, JsonValue]] | None:
             if message.lag is not None:
                 committed["lag"] = message.lag.model_dump(mode="json")
             return "committed", committed
+        case EpochProfiled():
+            return "profile", _profile_facts(message.profile)
         case StateRestored() if message.committed_pending:
             return "committed", {"epoch": message.epoch}
         case ExecutorAdded():
@@ -51,6 +55,30 @@ def event_of(message: FromWorker) -> tuple[str, dict[str, JsonValue]] | None:
             return "checkpoint_damaged", facts | {"reasons": list(message.reasons)}
         case _:
             return None
+
+
+def _profile_facts(profile: EpochProfile) -> dict[str, JsonValue]:
+    facts: dict[str, JsonValue] = {
+        "epoch": profile.epoch,
+        "seconds": profile.seconds,
+        "checkpoint_share": profile.checkpoint_share,
+        "work": [each.model_dump(mode="json") for each in profile.work],
+        "jobs": [each.model_dump(mode="json") for each in profile.jobs],
+    }
+    return {name: _to_the_microsecond(value) for name, value in facts.items()}
+
+
+def _to_the_microsecond(value: JsonValue) -> JsonValue:
+    """Round what is measured, so that the lines stay readable."""
+    match value:
+        case float():
+            return round(value, 6)
+        case list():
+            return [_to_the_microsecond(each) for each in value]
+        case dict():
+            return {name: _to_the_microsecond(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 def _executor_facts(executor: Executor) -> dict[str, JsonValue]:

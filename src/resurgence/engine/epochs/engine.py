@@ -26,10 +26,12 @@ from resurgence.engine.epochs.input_planner import InputPlanner
 from resurgence.engine.epochs.lag import PartitionLag, partition_lag
 from resurgence.engine.epochs.pipeline import Pipeline
 from resurgence.engine.epochs.poison_rows import Poison, PoisonSearch, excluding
-from resurgence.engine.epochs.profile import EpochProfile
+from resurgence.engine.epochs.profile import EpochProfile, profile_of
 from resurgence.engine.epochs.sink_agreement import recorded_inputs, require_agreement
+from resurgence.engine.epochs.timeline import Timeline, Work
 from resurgence.engine.functions.planning_time import planned_micros
 from resurgence.engine.spark.errors import translate
+from resurgence.engine.spark.job_figures import JobWatch
 from resurgence.engine.spark.master import is_local
 from resurgence.engine.tables.state_writer import Written
 from resurgence.errors import ResurgenceError, SinkConflict, TooManyDeadLetters
@@ -81,7 +83,8 @@ class EpochReport:
     finished: bool
     replayed: bool
     checkpoint: CheckpointRecords
-    profile: EpochProfile
+    timeline: Timeline
+    """Complete when the epoch has ended."""
     lag: tuple[PartitionLag, ...] = ()
     """Of every partition of the sources that have partitions."""
 
@@ -129,6 +132,9 @@ class Engine:
         replays = Replays(backend.store, backend.paths)
         self._input = InputPlanner(pipeline, plan, settings, replays, has_letters=self._has_letters)
         self.finished = False
+        self._timeline = Timeline()
+        """Of the current epoch."""
+        self._jobs = JobWatch(pipeline.spark) if settings.pipeline.profile else None
         self._took = timedelta(0)
         """How long the newest epoch was executed."""
         self.progress = Progress(plan.epoch, "restore", clock.now())
@@ -260,16 +266,35 @@ class Engine:
         started: Callable[[Epoch, int], None] = lambda _epoch, _rows: None,
         sealed: Callable[[EpochReport], None] = lambda _report: None,
         committed: Callable[[EpochReport], None] = lambda _report: None,
+        profiled: Callable[[EpochProfile], None] = lambda _profile: None,
     ) -> EpochReport | None:
         """Run the next epoch; return None if there is nothing to read yet.
 
         `started` is called when the input is fixed, `sealed` when the checkpoint exists,
-        `committed` when the sinks are done.
+        `committed` when the sinks are done; `profiled` at the end, if epochs are profiled.
         """
+        self._timeline = Timeline()
+        if self._jobs is None:
+            report = self._run_epoch(started, sealed, committed)
+            self._timeline.end()
+            return report
+        with self._jobs.watched():
+            report = self._run_epoch(started, sealed, committed)
+        self._timeline.end()
+        if report is not None:
+            profiled(profile_of(report.epoch, self._timeline.spans, self._jobs.read()))
+        return report
+
+    def _run_epoch(
+        self,
+        started: Callable[[Epoch, int], None],
+        sealed: Callable[[EpochReport], None],
+        committed: Callable[[EpochReport], None],
+    ) -> EpochReport | None:
+        within = self._timeline.within
         began_at = self._clock.now()
-        profile = EpochProfile()
         epoch = self._plan.after(self._epoch)
-        with profile.measure("planning"):
+        with within(Work.PLANNING):
             inputs = self._input.next(
                 epoch, self._epoch, began_at, self._time, self._execution.is_window_due
             )
@@ -279,15 +304,17 @@ class Engine:
         self._inputs = inputs
         self._time = planned_micros(inputs)
         self._enter("plan", epoch)
-        started(epoch, sum(each.all_rows for each in inputs.values()))
+        with within(Work.MESSAGES):
+            started(epoch, sum(each.all_rows for each in inputs.values()))
         self._faults.hit(FaultPoint.EPOCH_PLANNED, epoch)
-        run, compacted = self._execute(epoch, began_at, inputs, profile)
+        run, compacted = self._execute(epoch, began_at, inputs)
         if is_local(str(self._pipeline.spark.sparkContext.master)):
             # On a cluster the number on record may be too high: Spark counts the rows of tasks twice
             # that it repeats after the loss of an executor.
             self._input.require_no_fewer_rows(epoch, run.effects.rows_in)
         self._enter("publish", epoch)
-        counts, checkpoint = self._publish(run)
+        with within(Work.STORAGE):
+            counts, checkpoint = self._publish(run)
         if compacted is not None:
             self.compaction.settled()
         report = EpochReport(
@@ -306,21 +333,26 @@ class Engine:
             finished=self.finished,
             replayed=epoch in self._plan.recorded,
             checkpoint=checkpoint,
-            profile=profile,
+            timeline=self._timeline,
             lag=self._lag(run),
         )
-        sealed(report)
+        with within(Work.MESSAGES):
+            sealed(report)
         self._enter("commit", epoch)
         letters = merged_output(run.effects.dead_letters.values())
-        self._commit(epoch, run.effects.staged, letters, run.inputs, counts, profile)
+        self._commit(epoch, run.effects.staged, letters, run.inputs, counts)
         for operator_id, source in self._pipeline.sources.items():
             source.committed(run.inputs[operator_id])
-        committed(report)
+        with within(Work.MESSAGES):
+            committed(report)
         if self.finished:
-            self.flush()
-            self.sweep(epoch)
+            with within(Work.SINKS):
+                self.flush()
+                self.sweep(epoch)
         else:
-            self.compaction.begin(self._plan.after(epoch), self._execution.watermark, self._time)
+            next_epoch = self._plan.after(epoch)
+            with within(Work.COMPACTION):
+                self.compaction.begin(next_epoch, self._execution.watermark, self._time)
         self._enter("idle", epoch)
         return report
 
@@ -329,13 +361,12 @@ class Engine:
         epoch: Epoch,
         began_at: datetime,
         inputs: dict[OperatorId, InputRange],
-        profile: EpochProfile,
     ) -> tuple[EpochRun, Written | None]:
         """Execute an epoch up to its staged output. If it fails on some rows of its input, and the
         pipeline allows it, execute it again without them.
         """
         try:
-            return self._attempt(epoch, began_at, inputs, profile, {})
+            return self._attempt(epoch, began_at, inputs, {})
         except Exception as error:
             failed = self.progress.operator
             poison = self._poison(epoch, inputs, translate(error))
@@ -345,7 +376,7 @@ class Engine:
             log.warning("epoch %d failed; running it without %d of its records", epoch, count)
             self._inputs = excluding(inputs, poison)
             try:
-                return self._attempt(epoch, began_at, self._inputs, profile, poison)
+                return self._attempt(epoch, began_at, self._inputs, poison)
             except Exception as second:
                 if not translate(second).depends_on_data:
                     raise
@@ -359,16 +390,16 @@ class Engine:
         epoch: Epoch,
         began_at: datetime,
         inputs: dict[OperatorId, InputRange],
-        profile: EpochProfile,
         poison: Poison,
     ) -> tuple[EpochRun, Written | None]:
         rows_out = self._totals.counts.rows_out if self._totals else {}
         most = self._settings.pipeline.max_dead_letters
         run = self._execution.begin(
-            epoch, began_at, self._time, inputs, profile, rows_out, most, poison
+            epoch, began_at, self._time, inputs, self._timeline, rows_out, most, poison
         )
         self._enter("execute", epoch)
-        compacted = self.compaction.adopt(run, self._took)
+        with self._timeline.within(Work.COMPACTION):
+            compacted = self.compaction.adopt(run, self._took)
         started = time.monotonic()
         self._execution.run(run)
         self._took = timedelta(seconds=time.monotonic() - started)
@@ -451,24 +482,23 @@ class Engine:
         is_over = all(each.final for each in run.inputs.values()) or self._is_full(totals)
         finished = is_over and not self._input.has_more_replays(run.inputs)
         metadata = self._execution.metadata(run)
-        with run.profile.measure("storage"):
-            digests = self._backend.write_metadata(metadata)
-            self._faults.hit(FaultPoint.METADATA_WRITTEN, run.epoch)
-            manifest = Manifest(
-                job=self._plan.job,
-                epoch=run.epoch,
-                attempt=recorded.attempt if recorded else 0,
-                generation=self._plan.generation,
-                parent=self._epoch,
-                operators=digests,
-                inputs=run.inputs,
-                counts=counts,
-                totals=totals,
-                finished=finished,
-                began_at=run.began_at,
-                sealed_at=self._clock.now(),
-            )
-            self._backend.publish(manifest)
+        digests = self._backend.write_metadata(metadata)
+        self._faults.hit(FaultPoint.METADATA_WRITTEN, run.epoch)
+        manifest = Manifest(
+            job=self._plan.job,
+            epoch=run.epoch,
+            attempt=recorded.attempt if recorded else 0,
+            generation=self._plan.generation,
+            parent=self._epoch,
+            operators=digests,
+            inputs=run.inputs,
+            counts=counts,
+            totals=totals,
+            finished=finished,
+            began_at=run.began_at,
+            sealed_at=self._clock.now(),
+        )
+        self._backend.publish(manifest)
         self._epoch = run.epoch
         self._totals = totals
         self._input.promote(run.inputs)
@@ -492,15 +522,13 @@ class Engine:
         letters: StagedOutput,
         inputs: Mapping[OperatorId, InputRange],
         counts: EpochCounts,
-        profile: EpochProfile | None = None,
     ) -> None:
         """Commit the staged output of an epoch. Output that was committed before the epoch's
         checkpoint was lost stays as it is, and the new output is discarded.
         """
-        profile = profile or EpochProfile()
         recorded = self._plan.recorded.get(epoch)
         self._faults.hit(FaultPoint.SINK_COMMITTING, epoch)
-        with profile.measure("sinks"):
+        with self._timeline.within(Work.SINKS):
             # Several INSERTs into one table are one commit, which the sink keys by (job, epoch).
             outputs: list[tuple[Sink, StagedOutput]] = [
                 (
@@ -520,7 +548,7 @@ class Engine:
                     covered = CoveredInput.of(inputs)
                     sink.commit(self._pipeline.spark, self._plan.job, epoch, together, covered)
         self._faults.hit(FaultPoint.SINK_COMMITTED, epoch)
-        with profile.measure("storage"):
+        with self._timeline.within(Work.STORAGE):
             self._backend.record_committed(
                 CommittedRecord(
                     job=self._plan.job,
@@ -538,4 +566,5 @@ class Engine:
         self.progress = Progress(
             self._epoch if epoch is None else epoch, phase, self._clock.now(), operator
         )
-        self._entered()
+        with self._timeline.within(Work.MESSAGES):
+            self._entered()

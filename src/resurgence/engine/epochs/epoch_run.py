@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.contract import StagedOutput
-from resurgence.engine.epochs.profile import EpochProfile
+from resurgence.engine.epochs.timeline import Timeline, Work
 from resurgence.engine.operators.base import Operator
 from resurgence.engine.operators.dead_letters import PoisonRow
 from resurgence.engine.tables.live_files import LiveFiles
@@ -63,7 +64,7 @@ class EpochRun:
     time: int
     """When it was planned, in microseconds."""
     inputs: dict[OperatorId, InputRange]
-    profile: EpochProfile
+    timeline: Timeline
     spark: SparkSession
     graph: Graph
     operators: Mapping[OperatorId, Operator]
@@ -88,9 +89,19 @@ class EpochRun:
         """Report that an operator starts."""
         self.entered(self.epoch, operator.id)
 
+    def work_of(self, operator: Operator) -> AbstractContextManager[None]:
+        """Note in the timeline that an operator works."""
+        return self.timeline.within(Work.OPERATOR, operator.id)
+
+    def state_work_of(self, operator: Operator) -> AbstractContextManager[None]:
+        """Note in the timeline that an operator writes state in a job that does nothing else."""
+        return self.timeline.within(Work.STATE, operator.id)
+
     def rows(self, operator_id: OperatorId) -> DataFrame | None:
         if operator_id not in self.outputs:
-            self.outputs[operator_id] = self.operators[operator_id].output(self)
+            operator = self.operators[operator_id]
+            with self.work_of(operator):
+                self.outputs[operator_id] = operator.output(self)
         return self.outputs[operator_id]
 
     def ran_over_inputs(self, operator: Operator) -> None:

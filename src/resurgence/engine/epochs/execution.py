@@ -11,7 +11,7 @@ from datetime import datetime
 from resurgence.engine.epochs.epoch_run import EpochRun
 from resurgence.engine.epochs.pipeline import Pipeline
 from resurgence.engine.epochs.poison_rows import Poison, too_many
-from resurgence.engine.epochs.profile import EpochProfile
+from resurgence.engine.epochs.timeline import Timeline
 from resurgence.engine.functions.planning_time import planned_micros
 from resurgence.engine.operators.base import Operator
 from resurgence.errors import IncompatibleState
@@ -72,7 +72,7 @@ class Execution:
         began_at: datetime,
         time: int,
         inputs: dict[OperatorId, InputRange],
-        profile: EpochProfile,
+        timeline: Timeline,
         rows_out: Mapping[OperatorId, int],
         max_dead_letters: int,
         poison: Poison,
@@ -83,7 +83,7 @@ class Execution:
             began_at=began_at,
             time=time,
             inputs=inputs,
-            profile=profile,
+            timeline=timeline,
             spark=self._pipeline.spark,
             graph=self._graph,
             operators=self._pipeline.operators,
@@ -100,23 +100,28 @@ class Execution:
     def run(self, run: EpochRun) -> None:
         """Execute an epoch up to its staged output."""
         for operator in self._operators:
-            operator.open(run)
+            with run.work_of(operator):
+                operator.open(run)
         self._faults.hit(FaultPoint.EPOCH_READ, run.epoch)
         for operator in self._first:
-            operator.ingest(run)
+            with run.work_of(operator):
+                operator.ingest(run)
         for operator in self._operators:
             if operator not in self._first:
-                operator.ingest(run)
+                with run.work_of(operator):
+                    operator.ingest(run)
             if operator.spec.has_state:
                 run.rows(operator.id)
         is_written = not any(each.has_to_write() for each in self._operators)
         if is_written:
             self._pass_state_written(run)
         for operator in self._operators:
-            operator.stage(run)
+            with run.work_of(operator):
+                operator.stage(run)
         # What a sink did not read is read now, and was read when the sources are observed.
         for operator in reversed(self._operators):
-            operator.observe(run)
+            with run.work_of(operator):
+                operator.observe(run)
         if not is_written:
             self._pass_state_written(run)
         self._stage_dead_letters(run)
@@ -147,7 +152,7 @@ class Execution:
             raise too_many(count, run.max_dead_letters, *sources[0].first_dead(run))
         for source in sources:
             run.enter(source)
-            with run.profile.measure("spark"):
+            with run.work_of(source):
                 staged = self._pipeline.dead_letters.stage(
                     source.letters(run), run.plan.job, run.epoch, run.plan.generation
                 )

@@ -36,8 +36,7 @@ class LookupJoinOperator(TransparentOperator):
         """Read the table if it is due. It does not change during an epoch."""
         if self.table.is_due(run.epoch, run.began_at):
             run.enter(self)
-            with run.profile.measure("spark"):
-                self.table.read(run.epoch, run.began_at)
+            self.table.read(run.epoch, run.began_at)
 
     def apply(self, inputs: Sequence[DataFrame]) -> DataFrame:
         (rows,) = inputs

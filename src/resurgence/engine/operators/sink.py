@@ -49,10 +49,9 @@ class SinkOperator(TransparentOperator):
             return
         if run.graph.reads_changes(self.id):
             rows = net_changes(rows)
-        with run.profile.measure("spark"):
-            plan = run.plan
-            staged = self.sink.stage(rows, plan.job, run.epoch, plan.generation)
-            staged = staged.model_copy(update={"planned_at": run.time})
+        plan = run.plan
+        staged = self.sink.stage(rows, plan.job, run.epoch, plan.generation)
+        staged = staged.model_copy(update={"planned_at": run.time})
         # Spark's own limit would stop reading the sources early, and observations would be
         # incomplete.
         run.effects.staged[self.id] = staged if left is None else staged.first(left)

@@ -102,8 +102,7 @@ class SourceOperator(Operator):
         self._reading, self._seen = None, Seen()
         input_range = run.inputs[self.id]
         if input_range.all_rows:
-            with run.profile.measure("planning"):
-                self._reading = self.read(input_range, run.time)
+            self._reading = self.read(input_range, run.time)
 
     def output(self, run: EpochRun) -> DataFrame | None:
         return None if self._reading is None else self._reading.rows

@@ -76,8 +76,6 @@ def committed(epoch: int) -> EpochCommitted:
         worker=ONE,
         generation=Generation(1),
         epoch=Epoch(epoch),
-        profile_seconds={},
-        profile_calls={},
     )
 
 

@@ -73,15 +73,14 @@ class NormaliseOperator(Operator):
         normaliser, live, generation = self._normaliser, run.live(self), run.plan.generation
         (rows,) = self.inputs(run)
         if rows is not None:
-            with run.profile.measure("spark"):
-                watched, observation = truncation(rows)
-                delta = normaliser.delta(watched, run.epoch)
-                fault = run.state_fault()
-                written = normaliser.table.write(delta, run.epoch, generation, fault=fault)
-                at = truncated_at(observation)
-                if at is not None:
-                    delta = normaliser.delta(rows, run.epoch, after=at)
-                    written = normaliser.table.write(delta, run.epoch, generation)
+            watched, observation = truncation(rows)
+            delta = normaliser.delta(watched, run.epoch)
+            fault = run.state_fault()
+            written = normaliser.table.write(delta, run.epoch, generation, fault=fault)
+            at = truncated_at(observation)
+            if at is not None:
+                delta = normaliser.delta(rows, run.epoch, after=at)
+                written = normaliser.table.write(delta, run.epoch, generation)
             run.effects.wrote(self.id, written)
             self._changes = normaliser.changes(live, written.files, truncated=at is not None)
             replaced = frozenset[str]() if at is None else live.paths

@@ -110,8 +110,7 @@ class UpdatingOperator(Operator):
                     *place, watermark=watermark, fault=fault
                 )
                 return
-            with run.profile.measure("spark"):
-                written = query.write(*place, watermark=watermark, fault=fault)
+            written = query.write(*place, watermark=watermark, fault=fault)
             self._wrote(run, written)
             self._changes = query.changes(live, written.files, run.time, watermark)
         run.ran_over_inputs(self)

@@ -120,17 +120,16 @@ class WindowOperator(Operator):
         timers = self._timers
         (rows,) = self.inputs(run)
         if rows is not None:
-            with run.profile.measure("spark"):
-                spread = self._groups_per_row > SPREAD_ABOVE
-                partials = window.partials(rows, watermark, count_rows=True, spread=spread)
-                written = self._table.write(
-                    self._table.dealt(partials),
-                    run.epoch,
-                    run.plan.generation,
-                    admission=window.admission(watermark),
-                    fault=run.state_fault(),
-                )
-                written = written.plus(self._write_accepted_late(run, rows, written.late_rows))
+            spread = self._groups_per_row > SPREAD_ABOVE
+            partials = window.partials(rows, watermark, count_rows=True, spread=spread)
+            written = self._table.write(
+                self._table.dealt(partials),
+                run.epoch,
+                run.plan.generation,
+                admission=window.admission(watermark),
+                fault=run.state_fault(),
+            )
+            written = written.plus(self._write_accepted_late(run, rows, written.late_rows))
             run.effects.late_rows[self.id] = written.late_rows
             if written.partly_late_rows:
                 run.effects.partly_late_rows[self.id] = written.partly_late_rows
@@ -157,13 +156,14 @@ class WindowOperator(Operator):
             self._before = ()
             return nothing
         self._before = self._table.read(self.context.spark, run.live(self), *bins)
-        accepted = self._window.accepted_late(rows, watermark, self._before)
-        written = self._table.write(
-            self._table.dealt(accepted),
-            run.epoch,
-            run.plan.generation,
-            admission=self._window.admission(watermark),
-        )
+        with run.state_work_of(self):
+            accepted = self._window.accepted_late(rows, watermark, self._before)
+            written = self._table.write(
+                self._table.dealt(accepted),
+                run.epoch,
+                run.plan.generation,
+                admission=self._window.admission(watermark),
+            )
         return Written(written.files, written.kept_rows, -written.kept_rows)
 
     def late(self, rows: DataFrame, run: EpochRun) -> DataFrame | None:
@@ -188,7 +188,7 @@ class WindowOperator(Operator):
             closed = window.closed(closing, open_from, still_open_from)
             carried = window.carried(closing, still_open_from)
             if carried is not None:
-                with run.profile.measure("spark"):
+                with run.state_work_of(self):
                     written = self._table.write(carried, run.epoch, run.plan.generation)
                 run.effects.bytes_written += written.bytes
                 live = live.appended(written.files)
