@@ -7,7 +7,7 @@ one of a hundred keys). Structured Streaming processes the same rows in the same
 RocksDB and changelog checkpointing, in a process of its own.
 
     python benchmarks/keyed_state.py [--keys 100000,1000000,10000000] [--epochs N] [--no-streaming]
-                                     [--json FILE] [--plot FILE]
+                                     [--json FILE] [--plot FILE] [--profile]
 
 Memory is the peak of all processes of a system; the part of mapped files, which the kernel may drop,
 is also shown by itself. Only ratios within one run are comparable. The exit status is 1 if small
@@ -25,21 +25,23 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.processes import MemoryPeak
-from benchmarks.report import Report, add_arguments, at_most
+from benchmarks.report import Report, add_arguments, add_profile_argument, at_most
 from benchmarks.window_aggregate import PARALLELISM, STATE_STORES, run_batches, stock_session
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from resurgence.cli.output.profile_tables import profile_lines
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.epochs.in_process import open_engine
+from resurgence.engine.epochs.profile import EpochProfile
 from resurgence.engine.spark.session import start_session
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
@@ -109,12 +111,16 @@ class Result:
     restore: float = 0.0
     memory: float = 0.0
     memory_of_files: float = 0.0
+    profile: list[str] = field(default_factory=list)
+    """The lines of its profile, if it was profiled."""
 
 
 # -------------------------------------------------------------------- ours
 
 
-def resurgence_results(spark: SparkSession, plan: Plan, folder: Path) -> Iterator[Result]:
+def resurgence_results(
+    spark: SparkSession, plan: Plan, folder: Path, *, profile: bool
+) -> Iterator[Result]:
     sql = f"""
         CREATE TABLE numbers WITH (connector = 'impulse', message_count = '{plan.ends()[-1]}',
             event_time_interval = '1000');
@@ -127,6 +133,7 @@ def resurgence_results(spark: SparkSession, plan: Plan, folder: Path) -> Iterato
             "pipeline.epoch_rows": str(rows),
             "pipeline.parallelism": str(PARALLELISM),
             "pipeline.epoch_interval": "0s",
+            "pipeline.profile": str(profile).lower(),
         }
         store, name = ObjectStore(f"{folder}/state"), JobName("bench")
         graph = compile_pipeline(sql, CONNECTORS)
@@ -140,13 +147,21 @@ def resurgence_results(spark: SparkSession, plan: Plan, folder: Path) -> Iterato
         engine = opened(load.rows)
         restore = time.perf_counter() - began
         seconds, written, state = [], 0, 0
+        profiles: list[EpochProfile] = []
         for _ in range(plan.epochs):
             began = time.perf_counter()
-            report = engine.run_epoch()
+            report = engine.run_epoch(profiled=profiles.append)
             seconds.append(time.perf_counter() - began)
             assert report is not None
             written, state = written + report.bytes, report.state_bytes
-        yield Result(load.name, seconds, written // plan.epochs, state, restore)
+        yield Result(
+            load.name,
+            seconds,
+            written // plan.epochs,
+            state,
+            restore,
+            profile=[*profile_lines(profiles)],
+        )
 
 
 # -------------------------------------------------------------------- Structured Streaming
@@ -188,7 +203,7 @@ def totals(numbers: DataFrame, plan: Plan) -> DataFrame:
 # -------------------------------------------------------------------- runs
 
 
-def run_engine(engine: str, plan: Plan, folder: Path) -> Iterator[Result]:
+def run_engine(engine: str, plan: Plan, folder: Path, *, profile: bool) -> Iterator[Result]:
     if engine == STREAMING:
         spark = stock_session()
         try:
@@ -205,15 +220,16 @@ def run_engine(engine: str, plan: Plan, folder: Path) -> Iterator[Result]:
         log_file=folder / "spark.log",
     )
     try:
-        yield from resurgence_results(spark, plan, folder)
+        yield from resurgence_results(spark, plan, folder, profile=profile)
     finally:
         spark.stop()
         jvm.close()
 
 
-def child(engine: str, plan: Plan) -> list[Result]:
+def child(engine: str, plan: Plan, *, profile: bool) -> list[Result]:
     """Measure one engine in a process of its own."""
     command = [sys.executable, __file__, "--engine", engine, "--epochs", str(plan.epochs)]
+    command += ["--profile"] if profile else []
     found = []
     with (
         tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder,
@@ -290,12 +306,18 @@ def main() -> None:
     parser.add_argument("--engine", choices=[RESURGENCE, STREAMING], help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     add_arguments(parser)
+    add_profile_argument(parser)
     given = parser.parse_args()
     sizes = [int(each) for each in given.keys.split(",")]
     if given.engine is not None:
         plan = Plan(sizes[0], given.epochs)
-        for result in run_engine(given.engine, plan, Path(given.folder)):
+        for result in run_engine(given.engine, plan, Path(given.folder), profile=given.profile):
             print(json.dumps(result.__dict__), flush=True)
+        return
+    if given.profile:
+        for keys in sizes:
+            for result in child(RESURGENCE, Plan(keys, given.epochs), profile=True):
+                print(f"\n{keys:,} keys, {result.load}", *result.profile, sep="\n", flush=True)
         return
     report = Report("keyed_state", given)
     small: list[list[float]] = []
@@ -304,7 +326,7 @@ def main() -> None:
         print(f"{keys:,} keys, {given.epochs} epochs of each kind", flush=True)
         found = {}
         for engine in (RESURGENCE,) if given.no_streaming else (RESURGENCE, STREAMING):
-            found[engine] = child(engine, plan)
+            found[engine] = child(engine, plan, profile=False)
             for result in found[engine]:
                 show(engine, result)
                 add_figures(report, keys, engine, result)

@@ -255,6 +255,14 @@ def commit() -> str | None:
     return done.stdout.strip() or None
 
 
+def add_profile_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--profile",
+        action="store_true",
+        help="run Resurgence alone, and print where the time of its epochs goes",
+    )
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all figures to this file")
     parser.add_argument(

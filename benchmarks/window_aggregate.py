@@ -10,10 +10,12 @@ loads runs in the first round only.
 A round runs all of them once, in new processes. A figure of large epochs is the median of a round;
 where several epochs form a window, one window counts, so that the epoch that closes it is included.
 Small epochs have two figures, p50 and p99. The ratio is that of the medians of all rounds. Memory is
-the peak of all processes of a system. Only the ratios are comparable between machines.
+the peak of all processes of a system. The checkpoint share is the part of an epoch that docs/performance.md
+defines. Only the ratios are comparable between machines.
 
     python benchmarks/window_aggregate.py [--large-epochs N] [--small-epochs N] [--rounds N]
                                           [--json FILE] [--plot FILE]
+    python benchmarks/window_aggregate.py --profile [--large-epochs N] [--small-epochs N]
 """
 
 from __future__ import annotations
@@ -32,14 +34,25 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.processes import MemoryPeak, Usage
-from benchmarks.report import Goal, Report, add_arguments, at_least, at_most, percentile
+from benchmarks.report import (
+    Goal,
+    Report,
+    add_arguments,
+    add_profile_argument,
+    at_least,
+    at_most,
+    percentile,
+)
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
+from resurgence.cli.output.profile_tables import profile_lines
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.engine.epochs.in_process import open_engine
+from resurgence.engine.epochs.profile import EpochProfile
+from resurgence.engine.epochs.timeline import CHECKPOINT_WORK
 from resurgence.engine.spark.session import start_session
 from resurgence.ids import JobName
 from resurgence.sql import compile_pipeline
@@ -55,6 +68,7 @@ STATE_STORES = {
 PARALLELISM = 2
 MEMORY = "4g"
 RESURGENCE, STREAMING = "Resurgence", "Structured Streaming"
+CHECKPOINT_GOAL = at_most(0.1)
 POLL_SECONDS = 0.05
 
 
@@ -84,8 +98,19 @@ def key(counter: str) -> str:
     return f"pmod(hash({counter}), {KEYS})"
 
 
-def resurgence_epochs(spark: SparkSession, load: Load, folder: Path) -> list[float]:
-    """Run the query in Resurgence. Return the seconds of each epoch."""
+@dataclass(frozen=True)
+class Measured:
+    """The seconds of each epoch of a load."""
+
+    seconds: list[float]
+    checkpoint: list[float]
+    """Those of them that its checkpoint took. Empty if that is not known."""
+    profile: list[str]
+    """The lines of its profile, if it was profiled."""
+
+
+def resurgence_epochs(spark: SparkSession, load: Load, folder: Path, *, profile: bool) -> Measured:
+    """Run the query in Resurgence."""
     sql = f"""
         CREATE TABLE numbers WITH (
             connector = 'impulse', message_count = '{load.rows * load.epochs}',
@@ -102,15 +127,23 @@ def resurgence_epochs(spark: SparkSession, load: Load, folder: Path) -> list[flo
         ObjectStore(f"{folder}/state"),
         JobName("bench"),
         settings_from(
-            {"pipeline.epoch_rows": str(load.rows), "pipeline.parallelism": str(PARALLELISM)}
+            {
+                "pipeline.epoch_rows": str(load.rows),
+                "pipeline.parallelism": str(PARALLELISM),
+                "pipeline.profile": str(profile).lower(),
+            }
         ),
     )
-    seconds = []
+    seconds, checkpoint = [], []
+    profiles: list[EpochProfile] = []
     while not engine.finished:
         began = time.perf_counter()
-        engine.run_epoch()
+        report = engine.run_epoch(profiled=profiles.append)
         seconds.append(time.perf_counter() - began)
-    return seconds
+        assert report is not None
+        checkpoint.append(report.timeline.seconds(*CHECKPOINT_WORK))
+    # Without the last epoch, which closes everything.
+    return Measured(seconds, checkpoint, [*profile_lines(profiles[:-1])])
 
 
 def streaming_epochs(spark: SparkSession, load: Load, folder: Path, store: str) -> list[float]:
@@ -193,15 +226,16 @@ def by_window(seconds: list[float], load: Load) -> list[float]:
     return [statistics.mean(seconds[at : at + step]) for at in range(0, len(seconds), step)]
 
 
-def measure(spark: SparkSession, loads: tuple[Load, ...], engine: str) -> None:
-    """Print a line with the seconds of the warm epochs of each load."""
+def measure(spark: SparkSession, loads: tuple[Load, ...], engine: str, *, profile: bool) -> None:
+    """Print a line with what was measured of the warm epochs of each load."""
     for load in loads:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             if engine == RESURGENCE:
-                seconds = resurgence_epochs(spark, load, Path(folder))
+                found = resurgence_epochs(spark, load, Path(folder), profile=profile)
             else:
-                seconds = streaming_epochs(spark, load, Path(folder), engine)
-        print(json.dumps(warm(seconds, load)), flush=True)
+                found = Measured(streaming_epochs(spark, load, Path(folder), engine), [], [])
+        used = Measured(warm(found.seconds, load), warm(found.checkpoint, load), found.profile)
+        print(json.dumps(used.__dict__), flush=True)
 
 
 def stock_session() -> SparkSession:
@@ -225,12 +259,15 @@ class Found:
 
     seconds: list[float]
     memory: Usage
+    checkpoint: list[float]
+    profile: list[str]
 
 
-def child(engine: str, loads: tuple[Load, ...]) -> dict[Load, Found]:
+def child(engine: str, loads: tuple[Load, ...], *, profile: bool = False) -> dict[Load, Found]:
     """Measure one engine in its own process, with a fresh JVM that it warms up itself."""
     command = [sys.executable, __file__, "--engine", engine]
     command += ["--large-epochs", str(loads[0].epochs), "--small-epochs", str(loads[-1].epochs)]
+    command += ["--profile"] if profile else []
     found = {}
     with (
         tempfile.TemporaryFile("w+") as errors,
@@ -240,9 +277,9 @@ def child(engine: str, loads: tuple[Load, ...]) -> dict[Load, Found]:
         MemoryPeak(process.pid) as peak,
     ):
         assert process.stdout is not None
-        lines = (line for line in process.stdout if line.startswith("["))
+        lines = (line for line in process.stdout if line.startswith("{"))
         for load, line in zip(loads, lines, strict=False):
-            found[load] = Found(json.loads(line), peak.take())
+            found[load] = Found(memory=peak.take(), **json.loads(line))
         if process.wait() != 0:
             errors.seek(0)
             raise SystemExit(errors.read()[-3000:])
@@ -293,6 +330,11 @@ def compare(report: Report, load: Load, rounds: dict[str, Sequence[Found]]) -> N
             by_engine[best],
             at_most(1) if measure_name == "memory, MiB" else load.goal,
         )
+    ours = rounds[RESURGENCE]
+    spent = [statistics.mean(each.seconds) for each in ours]
+    checkpoint = [statistics.mean(each.checkpoint) for each in ours]
+    report.add("seconds of the checkpoint", load.name, RESURGENCE, checkpoint)
+    report.compare(f"{load.name}: checkpoint share", checkpoint, spent, CHECKPOINT_GOAL)
 
 
 def rates(load: Load, rounds: dict[str, Sequence[Found]]) -> dict[str, list[float]]:
@@ -319,10 +361,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--engine", choices=[RESURGENCE, *STATE_STORES], help=argparse.SUPPRESS)
     add_arguments(parser)
+    add_profile_argument(parser)
     arguments = parser.parse_args()
     loads = loads_of(arguments.large_epochs, arguments.small_epochs)
     if arguments.engine is not None:
-        run_engine(arguments.engine, loads)
+        run_engine(arguments.engine, loads, profile=arguments.profile)
+        return
+    if arguments.profile:
+        for load, profiled in child(RESURGENCE, loads, profile=True).items():
+            print(f"\n{load.name}: {load.rows:,} rows per epoch", *profiled.profile, sep="\n")
         return
     engines = [RESURGENCE, *STATE_STORES]
     found: dict[str, list[dict[Load, Found]]] = {engine: [] for engine in engines}
@@ -339,11 +386,11 @@ def main() -> None:
     report.save()
 
 
-def run_engine(engine: str, loads: tuple[Load, ...]) -> None:
+def run_engine(engine: str, loads: tuple[Load, ...], *, profile: bool) -> None:
     if engine != RESURGENCE:
         spark = stock_session()
         try:
-            measure(spark, loads, engine)
+            measure(spark, loads, engine, profile=profile)
         finally:
             spark.stop()
         return
@@ -357,7 +404,7 @@ def run_engine(engine: str, loads: tuple[Load, ...]) -> None:
             log_file=Path(folder) / "spark.log",
         )
         try:
-            measure(spark, loads, engine)
+            measure(spark, loads, engine, profile=profile)
         finally:
             spark.stop()
             jvm.close()
