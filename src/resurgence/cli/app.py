@@ -20,9 +20,11 @@ from resurgence.cli.commands import (
     serve,
     state_tables,
 )
+from resurgence.cli.commands.check import check_command
 from resurgence.cli.commands.explain import explain_file, explain_restore, sql_file
 from resurgence.cli.commands.rollback import rollback_command
 from resurgence.cli.commands.run import RunOptions, run_file
+from resurgence.cli.guide import add_guide
 from resurgence.cli.output import console, following, job_views
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Name, StateDir
 from resurgence.cli.whole_number import whole_number
@@ -163,6 +165,7 @@ def explain(
     _guarded(file, debug, command)
 
 
+app.command("check")(check_command)
 app.add_typer(checkpoints.commands, name="checkpoints")
 app.add_typer(state_tables.commands, name="state")
 app.add_typer(dead_letters.commands, name="dead-letters")
@@ -185,6 +188,7 @@ app.command("logs")(following.logs_command)
 app.command("events")(following.events_command)
 app.command("incidents")(job_views.incidents_command)
 app.command("workers")(job_views.workers_command)
+add_guide(app)
 
 
 def _guarded(file: Path, debug: bool, command: Callable[[], int]) -> None:
