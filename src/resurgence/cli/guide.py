@@ -9,7 +9,9 @@ import typer
 PIPELINE, JOBS, STATE, SERVICE, MACHINE = "Pipeline", "Jobs", "State", "Service", "Machine"
 
 GROUPS = {
+    "init": PIPELINE,
     "check": PIPELINE,
+    "preview": PIPELINE,
     "explain": PIPELINE,
     "run": PIPELINE,
     "create": JOBS,
@@ -38,7 +40,9 @@ GROUPS = {
 """The commands in the order of the help."""
 
 EXAMPLES = {
+    "init": "resurgence init rides",
     "check": "resurgence check rides.sql",
+    "preview": "resurgence preview rides.sql --sql 'SELECT kind, count(*) FROM rides GROUP BY kind'",
     "explain": "resurgence explain restore rides.sql --state-dir .resurgence",
     "run": "resurgence run rides.sql --epoch-rows 10000 --events events.jsonl",
     "create": "resurgence create rides.sql --name rides --parallelism 4",

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from resurgence.cli.completion import jar_sets
 from resurgence.cli.output.plain_table import table_lines
 from resurgence.cli.state_dir import AsJson, Debug, run_and_exit
 from resurgence.engine.spark.connector_jars import folder_of, install, installed
@@ -21,7 +22,10 @@ commands = typer.Typer(
 @commands.command("install")
 def install_command(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help=f"Any of {', '.join(JAR_SETS)}.")
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help=f"Any of {', '.join(JAR_SETS)}.", autocompletion=jar_sets
+        ),
     ],
     debug: Debug = False,
 ) -> None:
