@@ -23,8 +23,8 @@ def test_no_ride_is_lost_or_counted_twice(tmp_path: Path) -> None:
     for name in ("rides.sql", "resurgence.toml"):
         shutil.copy(PROJECT / name, tmp_path)
     shutil.copytree(PROJECT / "data", tmp_path / "data")
-    kill = "faults=state.written@3=kill"
-    command = [sys.executable, "-m", "resurgence", "run", "rides.sql", "--set", kill]
+    command = [sys.executable, "-m", "resurgence", "run", "rides.sql", "--epoch-rows", "600"]
+    command += ["--set", "faults=state.written@3=kill"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "recovered" in done.stderr
