@@ -26,9 +26,9 @@ from rich.console import Console
 from resurgence.engine.spark.session import start_session
 
 RIDES = 60_000
-RIDES_PER_SECOND = 2_400
+RIDES_PER_SECOND = 2_000
 KILL_AFTER_EPOCH = 4
-KILL_AT_THE_LATEST = 0.7
+KILL_AT_THE_LATEST = 0.8
 """Of all rides: the worker is killed then, even if the standby is not warm yet."""
 _DEADLINE_SECONDS = 180.0
 
