@@ -20,9 +20,13 @@ from resurgence.cli.commands import (
     serve,
     state_tables,
 )
+from resurgence.cli.commands.check import check_command
 from resurgence.cli.commands.explain import explain_file, explain_restore, sql_file
+from resurgence.cli.commands.init import init_command
+from resurgence.cli.commands.preview import preview_command
 from resurgence.cli.commands.rollback import rollback_command
 from resurgence.cli.commands.run import RunOptions, run_file
+from resurgence.cli.guide import add_guide
 from resurgence.cli.output import console, following, job_views
 from resurgence.cli.state_dir import DEFAULT_STATE_DIR, Name, StateDir
 from resurgence.cli.whole_number import whole_number
@@ -30,7 +34,6 @@ from resurgence.errors import JobHeld, ResurgenceError, UserError
 from resurgence.state.inspection.edits import ACCEPT_FLAG
 
 app = typer.Typer(
-    add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="Streaming SQL on Apache Spark with exactly-once recovery from any failure.",
@@ -165,6 +168,9 @@ def explain(
     _guarded(file, debug, command)
 
 
+app.command("init")(init_command)
+app.command("check")(check_command)
+app.command("preview")(preview_command)
 app.add_typer(checkpoints.commands, name="checkpoints")
 app.add_typer(state_tables.commands, name="state")
 app.add_typer(dead_letters.commands, name="dead-letters")
@@ -187,6 +193,7 @@ app.command("logs")(following.logs_command)
 app.command("events")(following.events_command)
 app.command("incidents")(job_views.incidents_command)
 app.command("workers")(job_views.workers_command)
+add_guide(app)
 
 
 def _guarded(file: Path, debug: bool, command: Callable[[], int]) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from resurgence.cli.completion import service_jobs
 from resurgence.cli.output import console
 from resurgence.cli.service_client import ServiceClient
 from resurgence.errors import ConfigError, ResurgenceError, UserError
@@ -25,7 +26,10 @@ KeyFile = Annotated[
         help="A file with the API key; by default RESURGENCE_API_KEY, if it is set.",
     ),
 ]
-JobArgument = Annotated[str, typer.Argument(metavar="NAME", help="The name of the job.")]
+JobArgument = Annotated[
+    str,
+    typer.Argument(metavar="NAME", help="The name of the job.", autocompletion=service_jobs),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show stack traces.")]
 
@@ -47,7 +51,7 @@ def call_service(
     try:
         if name is not None:
             job_name(name)
-        with ServiceClient(server, _key(key_file)) as client:
+        with ServiceClient(server, api_key(key_file)) as client:
             status = command(client)
     except KeyboardInterrupt:
         status = 0
@@ -59,7 +63,8 @@ def call_service(
     raise typer.Exit(status)
 
 
-def _key(file: Path | None) -> str | None:
+def api_key(file: Path | None) -> str | None:
+    """Return the API key: from a file, else from the environment."""
     if file is None:
         return os.environ.get(KEY_VARIABLE, "").strip() or None
     try:

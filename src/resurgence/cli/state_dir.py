@@ -18,16 +18,28 @@ from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import job_names
 from resurgence.storage.object_store import ObjectStore, split_url, storage_url
 
+DEFAULT_STATE_DIR = ".resurgence"
+
+
+def _jobs_here(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the jobs of a local state directory that begin with what is typed, for the shell."""
+    scheme, path = split_url(storage_url(context.params.get("state_dir") or DEFAULT_STATE_DIR))
+    if scheme != "file" or not Path(path).is_dir():
+        return []
+    return [each for each in _local_jobs(Path(path)) if each.startswith(incomplete)]
+
+
 StateDir = Annotated[
     str, typer.Option(metavar="DIR", help="Where checkpoints are stored: a folder or a URL.")
 ]
 Name = Annotated[
-    str | None, typer.Option(help="The name of the job; optional if there is only one.")
+    str | None,
+    typer.Option(
+        help="The name of the job; optional if there is only one.", autocompletion=_jobs_here
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show stack traces.")]
-
-DEFAULT_STATE_DIR = ".resurgence"
 
 
 def open_job(state_dir: str, name: str | None) -> StateBackend:
@@ -65,11 +77,13 @@ def _jobs(store: ObjectStore) -> tuple[JobName, ...]:
     scheme, path = split_url(store.url)
     if scheme != "file":
         return job_names(store)
-    # On a local disk, avoid listing every state file.
+    return _local_jobs(Path(path))
+
+
+def _local_jobs(folder: Path) -> tuple[JobName, ...]:
+    """Return the jobs of a local state directory, without listing every state file."""
     return tuple(
-        JobName(each.name)
-        for each in sorted(Path(path).iterdir())
-        if (each / "generations").is_dir()
+        JobName(each.name) for each in sorted(folder.iterdir()) if (each / "generations").is_dir()
     )
 
 

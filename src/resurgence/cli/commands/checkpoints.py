@@ -12,6 +12,7 @@ import typer
 
 from resurgence.cli.output import console
 from resurgence.cli.output.plain_table import bytes_text, count_text, span_text, table_lines
+from resurgence.cli.output.waiting import waiting
 from resurgence.cli.state_dir import (
     DEFAULT_STATE_DIR,
     AsJson,
@@ -277,13 +278,15 @@ def verify(
     verifier = Verifier(backend, check_sources=check_sources)
     found = []
     all_valid = True
-    for view in chosen:
+    for number, view in enumerate(chosen, start=1):
         if view.attempt is None or not view.stands:
             all_valid = False
             print(f"epoch {view.epoch}: not verified, already {view.status}")
             _print_reasons(view.reasons)
             continue
-        verification = verifier.verify(backend.paths.manifest(view.epoch, view.attempt))
+        with waiting(f"reading the checkpoint of epoch {view.epoch}") as wait:
+            wait.step(number, len(chosen))
+            verification = verifier.verify(backend.paths.manifest(view.epoch, view.attempt))
         found.append(verification)
         all_valid = all_valid and not verification.reasons
         print(_verdict(verification))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 import typer
 
+from resurgence.cli.completion import jar_sets
 from resurgence.cli.output.plain_table import table_lines
+from resurgence.cli.output.waiting import waiting
 from resurgence.cli.state_dir import AsJson, Debug, run_and_exit
 from resurgence.engine.spark.connector_jars import folder_of, install, installed
 from resurgence.engine.spark.jar_sets import JAR_SETS, jar_set
@@ -21,7 +22,10 @@ commands = typer.Typer(
 @commands.command("install")
 def install_command(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME...", help=f"Any of {', '.join(JAR_SETS)}.")
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help=f"Any of {', '.join(JAR_SETS)}.", autocompletion=jar_sets
+        ),
     ],
     debug: Debug = False,
 ) -> None:
@@ -31,7 +35,8 @@ def install_command(
         for name in names:
             jar_set(name)  # refuse a wrong name before the first download
         for name in names:
-            install(name, lambda line: print(line, file=sys.stderr, flush=True))
+            with waiting(f"looking for the jars for {name}") as wait:
+                install(name, wait.now)
             print(folder_of(name))
         return 0
 

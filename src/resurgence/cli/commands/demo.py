@@ -1,37 +1,51 @@
-"""`make demo`: run a windowed pipeline over generated rides, kill its worker in the middle, and
-compare the output with the batch answer.
+"""`make demo`: run a windowed pipeline over a stream of rides with a standby beside it, kill its
+worker in the middle, and compare the output with the batch answer.
 
-It runs in a temporary folder, with the same `resurgence run` that a user types.
+It runs in a temporary folder, with the same `resurgence run` that a user types. The rides are
+generated at a fixed rate, so that the standby is warm before the stream ends.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import random
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import typer
 from rich.console import Console
 
 from resurgence.engine.spark.session import start_session
 
 RIDES = 60_000
-EPOCH_ROWS = 6_000
+RIDES_PER_SECOND = 2_000
 KILL_AFTER_EPOCH = 4
+KILL_AT_THE_LATEST = 0.8
+"""Of all rides: the worker is killed then, even if the standby is not warm yet."""
 _DEADLINE_SECONDS = 180.0
 
-SQL = """\
+RIDE = {
+    "at": "timestamp - (counter % 25) * INTERVAL '1' SECOND",
+    "driver": "pmod(hash(counter), 5000)",
+    "kind": "element_at(array('taxi', 'pool', 'van'), CAST(1 + counter % 3 AS INT))",
+}
+"""The columns of a ride, slightly out of order, as SQL over a number and a time."""
+
+SQL = f"""\
 CREATE TABLE rides (
-  at TIMESTAMP NOT NULL, driver BIGINT, kind TEXT, place TEXT,
+  counter BIGINT NOT NULL, timestamp TIMESTAMP NOT NULL,
+  {", ".join(f"{name} AS {sql}" for name, sql in RIDE.items())},
   WATERMARK FOR at AS at - INTERVAL '30 seconds'
-) WITH (connector = 'single_file', path = 'rides.json', format = 'json', type = 'source');
+) WITH (connector = 'impulse', event_rate = '{RIDES_PER_SECOND}', message_count = '{RIDES}',
+  event_time_interval = '5 seconds', start_time = '2024-01-01T00:00:00', type = 'source');
 
 CREATE TABLE hourly (hour TIMESTAMP, kind TEXT, rides BIGINT, avg_driver DOUBLE)
 WITH (connector = 'filesystem', path = 'out/hourly', format = 'parquet', type = 'sink');
@@ -42,7 +56,11 @@ SELECT window.start, kind, rides, avg_driver FROM (
   FROM rides GROUP BY window, kind);
 """
 
-BATCH = """\
+BATCH = f"""\
+WITH numbers AS (
+  SELECT id AS counter, TIMESTAMP '2024-01-01 00:00:00' + id * INTERVAL '5' SECOND AS timestamp
+  FROM range({RIDES})),
+rides AS (SELECT {", ".join(f"{sql} AS {name}" for name, sql in RIDE.items())} FROM numbers)
 SELECT window.start AS hour, kind, count(*) AS rides, avg(driver) AS avg_driver
 FROM rides GROUP BY window(at, '1 hour'), kind
 """
@@ -54,56 +72,56 @@ def main() -> None:
     """Run the demo; exit 1 if a row is lost or doubled."""
     with tempfile.TemporaryDirectory(prefix="resurgence-demo-") as name:
         folder = Path(name)
-        write_rides(folder / "rides.json")
         (folder / "rides.sql").write_text(SQL)
         console.print(
-            f"[bold]{RIDES:,} rides[/], counted by the hour and kind, {EPOCH_ROWS:,} an epoch"
+            f"[bold]{RIDES:,} rides[/], {RIDES_PER_SECOND:,} a second, counted by the hour and kind"
         )
+        console.print("starting a worker, and a standby beside it")
         killed_at = run_and_kill(folder)
         sys.exit(0 if report(folder, killed_at) else 1)
 
 
-def write_rides(path: Path) -> None:
-    """Write rides that are slightly out of order."""
-    generator = random.Random(2024)
-    at = datetime(2024, 1, 1)
-    with path.open("w") as file:
-        for _ in range(RIDES):
-            at += timedelta(seconds=generator.randint(0, 9))
-            ride = {
-                "at": (at - timedelta(seconds=generator.randint(0, 25))).isoformat(),
-                "driver": generator.randint(1, 5000),
-                "kind": generator.choice(["taxi", "pool", "van"]),
-                "place": generator.choice(["north", "south", "east", "west"]),
-            }
-            file.write(json.dumps(ride) + "\n")
+def command(has_console: bool) -> list[str]:
+    """Return the command that runs the pipeline."""
+    run = [sys.executable, "-m", "resurgence", "run", "rides.sql", "--events", "events.jsonl"]
+    settings = ["--set", "controller.standby=1"]
+    return [*run, *settings, *(["--ui"] if has_console else [])]
+
+
+def has_console() -> bool:
+    """Return whether `run` can serve the web console."""
+    from resurgence.cli.app import app
+
+    run: Any = typer.main.get_command(app)
+    return any("--ui" in each.opts for each in run.commands["run"].params)
+
+
+def console_address(log: str) -> str | None:
+    """Return the address that `run` has printed, if it serves the console."""
+    found = re.search(r"http://(?:127\.0\.0\.1|localhost):\d+\S*", log)
+    return found[0] if found else None
 
 
 def run_and_kill(folder: Path) -> datetime:
     """Run the pipeline, kill its worker with SIGKILL in the middle, and wait for the end."""
-    command = [
-        sys.executable,
-        "-m",
-        "resurgence",
-        "run",
-        "rides.sql",
-        "--epoch-rows",
-        str(EPOCH_ROWS),
-    ]
     with (folder / "run.log").open("w") as log:
-        run = subprocess.Popen(
-            [*command, "--events", "events.jsonl"], cwd=folder, stdout=log, stderr=log
-        )
+        run = subprocess.Popen(command(has_console()), cwd=folder, stdout=log, stderr=log)
         killed_at = None
         deadline = time.monotonic() + _DEADLINE_SECONDS
         shown = 0
+        is_address_shown = False
         while run.poll() is None and time.monotonic() < deadline:
             seen = events(folder)
             for event in seen[shown:]:
                 show(event)
             shown = len(seen)
-            committed = [each["epoch"] for each in seen if each["event"] == "committed"]
-            if killed_at is None and committed and committed[-1] >= KILL_AFTER_EPOCH:
+            address = (
+                None if is_address_shown else console_address((folder / "run.log").read_text())
+            )
+            if address is not None:
+                is_address_shown = True
+                console.print(f"[bold]console:[/] {address}")
+            if killed_at is None and is_time_to_kill(seen):
                 pid = next(each["pid"] for each in seen if each["event"] == "worker_started")
                 killed_at = datetime.now().astimezone()
                 os.kill(pid, signal.SIGKILL)
@@ -117,6 +135,18 @@ def run_and_kill(folder: Path) -> datetime:
     return killed_at
 
 
+def is_time_to_kill(seen: Sequence[dict[str, Any]]) -> bool:
+    """Return whether some epochs are committed and the standby is warm; if it takes too long, only
+    the former.
+    """
+    committed = [each["epoch"] for each in seen if each["event"] == "committed"]
+    if not committed or committed[-1] < KILL_AFTER_EPOCH:
+        return False
+    rows = sum(each["rows"] for each in seen if each["event"] == "checkpoint")
+    is_warm = any(each["event"] == "standby_ready" for each in seen)
+    return is_warm or rows >= KILL_AT_THE_LATEST * RIDES
+
+
 def events(folder: Path) -> list[dict[str, Any]]:
     """Return the events of the run so far."""
     path = folder / "events.jsonl"
@@ -126,7 +156,9 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 def show(event: dict[str, Any]) -> None:
     """Print an event."""
-    if event["event"] == "worker_started":
+    if event["event"] == "standby_ready":
+        console.print(f"standby is warm, pid {event['pid']}")
+    elif event["event"] == "worker_started":
         console.print(f"worker started, pid {event['pid']}, generation {event['generation']}")
     elif event["event"] == "checkpoint":
         console.print(f"epoch {event['epoch']}: {event['rows']:,} rows in, {event['rows_out']} out")
@@ -141,6 +173,7 @@ def report(folder: Path, killed_at: datetime) -> bool:
     incident = next(each for each in events(folder) if each["event"] == "incident")
     detected_at = datetime.fromisoformat(incident["detected_at"])
     resumed_at = datetime.fromisoformat(incident["resumed_at"])
+    console.print("computing the batch answer")
     spark, jvm = start_session(
         app_name="demo",
         master="local[2]",
@@ -150,8 +183,6 @@ def report(folder: Path, killed_at: datetime) -> bool:
         log_file=folder / "batch.log",
     )
     try:
-        schema = "at TIMESTAMP, driver BIGINT, kind STRING, place STRING"
-        spark.read.schema(schema).json(str(folder / "rides.json")).createOrReplaceTempView("rides")
         batch = spark.sql(BATCH)
         output = spark.read.parquet(str(folder / "out" / "hourly"))
         rows_out = output.count()

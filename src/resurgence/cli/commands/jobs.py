@@ -16,6 +16,7 @@ import typer
 from pydantic import ValidationError
 
 from resurgence.api.models import Job, JobDetail, JobRequest, PipelineRequest, RestartRequest
+from resurgence.cli.output.waiting import waiting
 from resurgence.cli.service_client import DEFAULT_SERVER, ServiceClient, ServiceFailed
 from resurgence.cli.service_flags import (
     AsJson,
@@ -251,14 +252,17 @@ def _confirm(job: JobDetail, with_state: bool) -> None:
 
 def _wait_until_ended(client: ServiceClient, job: Job, longest: timedelta) -> Job:
     deadline = time.monotonic() + longest.total_seconds()
-    while job.status.state not in TERMINAL:
-        if time.monotonic() >= deadline:
-            raise ServiceFailed(
-                f"'{job.name}' is still {job.status.state} after {longest.total_seconds():.0f} s",
-                hint="Wait until it has stopped, or stop it with --mode force.",
-            )
-        time.sleep(_POLL_SECONDS)
-        job = client.job(job.name)
+    with waiting(f"{job.name} is stopping") as wait:
+        while job.status.state not in TERMINAL:
+            if time.monotonic() >= deadline:
+                waited = f"{longest.total_seconds():.0f} s"
+                raise ServiceFailed(
+                    f"'{job.name}' is still {job.status.state} after {waited}",
+                    hint="Wait until it has stopped, or stop it with --mode force.",
+                )
+            time.sleep(_POLL_SECONDS)
+            job = client.job(job.name)
+            wait.step(0)
     return job
 
 

@@ -16,6 +16,7 @@ from rich.live import Live
 from rich.table import Table
 
 from resurgence.control.jobs.restart_policy import GiveUp
+from resurgence.control.jobs.transitions import StateName
 from resurgence.control.telemetry.events import Event
 from resurgence.errors import ResurgenceError, SqlError
 from resurgence.graph.watermarks import END_OF_TIME
@@ -73,6 +74,7 @@ class ProgressLine:
     def __init__(self, job: str) -> None:
         self._job = job
         self._state = "Created"
+        self._state_began_at = time.monotonic()
         self._epoch = 0
         self._rows = 0
         self._rate = 0.0
@@ -88,6 +90,7 @@ class ProgressLine:
         match event["event"]:
             case "state":
                 self._state = str(event["to"])
+                self._state_began_at = time.monotonic()
             case "checkpoint":
                 rows, duration = _number(event["rows"]), _number(event["duration"])
                 self._epoch = int(_number(event["epoch"]))
@@ -110,7 +113,7 @@ class ProgressLine:
             else f"{time.monotonic() - self._checkpointed_at:.0f} s ago"
         )
         table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
-        table.add_row("[bold]job[/]", self._job, "[bold]state[/]", self._state)
+        table.add_row("[bold]job[/]", self._job, "[bold]state[/]", self.state_text())
         table.add_row("[bold]epoch[/]", str(self._epoch), "[bold]last checkpoint[/]", age)
         table.add_row(
             "[bold]rows[/]",
@@ -131,6 +134,12 @@ class ProgressLine:
         if self._dead:
             table.add_row("[bold]dead letters[/]", f"{self._dead:,}", "", "")
         return table
+
+    def state_text(self) -> str:
+        """Return the state, with its seconds while a worker is started or the state is restored."""
+        if self._state == StateName.RUNNING:
+            return self._state
+        return f"{self._state} ({time.monotonic() - self._state_began_at:.0f} s)"
 
     def __rich__(self) -> Table:
         return self.table()

@@ -205,4 +205,7 @@ if __name__ == "__main__":
     paths = (
         sys.argv[sys.argv.index("--build-archive") + 1 :] if "--build-archive" in sys.argv else []
     )
-    sys.exit(0 if build_archive(Path(paths[0]) if paths else archive_path(find_java())) else 1)
+    wanted = Path(paths[0]) if paths else archive_path(find_java())
+    if not wanted.exists():
+        print("building the class-data archive, once: about half a minute", flush=True)
+    sys.exit(0 if build_archive(wanted) else 1)
