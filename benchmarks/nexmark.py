@@ -56,10 +56,11 @@ _DEADLINE_SECONDS = 120
 
 @dataclass
 class Found:
-    """The rows per second of each repetition of one query, by system."""
+    """The figures of each repetition of one query, by system."""
 
     query: Query
     rates: dict[System, list[float]] = field(default_factory=dict)
+    cpu_seconds: dict[System, list[float]] = field(default_factory=dict)
     is_wrong: bool = False
 
 
@@ -85,9 +86,13 @@ class Comparison:
             print(
                 f"generating {self._options.rows:,} events into {self._events.folder}", flush=True
             )
-            run_apart(
-                ["--generate", "--rows", str(self._events.rows)], self._events, self._deadline
-            )
+            command = [sys.executable, __file__, "--generate"]
+            command += ["--rows", str(self._events.rows)]
+            command += ["--epoch-rows", str(self._events.epoch_rows)]
+            try:
+                execute(command, self._deadline)
+            except RunFailed as error:
+                raise SystemExit(f"no events: {error}") from error
         if System.FLINK in self.systems:
             try:
                 self._flink = flink.installed()
@@ -138,10 +143,12 @@ class Comparison:
         if not warm or system not in self.systems:
             return
         found.rates[system] = [self._events.rows / each.seconds for each in warm]
+        found.cpu_seconds[system] = [each.cpu_seconds for each in warm]
         spread = spread_of(found.rates[system])
         print(
             f"  {system:22} {spread.median:12,.0f} rows/s ({spread.low:,.0f} to {spread.high:,.0f}),"
             f" {statistics.median(each.seconds for each in warm):.2f} s,"
+            f" {statistics.median(found.cpu_seconds[system]):.1f} s of CPU,"
             f" {expected.rows:,} rows {warm[0].variant}".rstrip(),
             flush=True,
         )
@@ -174,16 +181,13 @@ def check(
             raise WrongAnswer(f"{found} instead of {expected} {each.variant}".rstrip())
 
 
-def run_apart(arguments: list[str], events: Events, deadline: float) -> None:
-    command = [sys.executable, __file__, *arguments, "--epoch-rows", str(events.epoch_rows)]
-    execute(command, deadline)
-
-
 def compare(report: Report, found: list[Found], systems: list[System]) -> None:
     """Add the figures and ratios of all queries to the report."""
     for each in found:
         for system, rates in each.rates.items():
             report.add("rows/s", each.query.name, system, rates)
+        for system, seconds in each.cpu_seconds.items():
+            report.add("CPU seconds", each.query.name, system, seconds)
     for system in systems:
         if system is System.RESURGENCE:
             continue

@@ -2,7 +2,8 @@
 
 An answer is known by its number of rows and by the sum of a hash of each row, so neither order nor
 division into files matter. A changelog is folded by the same means: a row that it retracts counts as
-minus one. DuckDB computes it, which none of the systems uses.
+minus one. DuckDB computes it, which none of the systems uses. Rows of the last events are left out:
+Structured Streaming never closes their windows.
 """
 
 from __future__ import annotations
@@ -12,7 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import duckdb
+from benchmarks.nexmark_systems.events import END
 from benchmarks.nexmark_systems.queries import Query, System
+
+_IDS = {"auction", "bidder", "id"}
+"""Columns by which the rows of the last events are known."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,10 @@ def answer(query: Query, system: System, folder: Path, columns: Mapping[str, str
     with _connection() as connection:
         relation = _rows(query, system, folder, columns)
         listed = ", ".join(_value(name, sql) for name, sql in columns.items())
+        kept = [f'"{name}" <> {END}' for name in _IDS & columns.keys()] or ["true"]
         found = connection.execute(
             f"SELECT sum(weight), sum(weight * CAST(hash({listed}) % 1000000007 AS HUGEINT))"
-            f" FROM ({relation})"
+            f" FROM ({relation}) WHERE {' AND '.join(kept)}"
         ).fetchone()
     assert found is not None
     return Answer(int(found[0] or 0), int(found[1] or 0))

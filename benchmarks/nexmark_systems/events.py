@@ -3,8 +3,8 @@
 An event is a row with the columns of a person, of an auction or of a bid; all others are null. The
 columns are flat, because not every system can skip the fields of a struct that a query does not
 read. Events are in the order in which a generator would send them, a millisecond of event time
-apart, and out of order by up to 50 of them. The last row is none of the three and a day later, so
-that all windows close in every system.
+apart, and out of order by up to 50 of them. The last three, one of each kind, are a day later, so
+that all windows before them close in every system. They refer to nothing, and their ids are `END`.
 
 The same rows are stored twice. `epochs` has a file for each epoch, in the order of time, as
 systems read them that take files in order. Flink assigns files to its readers in no order, which
@@ -32,6 +32,7 @@ START = "2024-01-01T00:00:00"
 READERS = 2
 KINDS = {"people": "person", "auctions": "auction", "bids": "bid"}
 """The views that queries read, and the kind of their events."""
+END = -1
 _FIRST_MTIME = 1_704_067_200
 
 
@@ -57,16 +58,15 @@ def flat_columns() -> dict[str, str]:
     return {**columns, "timestamp": "TIMESTAMP"}
 
 
-def view_sql(view: str, present: str = "{column} IS NOT NULL") -> str:
-    """Return the query of a view of all events of one kind, over the table `nexmark`.
-
-    `present` is the condition that the row has such an event; `{column}` is not null then.
-    """
+def view_sql(view: str) -> str:
+    """Return the query of a view of all events of one kind, over the table `nexmark`."""
     kind = KINDS[view]
     names = [*FIELDS[kind]]
     listed = ", ".join(f"{kind}_{name} AS `{name}`" for name in names)
-    condition = present.format(column=f"{kind}_{names[0]}")
-    return f"SELECT {listed}, `timestamp` AS `datetime` FROM nexmark WHERE {condition}"
+    return (
+        f"SELECT {listed}, `timestamp` AS `datetime` FROM nexmark"
+        f" WHERE {kind}_{names[0]} IS NOT NULL"
+    )
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def generate(spark: SparkSession, events: Events) -> None:
         return
     staging = events.folder.with_name(f"{events.folder.name}.{os.getpid()}")
     shutil.rmtree(staging, ignore_errors=True)
-    flat = _flat(spark, events.rows - 1).unionAll(_end(spark, events.rows)).cache()
+    flat = _flat(spark, events.rows - len(KINDS)).unionAll(_end(spark, events.rows)).cache()
     try:
         for number, first in enumerate(range(0, events.rows, events.epoch_rows)):
             part = flat.where(f"`{NUMBER}` >= {first} AND `{NUMBER}` < {first + events.epoch_rows}")
@@ -132,14 +132,29 @@ def _flat(spark: SparkSession, rows: int) -> DataFrame:
 
 
 def _end(spark: SparkSession, rows: int) -> DataFrame:
-    """Return the last row, which is no event."""
-    empty = (
-        f"CAST(NULL AS {sql}) AS {name}"
-        for name, sql in flat_columns().items()
-        if name != "timestamp"
-    )
-    late = f"TIMESTAMP '{START}' + make_dt_interval(1, 0, 0, {rows} / 1000) AS timestamp"
-    return spark.range(1).selectExpr(*empty, late, f"{rows - 1}L AS `{NUMBER}`")
+    """Return the last event of each kind."""
+    at = f"TIMESTAMP '{START}' + make_dt_interval(1, 0, 0, {rows} / 1000)"
+    last = {
+        # The seller is not the person of that id, and the bid is not for that auction.
+        "auction_id": END - 1,
+        "auction_seller": END - 1,
+        "auction_expires": at,
+        "timestamp": at,
+    }
+    values = {"BIGINT": END, "STRING": "''"}
+    parts = []
+    for number, kind in enumerate(KINDS.values(), start=rows - len(KINDS)):
+        listed = (
+            f"{last.get(name, values.get(sql)) if _is_of(name, kind) else f'CAST(NULL AS {sql})'}"
+            f" AS {name}"
+            for name, sql in flat_columns().items()
+        )
+        parts.append(f"SELECT {', '.join(listed)}, {number}L AS `{NUMBER}`")
+    return spark.sql(" UNION ALL ".join(parts))
+
+
+def _is_of(column: str, kind: str) -> bool:
+    return column == "timestamp" or column.startswith(f"{kind}_")
 
 
 def _write_file(rows: DataFrame, file: Path, modified: int) -> None:

@@ -100,6 +100,8 @@ def settings(state_backend: str, checkpoint_seconds: float) -> dict[str, str]:
         "execution.checkpointing.interval": f"{round(checkpoint_seconds * 1000)} ms",
         "execution.checkpointing.mode": "EXACTLY_ONCE",
         "state.backend.type": state_backend,
+        # A run that fails has no figure. By default, Flink would restart it for ever.
+        "restart-strategy.type": "none",
         "table.local-time-zone": "UTC",
         "table.exec.mini-batch.enabled": "true",
         "table.exec.mini-batch.allow-latency": "2 s",

@@ -1,8 +1,8 @@
 """The queries of Nexmark in the dialect of each system.
 
-A query of Resurgence is the INSERT of the example of that name. The others are in `queries/`: lines
-`-- in SYSTEM` begin the text for a system, `-- not SYSTEM: reason` says why there is none. Structured
-Streaming runs the text for Spark unless it has its own. `-- changelog:` lists the systems for which
+`queries/` has a file for each: lines `-- in SYSTEM` begin the text for a system, `-- not SYSTEM: reason`
+says why there is none. Without a text of its own, Resurgence runs the INSERT of the example of that
+name, and Structured Streaming the text for Spark. `-- changelog:` lists the systems for which
 the result is updating, `-- key:` the columns by which Structured Streaming updates it.
 """
 
@@ -64,7 +64,7 @@ def parse(name: str, text: str, insert: str) -> Query:
     reasons = {each: facts[f"not {each}"] for each in System if f"not {each}" in facts}
     spark = texts["Spark"]
     known = {
-        System.RESURGENCE: insert,
+        System.RESURGENCE: texts.get(System.RESURGENCE, insert),
         System.STREAMING: texts.get(System.STREAMING, spark),
         System.FLINK: texts.get(System.FLINK, ""),
         System.BATCH: spark,

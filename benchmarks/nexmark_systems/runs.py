@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks.nexmark_systems.events import Events
 from benchmarks.nexmark_systems.queries import System
+from benchmarks.processes import processes_of
 
 CORES = 2
 MEMORY = "4g"
@@ -48,6 +49,8 @@ class Repetition:
     """What one execution of the query needed, and where its output is."""
 
     seconds: float
+    cpu_seconds: float
+    """Of all processes of the system, the compiler and the garbage collector included."""
     output: str
     is_warm: bool
     variant: str = ""
@@ -78,9 +81,10 @@ def execute(
         except subprocess.TimeoutExpired:
             raise RunFailed(f"no result within {deadline:.0f} s") from None
         finally:
-            # The JVM and Python workers are of the same session, and may outlive its leader.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            # A JVM and Python workers may outlive the process that started them.
+            for each in processes_of(process.pid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
     if process.returncode != 0:
         raise RunFailed((errors.strip() or output.strip())[-_LONGEST_ERROR:])
     return repetitions_of(output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 from benchmarks.nexmark_systems.events import KINDS, flat_columns, view_sql
 from benchmarks.nexmark_systems.queries import Query, System, read_query
 from benchmarks.nexmark_systems.runs import CORES, MEMORY, Repetition, Run
+from benchmarks.processes import cpu_seconds
 from benchmarks.window_aggregate import STATE_STORES, stock_session
 from pyspark.sql import DataFrame, SparkSession
 
@@ -71,11 +73,11 @@ def _measured(
         spark.conf.set("spark.sql.streaming.stateStore.providerClass", STATE_STORES[store])
     folder = run.folder / name
     folder.mkdir(parents=True)
-    began = time.perf_counter()
+    used, began = cpu_seconds(os.getpid()), time.perf_counter()
     once(spark, run, query, folder)
-    seconds = time.perf_counter() - began
+    seconds, cpu = time.perf_counter() - began, cpu_seconds(os.getpid()) - used
     is_warm = not name.startswith("warm-up")
-    Repetition(seconds, str(folder / "out"), is_warm, store).print()
+    Repetition(seconds, cpu, str(folder / "out"), is_warm, store).print()
     return seconds
 
 
@@ -155,10 +157,6 @@ def batch_once(spark: SparkSession, run: Run, query: Query, folder: Path) -> Non
 
 def _create_views(spark: SparkSession, run: Run, events: DataFrame) -> None:
     events.createOrReplaceTempView("nexmark")
-    # A condition that reads the event time stays above the watermark. Below it, the condition would
-    # hide the last row, which closes all windows.
-    present = "coalesce({column}, IF(timestamp IS NULL, 0, NULL)) IS NOT NULL"
     for each in KINDS:
-        sql = view_sql(each, present) if events.isStreaming else view_sql(each)
-        spark.sql(sql).createOrReplaceTempView(each)
+        spark.sql(view_sql(each)).createOrReplaceTempView(each)
     spark.read.parquet(str(run.events.side)).createOrReplaceTempView("side")

@@ -107,7 +107,7 @@ def test_a_wrong_row_is_another_answer(
 ) -> None:
     expected = answer(QUERY, System.BATCH, written(tmp_path / "right", ROWS), COLUMNS)
     folder = written(tmp_path / "wrong", rows)
-    repetitions = [Repetition(1, str(folder), is_warm=True)]
+    repetitions = [Repetition(1, 1, str(folder), is_warm=True)]
     with pytest.raises(WrongAnswer, match="instead of 3 rows"):
         check(QUERY, System.BATCH, repetitions, COLUMNS, expected)
 
@@ -141,9 +141,9 @@ def test_no_output_is_no_rows(tmp_path: Path) -> None:
 
 
 def test_repetitions_are_found_among_other_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    Repetition(1.5, "out", is_warm=True, variant="RocksDB").print()
+    Repetition(1.5, 2.5, "out", is_warm=True, variant="RocksDB").print()
     printed = f"a warning\n{capsys.readouterr().out}the end\n"
-    assert repetitions_of(printed) == [Repetition(1.5, "out", is_warm=True, variant="RocksDB")]
+    assert repetitions_of(printed) == [Repetition(1.5, 2.5, "out", is_warm=True, variant="RocksDB")]
 
 
 def test_a_run_is_passed_to_its_process(tmp_path: Path) -> None:

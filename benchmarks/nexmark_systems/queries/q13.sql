@@ -1,5 +1,10 @@
 -- Nexmark q13: bids with what a table at rest says of their auctions.
 
+-- in Resurgence
+SELECT b.auction, b.bidder, b.price, b.datetime, s.value
+FROM (SELECT *, auction % 10 AS side FROM bids) AS b
+JOIN side s ON b.side = s.key
+
 -- in Spark
 SELECT b.auction, b.bidder, b.price, b.datetime, s.value
 FROM bids b
