@@ -9,7 +9,7 @@ Each query of each system has a process of its own, which runs the query once to
 `--repetitions` times. The seconds are from opening the job to its end, when all output is committed;
 Flink's are those that it reports for the job, which exclude planning. Structured Streaming runs with
 the faster one of its state stores. The output of every repetition is compared with the answer of the
-batch: a wrong answer has no figure, and fails the command.
+batch: a wrong answer has no figure. One of Resurgence fails the command.
 
     python benchmarks/nexmark.py [--queries q0,q5] [--systems streaming,flink,batch] [--rows N]
                                  [--epoch-rows N] [--repetitions N] [--json FILE] [--plot FILE]
@@ -123,7 +123,7 @@ class Comparison:
                 assert expected is not None
                 check(query, system, repetitions, columns, expected)
             except WrongAnswer as error:
-                found.is_wrong = True
+                found.is_wrong |= system is System.RESURGENCE
                 print(f"  {system:22} WRONG: {error}", flush=True)
             except RunFailed as error:
                 found.is_wrong |= system in (System.RESURGENCE, System.BATCH)

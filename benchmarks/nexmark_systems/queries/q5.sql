@@ -17,6 +17,22 @@ JOIN (
     GROUP BY window
 ) AS most ON counted.window = most.window AND counted.num >= most.maxn
 
+-- in Structured Streaming
+-- The join of counts and maxima has no output there, so a window collects its counts.
+SELECT top.auction, top.num
+FROM (
+    SELECT explode(filter(counts, each -> each.num = most)) AS top
+    FROM (
+        SELECT collect_list(struct(auction, num)) AS counts, max(num) AS most
+        FROM (
+            SELECT auction, count(*) AS num, window(datetime, '10 seconds', '2 seconds') AS window
+            FROM bids
+            GROUP BY auction, window(datetime, '10 seconds', '2 seconds')
+        )
+        GROUP BY window
+    )
+)
+
 -- in Flink
 SELECT counted.auction, counted.num
 FROM (
