@@ -23,8 +23,8 @@ from pyiceberg.table.update.snapshot import _FastAppendFiles
 from pyiceberg.typedef import Record
 
 from resurgence.connectors.contract import CoveredInput, SourceSpan, StagedFile
-from resurgence.connectors.iceberg.catalog import CatalogType, IcebergCatalog, TablePlace
-from resurgence.connectors.iceberg.data_files import data_access, file_layout
+from resurgence.connectors.iceberg.catalogs.catalog import CatalogType, IcebergCatalog, TablePlace
+from resurgence.connectors.iceberg.writing.data_files import data_access, file_layout
 from resurgence.connectors.lakehouse.data_files import as_stored, by_partition
 from resurgence.connectors.lakehouse.table_file import TableFile
 from resurgence.ids import JobIdentity, OperatorId

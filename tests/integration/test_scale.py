@@ -43,7 +43,7 @@ def test_jobs_recover_and_neither_threads_nor_writes_grow_with_them(postgres_url
             assert {each.fault.fault for each in failed.recoveries} == set(Fault)
             assert all(each.running_after is not None for each in failed.recoveries)
             exits = [each for each in failed.recoveries if each.fault.fault is Fault.EXIT]
-            assert min(each.detected_after or 9 for each in exits) < 1
+            assert min(each.detected_after or 99 for each in exits) < 3
             assert fleet.states() == {"Running": MANY}
 
     asyncio.run(asyncio.wait_for(scenario(), 100))

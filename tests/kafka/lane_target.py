@@ -14,10 +14,10 @@ import pytest
 
 from resurgence.connectors.contract import CoveredInput, SourceSpan
 from resurgence.connectors.kafka.connection import KafkaConnection
-from resurgence.connectors.kafka.lanes import LaneCommit, commit_lane
-from resurgence.connectors.kafka.librdkafka import NativeProducer
-from resurgence.connectors.kafka.marker_topic import MarkerTopic
-from resurgence.connectors.kafka.parts import Part, encoded, lanes_of
+from resurgence.connectors.kafka.writing.lanes import LaneCommit, commit_lane
+from resurgence.connectors.kafka.writing.librdkafka import NativeProducer
+from resurgence.connectors.kafka.writing.marker_topic import MarkerTopic
+from resurgence.connectors.kafka.writing.parts import Part, encoded, lanes_of
 from resurgence.ids import Epoch, JobIdentity, OperatorId
 from resurgence.storage.access import store_access
 from resurgence.storage.object_store import ObjectStore

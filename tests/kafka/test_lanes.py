@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from resurgence.connectors.kafka.lanes import close_lane, commit_lane
-from resurgence.connectors.kafka.markers import LaneKey, MarkerView
-from resurgence.connectors.kafka.parts import Part
+from resurgence.connectors.kafka.writing.lanes import close_lane, commit_lane
+from resurgence.connectors.kafka.writing.markers import LaneKey, MarkerView
+from resurgence.connectors.kafka.writing.parts import Part
 from resurgence.errors import ConnectionLost, SinkConflict, SinkError
 from resurgence.ids import Epoch
 from resurgence.storage.access import store_access

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from resurgence.connectors.kafka.librdkafka import NativeProducer
-from resurgence.connectors.kafka.marker_topic import MarkerTopic
-from resurgence.connectors.kafka.markers import MarkerView
-from resurgence.connectors.kafka.open_lanes import OpenLanes
-from resurgence.connectors.kafka.parts import Part
+from resurgence.connectors.kafka.writing.librdkafka import NativeProducer
+from resurgence.connectors.kafka.writing.marker_topic import MarkerTopic
+from resurgence.connectors.kafka.writing.markers import MarkerView
+from resurgence.connectors.kafka.writing.open_lanes import OpenLanes
+from resurgence.connectors.kafka.writing.parts import Part
 from resurgence.errors import SinkConflict, SinkError
 from resurgence.storage.access import store_access
 from tests.kafka.lane_target import Killed, LaneTarget, at_call

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from resurgence.connectors.kafka.cluster import Cluster
 from resurgence.connectors.kafka.connection import KafkaConnection, Mechanism, Protocol
-from resurgence.connectors.kafka.marker_topic import MarkerTopic
+from resurgence.connectors.kafka.reading.cluster import Cluster
 from resurgence.connectors.kafka.topics import require_topic, topic_setting
+from resurgence.connectors.kafka.writing.marker_topic import MarkerTopic
 from resurgence.errors import MessageRefused, UserError
 from tests.kafka.lane_target import LaneTarget
 from tests.servers.kafka import KafkaBroker
@@ -33,11 +33,23 @@ def secure(broker: KafkaBroker) -> KafkaConnection:
     )
 
 
+def test_a_missing_certificate_is_the_users_error(
+    kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("resurgence.connectors.kafka.reading.cluster.REQUEST_SECONDS", 3.0)
+    anonymous = KafkaConnection(
+        kafka_broker.certified_bootstrap, Protocol.SSL, ca_file=str(kafka_broker.ca_file)
+    )
+    with pytest.raises(UserError, match="certificate") as refused:
+        Cluster(anonymous).topics(["any"])
+    assert "auth.*" in refused.value.hint
+
+
 @pytest.mark.parametrize("role", ["source", "sink"])
 def test_a_wrong_password_is_the_users_error(
     kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, role: str
 ) -> None:
-    monkeypatch.setattr("resurgence.connectors.kafka.cluster.REQUEST_SECONDS", 3.0)
+    monkeypatch.setattr("resurgence.connectors.kafka.reading.cluster.REQUEST_SECONDS", 3.0)
     monkeypatch.setattr("resurgence.connectors.kafka.topics.ANSWER_SECONDS", 3.0)
     connection = replace(secure(kafka_broker), password="wrong")
     with pytest.raises(UserError, match=r"[Aa]uthentication failed") as refused:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.connectors.checks import check_connectors
 from resurgence.connectors.kafka import KafkaSink, KafkaSinkOptions
-from resurgence.connectors.kafka.open_lanes import MOST_BYTES
+from resurgence.connectors.kafka.writing.open_lanes import MOST_BYTES
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import MessageRefused, ResurgenceError, SinkConflict, SqlError, UserError
@@ -89,7 +89,7 @@ def test_rows_of_all_epochs_are_read_once_by_both_clients(
     monkeypatch: pytest.MonkeyPatch,
     most_bytes: int,
 ) -> None:
-    monkeypatch.setattr("resurgence.connectors.kafka.sink.MOST_BYTES", most_bytes)
+    monkeypatch.setattr("resurgence.connectors.kafka.writing.sink.MOST_BYTES", most_bytes)
     sql = events(tmp_path) + topics.table() + "INSERT INTO out SELECT id, at FROM events"
     Job(spark, tmp_path, sql).run([Leg(20, 2, 1), Leg(15, 3, 1)])
     assert topics.ids() == list(range(ROWS))

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from resurgence.connectors.kafka.offsets import Positions
+from resurgence.connectors.kafka.reading.offsets import Positions
 from resurgence.connectors.registry import CONNECTORS, make_source
 from resurgence.engine.epochs.engine import Engine, EpochReport
 from resurgence.errors import BadRecord, ConnectionLost, SourceError, SourceRangeGone, UserError
@@ -179,7 +179,7 @@ def test_the_halves_of_a_range_are_the_range(topics: TopicJob) -> None:
 def test_a_large_partition_is_split_over_several_tasks(
     topics: TopicJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("resurgence.connectors.kafka.source._LEAST_TASK_ROWS", 10)
+    monkeypatch.setattr("resurgence.connectors.kafka.reading.source._LEAST_TASK_ROWS", 10)
     topic = topics.broker.create_topic(partitions=2)
     topics.broker.produce(topic, [event(each) for each in range(100)])
     topics.broker.produce(topic, [event(100, partition=1)])
@@ -410,25 +410,27 @@ def test_a_missing_topic_is_reported_before_the_job_starts(topics: TopicJob) -> 
 def test_an_unreachable_broker_is_retried(
     topics: TopicJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("resurgence.connectors.kafka.cluster.REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr("resurgence.connectors.kafka.reading.cluster.REQUEST_SECONDS", 0.5)
     options = {"bootstrap_servers": "127.0.0.1:1"}
     with pytest.raises(ConnectionLost):
         make_source(_spec(topics.job("t", options=options))).first_offset(NOW, 1)
 
 
-def test_a_source_and_a_sink_with_sasl_over_tls_and_the_password_by_reference(
-    topics: TopicJob, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("login", ["sasl", "certificate"])
+def test_a_source_and_a_sink_log_in_over_tls(
+    topics: TopicJob, monkeypatch: pytest.MonkeyPatch, login: str
 ) -> None:
     broker = topics.broker
+    options = _secure(broker) if login == "sasl" else _certified(broker)
     topic = broker.create_topic()
     broker.produce(topic, [event(1), event(2)])
     monkeypatch.setenv("KAFKA_PASSWORD", broker.password)
     written = broker.create_topic()
-    sink = {"connector": "kafka", "type": "sink", "topic": written, **_secure(broker)}
+    sink = {"connector": "kafka", "type": "sink", "topic": written, **options}
     sink["sink.marker_topic"] = f"{written}-markers"
     listed = ", ".join(f"'{name}' = '{value}'" for name, value in sink.items())
     query = f"CREATE TABLE copy WITH ({listed});\nINSERT INTO copy SELECT id FROM events"
-    drained(topics.job(topic, query, options={**STOP, **_secure(broker)}).open())
+    drained(topics.job(topic, query, options={**STOP, **options}).open())
     assert [json.loads(each.value or b"") for each in broker.read(written)] == [
         {"id": 1},
         {"id": 2},
@@ -449,6 +451,14 @@ def _secure(broker: KafkaBroker) -> dict[str, str]:
         "auth.mechanism": "SCRAM-SHA-256",
         "auth.username": broker.username,
         "auth.password": "${env:KAFKA_PASSWORD}",
+        "auth.ca_file": str(broker.ca_file),
+    }
+
+
+def _certified(broker: KafkaBroker) -> dict[str, str]:
+    return {
+        "bootstrap_servers": broker.certified_bootstrap,
+        "auth.certificate_file": str(broker.client_file),
         "auth.ca_file": str(broker.ca_file),
     }
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resurgence.connectors.kafka.offsets import Partition, Positions, TopicPosition
-from resurgence.connectors.kafka.planning import available, rotated, shares
+from resurgence.connectors.kafka.reading.offsets import Partition, Positions, TopicPosition
+from resurgence.connectors.kafka.reading.planning import available, rotated, shares
 from resurgence.graph.watermarks import merged_marks, partitioned_watermark
 
 LOGS = st.lists(st.integers(0, 60), min_size=1, max_size=9)

@@ -1,4 +1,4 @@
-"""A certificate authority of the tests' own, and a certificate for a server on loopback."""
+"""A certificate authority of the tests' own, and certificates for a server on loopback and a client."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ class Certificates:
     ca_file: Path
     server_file: Path
     """The server's private key and its certificate."""
+    client_file: Path
+    """The same of a client."""
 
 
 def make_certificates(folder: Path) -> Certificates:
@@ -27,16 +29,23 @@ def make_certificates(folder: Path) -> Certificates:
     if shutil.which("openssl") is None:
         raise NoServer("certificates cannot be made: there is no openssl")
     ca, ca_key = str(folder / "ca.pem"), str(folder / "ca.key")
-    key, request, server = (str(folder / f"server.{each}") for each in ("key", "csr", "crt"))
     _openssl("req", "-x509", *_NEW_KEY, "-keyout", ca_key, "-out", ca, *_days(), *_name("Tests CA"))
-    _openssl("req", "-new", *_NEW_KEY, "-keyout", key, "-out", request, *_name("localhost"))
     names = folder / "names"
     names.write_text("subjectAltName=IP:127.0.0.1,DNS:localhost\n")
     authority = ["-CA", ca, "-CAkey", ca_key, "-CAcreateserial", "-extfile", str(names)]
-    _openssl("x509", "-req", "-in", request, "-out", server, *authority, *_days())
-    both = folder / "server.pem"
-    both.write_text(Path(key).read_text() + Path(server).read_text())
-    return Certificates(Path(ca), both)
+    server, client = (
+        _key_and_certificate(folder, name, authority) for name in ("localhost", "client")
+    )
+    return Certificates(Path(ca), server, client)
+
+
+def _key_and_certificate(folder: Path, name: str, authority: list[str]) -> Path:
+    key, request, certificate = (str(folder / f"{name}.{each}") for each in ("key", "csr", "crt"))
+    _openssl("req", "-new", *_NEW_KEY, "-keyout", key, "-out", request, *_name(name))
+    _openssl("x509", "-req", "-in", request, "-out", certificate, *authority, *_days())
+    both = folder / f"{name}.pem"
+    both.write_text(Path(key).read_text() + Path(certificate).read_text())
+    return both
 
 
 def _days() -> list[str]:

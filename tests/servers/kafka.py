@@ -1,6 +1,7 @@
 """A Kafka broker: Apache Kafka in KRaft mode, from its Maven artifacts.
 
-It has a plaintext listener, where everyone is a super user, and one with SASL over TLS.
+It has a plaintext listener, where everyone is a super user, one with SASL over TLS, and one that
+requires a certificate of the client.
 """
 
 from __future__ import annotations
@@ -70,10 +71,12 @@ _SMALL = {
     "allow.everyone.if.no.acl.found": "true",
     "super.users": "User:ANONYMOUS",
     "listener.security.protocol.map": (
-        "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL"
+        "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL"
     ),
     "sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
     "ssl.keystore.type": "PEM",
+    "ssl.truststore.type": "PEM",
+    "listener.name.ssl.ssl.client.auth": "required",
 }
 
 
@@ -81,6 +84,7 @@ _SMALL = {
 class _Ports:
     plain: int
     secure: int
+    certified: int
     controller: int
 
 
@@ -95,7 +99,7 @@ class KafkaBroker:
         self._more = properties
         self._certificates = make_certificates(folder)
         self._properties_file = folder / "server.properties"
-        self._ports = _Ports(0, 0, 0)
+        self._ports = _Ports(0, 0, 0, 0)
         self._process: ServerProcess | None = None
         self._admins: deque[AdminClient] = deque(maxlen=4)
 
@@ -107,6 +111,15 @@ class KafkaBroker:
     def secure_bootstrap(self) -> str:
         """SASL_SSL, with SCRAM-SHA-256 or PLAIN."""
         return f"127.0.0.1:{self._ports.secure}"
+
+    @property
+    def certified_bootstrap(self) -> str:
+        """TLS with a certificate of the client."""
+        return f"127.0.0.1:{self._ports.certified}"
+
+    @property
+    def client_file(self) -> Path:
+        return self._certificates.client_file
 
     @property
     def ca_file(self) -> Path:
@@ -213,7 +226,7 @@ class KafkaBroker:
         """Format the folder and start; NoServer with the reason if that fails."""
         reason: str | None = ""
         for _ in range(3):  # another process may take a port first
-            self._ports = _Ports(*free_ports(3))
+            self._ports = _Ports(*free_ports(4))
             self._properties_file.write_text(
                 _properties(self._folder, self._ports, self._certificates, self._more)
             )
@@ -287,7 +300,14 @@ def _java(memory: str) -> list[str]:
 def _properties(
     folder: Path, ports: _Ports, certificates: Certificates, more: Mapping[str, str]
 ) -> str:
-    listeners = f"PLAINTEXT://127.0.0.1:{ports.plain},SASL_SSL://127.0.0.1:{ports.secure}"
+    listeners = ",".join(
+        f"{name}://127.0.0.1:{port}"
+        for name, port in (
+            ("PLAINTEXT", ports.plain),
+            ("SASL_SSL", ports.secure),
+            ("SSL", ports.certified),
+        )
+    )
     login = "org.apache.kafka.common.security.{}.{}LoginModule required"
     plain = f'{login.format("plain", "Plain")} user_{USERNAME}="{PASSWORD}";'
     properties = {
@@ -297,6 +317,7 @@ def _properties(
         "controller.quorum.voters": f"1@127.0.0.1:{ports.controller}",
         "log.dirs": str(folder / "data"),
         "ssl.keystore.location": str(certificates.server_file),
+        "ssl.truststore.location": str(certificates.ca_file),
         "listener.name.sasl_ssl.plain.sasl.jaas.config": plain,
         "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": (
             f"{login.format('scram', 'Scram')};"

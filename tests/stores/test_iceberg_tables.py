@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from resurgence.connectors.iceberg.catalog import CatalogType, IcebergCatalog, TablePlace
+from resurgence.connectors.iceberg.catalogs.catalog import CatalogType, IcebergCatalog, TablePlace
 from resurgence.errors import InjectedFault
 from tests.engine.harness import Job, Leg, source_table, write_lines
 

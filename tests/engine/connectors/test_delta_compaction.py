@@ -315,7 +315,7 @@ def test_what_a_failed_run_has_written_is_deleted(
         raise RuntimeError("a task failed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("resurgence.connectors.delta.compaction.write_merged", failing)
+        patch.setattr("resurgence.connectors.delta.writing.compaction.write_merged", failing)
         with pytest.raises(RuntimeError, match="a task failed"):
             compact(target)
     assert compacted_files(target) == set()
@@ -330,7 +330,7 @@ def test_files_whose_rows_are_not_as_many_as_the_log_says_are_not_merged(
         return write_merged(rows.where("id <> 3"), *arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr("resurgence.connectors.delta.compaction.write_merged", less)
+        patch.setattr("resurgence.connectors.delta.writing.compaction.write_merged", less)
         with pytest.raises(SinkError, match="4 files of the table have 3 rows, but its log says 4"):
             compact(target)
     assert compacted_files(target) == set()

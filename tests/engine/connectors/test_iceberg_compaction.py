@@ -14,7 +14,7 @@ from pyiceberg.table.snapshots import Operation
 from pyspark.sql import SparkSession
 
 from resurgence.connectors.iceberg import IcebergSink
-from resurgence.connectors.iceberg.marker import Writer
+from resurgence.connectors.iceberg.writing.marker import Writer
 from resurgence.connectors.lakehouse import compaction
 from resurgence.connectors.lakehouse.merge_plan import plan_merges
 from resurgence.engine.epochs.engine import Engine

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from resurgence.connectors.iceberg.catalog import CatalogType, IcebergCatalog, TablePlace
-from resurgence.connectors.iceberg.commit import Committer, TableChange
-from resurgence.connectors.iceberg.data_files import added_file
-from resurgence.connectors.iceberg.marker import Marker, Writer
-from resurgence.connectors.iceberg.sink_table import SinkTable
+from resurgence.connectors.iceberg.catalogs.catalog import CatalogType, IcebergCatalog, TablePlace
+from resurgence.connectors.iceberg.writing.commit import Committer, TableChange
+from resurgence.connectors.iceberg.writing.data_files import added_file
+from resurgence.connectors.iceberg.writing.marker import Marker, Writer
+from resurgence.connectors.iceberg.writing.sink_table import SinkTable
 from resurgence.errors import ConnectionLost, UserError
 from resurgence.ids import Epoch
 from tests.iceberg_tables import JOB, SINK, covering, numbered, staged_files

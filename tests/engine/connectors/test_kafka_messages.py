@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.connectors.formats.contract import WriteSettings
 from resurgence.connectors.formats.debezium.events import DebeziumWriter
-from resurgence.connectors.kafka.messages import MessageLayout, as_messages
+from resurgence.connectors.kafka.writing.messages import MessageLayout, as_messages
 from resurgence.graph.table_options import TableOptions
 from resurgence.graph.values import CHANGE
 

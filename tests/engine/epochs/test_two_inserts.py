@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.config import settings_from
 from resurgence.connectors.checks import check_connectors
-from resurgence.connectors.iceberg.catalog import IcebergCatalog
+from resurgence.connectors.iceberg.catalogs.catalog import IcebergCatalog
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.engine.epochs.in_process import open_engine
 from resurgence.errors import SqlError, UserError

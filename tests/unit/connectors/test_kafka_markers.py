@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from resurgence.connectors.contract import CoveredInput, SourceSpan
-from resurgence.connectors.kafka.markers import LaneKey, Marker, MarkerView, merged
+from resurgence.connectors.kafka.writing.markers import LaneKey, Marker, MarkerView, merged
 from resurgence.errors import SinkError
 from resurgence.ids import Epoch, JobIdentity, OperatorId
 

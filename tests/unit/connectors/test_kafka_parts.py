@@ -8,8 +8,9 @@ import itertools
 import pyarrow as pa
 import pytest
 
-from resurgence.connectors.kafka.librdkafka import message_array
-from resurgence.connectors.kafka.parts import (
+from resurgence.connectors.kafka.topics import MessageLimit
+from resurgence.connectors.kafka.writing.librdkafka import message_array
+from resurgence.connectors.kafka.writing.parts import (
     Part,
     bounded,
     encoded,
@@ -17,7 +18,6 @@ from resurgence.connectors.kafka.parts import (
     read_part,
     require_fitting,
 )
-from resurgence.connectors.kafka.topics import MessageLimit
 from resurgence.errors import MessageRefused
 from resurgence.storage.object_store import ObjectStore
 

@@ -10,11 +10,11 @@ from resurgence.connectors.connector import (
     SourceRole,
 )
 from resurgence.connectors.delta.formats import CHANGE_DATA_FEED, ROWS
-from resurgence.connectors.delta.lookup import DeltaLookup, DeltaLookupOptions
-from resurgence.connectors.delta.sink import DeltaSink
-from resurgence.connectors.delta.sink_options import DeltaSinkOptions
-from resurgence.connectors.delta.source import DeltaSource
-from resurgence.connectors.delta.source_options import DeltaSourceOptions
+from resurgence.connectors.delta.reading.lookup import DeltaLookup, DeltaLookupOptions
+from resurgence.connectors.delta.reading.source import DeltaSource
+from resurgence.connectors.delta.reading.source_options import DeltaSourceOptions
+from resurgence.connectors.delta.writing.sink import DeltaSink
+from resurgence.connectors.delta.writing.sink_options import DeltaSinkOptions
 from resurgence.graph.connector_spec import Guarantee
 
 __all__ = [

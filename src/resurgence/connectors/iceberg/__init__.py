@@ -10,14 +10,14 @@ from resurgence.connectors.connector import (
     SourceRole,
 )
 from resurgence.connectors.iceberg.formats import CHANGE_DATA_FEED, ROWS
-from resurgence.connectors.iceberg.lookup import IcebergLookup
 from resurgence.connectors.iceberg.options import (
     IcebergLookupOptions,
     IcebergSinkOptions,
     IcebergSourceOptions,
 )
-from resurgence.connectors.iceberg.sink import IcebergSink
-from resurgence.connectors.iceberg.source import IcebergSource
+from resurgence.connectors.iceberg.reading.lookup import IcebergLookup
+from resurgence.connectors.iceberg.reading.source import IcebergSource
+from resurgence.connectors.iceberg.writing.sink import IcebergSink
 from resurgence.graph.connector_spec import Guarantee
 
 __all__ = ["ICEBERG", "IcebergLookup", "IcebergSink", "IcebergSource"]

@@ -11,7 +11,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, SecretStr
 
 from resurgence.connectors.formats.options import SourceOptions
-from resurgence.connectors.iceberg.catalog import CatalogType, TablePlace
+from resurgence.connectors.iceberg.catalogs.catalog import CatalogType, TablePlace
 from resurgence.connectors.iceberg.partitioning import PARTITIONING, PARTITIONING_HINT
 from resurgence.connectors.lakehouse.options import LakehouseSinkOptions
 from resurgence.errors import ConfigError

@@ -5,8 +5,8 @@ from __future__ import annotations
 from resurgence.connectors.connector import Connector, FormatChoice, SinkRole, SourceRole
 from resurgence.connectors.formats.json.lines import JSON
 from resurgence.connectors.kafka.options import KafkaSourceOptions
-from resurgence.connectors.kafka.sink import CommitMode, KafkaSink, KafkaSinkOptions
-from resurgence.connectors.kafka.source import METADATA, KafkaSource
+from resurgence.connectors.kafka.reading.source import METADATA, KafkaSource
+from resurgence.connectors.kafka.writing.sink import CommitMode, KafkaSink, KafkaSinkOptions
 from resurgence.graph.connector_spec import Guarantee
 
 __all__ = ["KAFKA", "KafkaSink", "KafkaSinkOptions", "KafkaSource", "KafkaSourceOptions"]

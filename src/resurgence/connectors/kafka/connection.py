@@ -68,7 +68,7 @@ class KafkaOptions(TableOptions):
     )
     auth_protocol: Protocol | None = option(
         "`PLAINTEXT`, `SSL`, `SASL_PLAINTEXT` or `SASL_SSL`; by default `SASL_SSL` with"
-        " `'auth.type' = 'sasl'`, else `PLAINTEXT`",
+        " `'auth.type' = 'sasl'`, `SSL` with `'auth.certificate_file'`, else `PLAINTEXT`",
         default=None,
         name="auth.protocol",
     )
@@ -85,16 +85,27 @@ class KafkaOptions(TableOptions):
         default=None,
         name="auth.ca_file",
     )
+    auth_certificate_file: str | None = option(
+        "a PEM file with the client's private key (PKCS #8, not encrypted) and certificate, for"
+        " brokers that authenticate clients by TLS",
+        default=None,
+        name="auth.certificate_file",
+    )
 
     def connection(self) -> KafkaConnection:
         """Return the connection. Raise ConfigError if options contradict each other."""
         has_sasl = self.auth_type is AuthType.SASL
-        protocol = self.auth_protocol or (Protocol.SASL_SSL if has_sasl else Protocol.PLAINTEXT)
+        protocol = self.auth_protocol or self._usual_protocol()
         if has_sasl != protocol.startswith("SASL_"):
             raise ConfigError(
                 f"'auth.type' is '{self.auth_type}', but 'auth.protocol' is '{protocol}'",
                 hint="Use SASL_SSL or SASL_PLAINTEXT with 'auth.type' = 'sasl', and SSL or PLAINTEXT"
                 " without it.",
+            )
+        if self.auth_certificate_file is not None and not protocol.endswith("SSL"):
+            raise ConfigError(
+                f"'auth.certificate_file' is set, but 'auth.protocol' is '{protocol}'",
+                hint="Use SSL, or SASL_SSL with 'auth.type' = 'sasl'.",
             )
         missing = [
             name
@@ -118,7 +129,13 @@ class KafkaOptions(TableOptions):
             username=self.auth_username or "",
             password=password,
             ca_file=self.auth_ca_file,
+            certificate_file=self.auth_certificate_file,
         )
+
+    def _usual_protocol(self) -> Protocol:
+        if self.auth_type is AuthType.SASL:
+            return Protocol.SASL_SSL
+        return Protocol.SSL if self.auth_certificate_file is not None else Protocol.PLAINTEXT
 
 
 @dataclass(frozen=True)
@@ -131,6 +148,7 @@ class KafkaConnection:
     username: str = ""
     password: str = ""
     ca_file: str | None = None
+    certificate_file: str | None = None
 
     def __repr__(self) -> str:
         return f"KafkaConnection({self.bootstrap})"
@@ -156,6 +174,9 @@ class KafkaConnection:
             settings["sasl.password"] = self.password
         if self.ca_file is not None:
             settings["ssl.ca.location"] = self.ca_file
+        if self.certificate_file is not None:
+            settings["ssl.certificate.location"] = self.certificate_file
+            settings["ssl.key.location"] = self.certificate_file
         return settings
 
     def spark_options(self) -> dict[str, str]:
@@ -173,6 +194,9 @@ class KafkaConnection:
         if self.ca_file is not None:
             options["kafka.ssl.truststore.type"] = "PEM"
             options["kafka.ssl.truststore.location"] = self.ca_file
+        if self.certificate_file is not None:
+            options["kafka.ssl.keystore.type"] = "PEM"
+            options["kafka.ssl.keystore.location"] = self.certificate_file
         return options
 
 
@@ -202,9 +226,7 @@ class Refusals:
         self._last: KafkaError | None = None
 
     def note(self, error: KafkaError) -> None:
-        from confluent_kafka import KafkaError as Code
-
-        if error.code() in (Code._AUTHENTICATION, Code._SSL):
+        if _refuses_login(error):
             self._last = error
 
     def answered(self, client: AdminClient) -> None:
@@ -223,6 +245,15 @@ class Refusals:
         return self._last if is_silence and self._last is not None else error
 
 
+def _refuses_login(error: KafkaError) -> bool:
+    from confluent_kafka import KafkaError as Code
+
+    # With TLS 1.3, a broker that misses a client's certificate says so after the handshake.
+    return error.code() in (Code._AUTHENTICATION, Code._SSL) or (
+        error.code() == Code._TRANSPORT and "SSL alert" in error.str()
+    )
+
+
 def kafka_error(error: KafkaError, doing: str, connection: KafkaConnection) -> ResurgenceError:
     """Return the error for a failed call. `doing` is what failed, as in `reading topic 'rides'`."""
     from confluent_kafka import KafkaError as Code
@@ -230,8 +261,6 @@ def kafka_error(error: KafkaError, doing: str, connection: KafkaConnection) -> R
     text = f"{doing} failed: {error.str()} ({error.name()})"
     denied = (
         Code.SASL_AUTHENTICATION_FAILED,
-        Code._AUTHENTICATION,
-        Code._SSL,
         # A setting that the client refuses, such as a file of certificates that it cannot read.
         Code._INVALID_ARG,
     )
@@ -241,7 +270,7 @@ def kafka_error(error: KafkaError, doing: str, connection: KafkaConnection) -> R
         Code.CLUSTER_AUTHORIZATION_FAILED,
         Code.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     )
-    if error.code() in denied:
+    if error.code() in denied or _refuses_login(error):
         return UserError(text, hint="Check the options 'auth.*' of the table.")
     if error.code() in forbidden:
         user = f"user '{connection.username}'" if connection.has_sasl else "this client"

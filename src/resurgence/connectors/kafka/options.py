@@ -11,7 +11,7 @@ from pydantic import BeforeValidator
 from resurgence.connectors.byte_size import SIZE_HINT, ByteSize
 from resurgence.connectors.formats.options import RecordSourceOptions
 from resurgence.connectors.kafka.connection import KafkaOptions
-from resurgence.connectors.kafka.start import START_HINT, Start, StartKind, parse_start
+from resurgence.connectors.kafka.reading.start import START_HINT, Start, StartKind, parse_start
 from resurgence.errors import ConfigError
 from resurgence.graph.table_options import option
 from resurgence.ids import JobName

@@ -13,7 +13,7 @@ from deltalake import DeltaTable, write_deltalake
 from tests.engine.connectors.delta_tables import before_each_commit
 
 from resurgence.connectors.delta.columns import TableShape
-from resurgence.connectors.delta.compaction import DeltaCompaction, _Merge
+from resurgence.connectors.delta.writing.compaction import DeltaCompaction, _Merge
 from resurgence.connectors.lakehouse import compaction as lakehouse
 from resurgence.connectors.lakehouse.data_files import FileLayout
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from resurgence.connectors.delta import positions
 from resurgence.connectors.delta.log import LoggedFile
-from resurgence.connectors.delta.positions import Place, Span, next_spans, spans_between
-from resurgence.connectors.delta.source_options import Start, StartKind, parse_start
+from resurgence.connectors.delta.reading import positions
+from resurgence.connectors.delta.reading.positions import Place, Span, next_spans, spans_between
+from resurgence.connectors.delta.reading.source_options import Start, StartKind, parse_start
 
 VERSIONS = {3: [("a", 5), ("b", 3)], 4: [], 5: [("c", 0), ("d", 4)], 6: [("e", 2)]}
 SNAPSHOT = [("x", 2), ("y", 2)]

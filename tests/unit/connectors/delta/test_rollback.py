@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from resurgence.connectors.delta.log import LoggedFile, Version, parse_version
-from resurgence.connectors.delta.rollback import (
+from resurgence.connectors.delta.writing.rollback import (
     Refusal,
     RemoveFiles,
     RestoreVersion,

@@ -17,9 +17,9 @@ from resurgence.connectors.connector import SinkDeclaration
 from resurgence.connectors.contract import CoveredInput, SourceSpan, StagedFile, StagedOutput
 from resurgence.connectors.delta import DeltaSink, DeltaSinkOptions
 from resurgence.connectors.delta.file_details import file_layout
-from resurgence.connectors.delta.leftovers import FOLDER
 from resurgence.connectors.delta.table import SinkTable
-from resurgence.connectors.delta.transactions import input_number
+from resurgence.connectors.delta.writing.leftovers import FOLDER
+from resurgence.connectors.delta.writing.transactions import input_number
 from resurgence.connectors.lakehouse.data_files import files_prefix
 from resurgence.connectors.lakehouse.table_file import TableFile
 from resurgence.errors import SinkConflict, SinkError

@@ -12,8 +12,8 @@ import pytest
 from deltalake import write_deltalake
 from deltalake.exceptions import TableNotFoundError
 
-from resurgence.connectors.delta.lookup import DeltaLookup, DeltaLookupOptions
-from resurgence.connectors.delta.source_table import SourceTable
+from resurgence.connectors.delta.reading.lookup import DeltaLookup, DeltaLookupOptions
+from resurgence.connectors.delta.reading.source_table import SourceTable
 from resurgence.errors import UserError
 from resurgence.graph.values import Column
 from resurgence.storage.object_store import ObjectStore

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from resurgence.connectors.delta.transactions import Attempts
+from resurgence.connectors.delta.writing.transactions import Attempts
 from resurgence.errors import SinkError
 
 

@@ -122,11 +122,11 @@ def test_a_registry_that_hangs_is_given_up_at_the_deadline(
     server: RegistryStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subject, "_REQUEST_SECONDS", 0.2)
-    server.delay = 1.0
+    server.delay = 30.0
     began = time.monotonic()
     with pytest.raises(ConnectionLost, match="does not respond"):
         client(server).check()
-    assert time.monotonic() - began < 0.9
+    assert time.monotonic() - began < 10
 
 
 @pytest.mark.parametrize("endpoint", ["registry:8081", "ftp://x"])

@@ -39,12 +39,12 @@ from tests.iceberg_tables import (
 )
 
 from resurgence.connectors.contract import StagedFile
-from resurgence.connectors.iceberg.catalog import IcebergCatalog
-from resurgence.connectors.iceberg.commit import Committer, TableChange
-from resurgence.connectors.iceberg.data_files import added_file, needs_rewrite
-from resurgence.connectors.iceberg.marker import Marker, Writer
+from resurgence.connectors.iceberg.catalogs.catalog import IcebergCatalog
 from resurgence.connectors.iceberg.partitioning import partition_terms
-from resurgence.connectors.iceberg.sink_table import SinkTable
+from resurgence.connectors.iceberg.writing.commit import Committer, TableChange
+from resurgence.connectors.iceberg.writing.data_files import added_file, needs_rewrite
+from resurgence.connectors.iceberg.writing.marker import Marker, Writer
+from resurgence.connectors.iceberg.writing.sink_table import SinkTable
 from resurgence.connectors.lakehouse.options import sort_fields
 from resurgence.errors import ConnectionLost, SinkConflict, SinkError, UserError
 from resurgence.ids import Epoch

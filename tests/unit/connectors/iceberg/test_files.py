@@ -14,10 +14,15 @@ from pyiceberg.table import Table
 from pyiceberg.typedef import Record
 from tests.iceberg_tables import numbered, opened_catalog
 
-from resurgence.connectors.iceberg.file_reader import FilePiece, ReadColumns, StoredPath, _reader
-from resurgence.connectors.iceberg.source_table import gone_from_history
-from resurgence.connectors.iceberg.table_files import accesses, piece_of
-from resurgence.connectors.iceberg.upsert import key_range
+from resurgence.connectors.iceberg.reading.file_reader import (
+    FilePiece,
+    ReadColumns,
+    StoredPath,
+    _reader,
+)
+from resurgence.connectors.iceberg.reading.source_table import gone_from_history
+from resurgence.connectors.iceberg.reading.table_files import accesses, piece_of
+from resurgence.connectors.iceberg.writing.upsert import key_range
 from resurgence.connectors.lakehouse.pruning import ValueRange
 from resurgence.errors import SourceError, SourceRangeGone, UserError
 from resurgence.storage.access import store_access

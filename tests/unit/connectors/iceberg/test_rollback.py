@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from resurgence.connectors.contract import CoveredInput
-from resurgence.connectors.iceberg.marker import Marker, Writer
-from resurgence.connectors.iceberg.rollback import (
+from resurgence.connectors.iceberg.writing.marker import Marker, Writer
+from resurgence.connectors.iceberg.writing.rollback import (
     SnapshotOrigin,
     is_undone,
     require_all_live,

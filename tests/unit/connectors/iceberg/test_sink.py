@@ -25,11 +25,11 @@ from tests.iceberg_tables import (
 from resurgence.connectors.commit_log import CommitLog
 from resurgence.connectors.connector import SinkDeclaration
 from resurgence.connectors.contract import StagedOutput, merged_output
-from resurgence.connectors.iceberg.catalog import IcebergCatalog
-from resurgence.connectors.iceberg.data_files import location_of
+from resurgence.connectors.iceberg.catalogs.catalog import IcebergCatalog
 from resurgence.connectors.iceberg.options import IcebergSinkOptions
-from resurgence.connectors.iceberg.sink import IcebergSink
-from resurgence.connectors.iceberg.sink_table import SinkTable
+from resurgence.connectors.iceberg.writing.data_files import location_of
+from resurgence.connectors.iceberg.writing.sink import IcebergSink
+from resurgence.connectors.iceberg.writing.sink_table import SinkTable
 from resurgence.connectors.lakehouse.data_files import files_prefix
 from resurgence.errors import SinkConflict, SinkError
 from resurgence.ids import NO_EPOCH, Epoch, Generation

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from resurgence.connectors.iceberg.snapshots import (
+from resurgence.connectors.iceberg.reading.snapshots import (
     FileRows,
     SnapshotLink,
     TablePosition,

@@ -19,14 +19,14 @@ from tests.iceberg_tables import catalog_options, delete_by_position, expire_all
 
 from resurgence.connectors.connector import SourceDeclaration
 from resurgence.connectors.formats.contract import Format
-from resurgence.connectors.iceberg.file_reader import FilePiece, ReadColumns, _reader
 from resurgence.connectors.iceberg.formats import CHANGE_DATA_FEED, ROWS
-from resurgence.connectors.iceberg.lookup import IcebergLookup
 from resurgence.connectors.iceberg.options import IcebergLookupOptions, IcebergSourceOptions
-from resurgence.connectors.iceberg.snapshots import TablePosition
-from resurgence.connectors.iceberg.source import IcebergSource
-from resurgence.connectors.iceberg.source_table import CHANGE_ID, gone_from_history
-from resurgence.connectors.iceberg.table_files import accesses
+from resurgence.connectors.iceberg.reading.file_reader import FilePiece, ReadColumns, _reader
+from resurgence.connectors.iceberg.reading.lookup import IcebergLookup
+from resurgence.connectors.iceberg.reading.snapshots import TablePosition
+from resurgence.connectors.iceberg.reading.source import IcebergSource
+from resurgence.connectors.iceberg.reading.source_table import CHANGE_ID, gone_from_history
+from resurgence.connectors.iceberg.reading.table_files import accesses
 from resurgence.errors import SourceError, SourceRangeGone, UserError
 from resurgence.graph.values import Column
 from resurgence.state.records import InputRange, Offset

@@ -8,9 +8,9 @@ import psycopg
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from resurgence.connectors.iceberg import sql_catalog
-from resurgence.connectors.iceberg.catalog import CatalogType, IcebergCatalog, TablePlace
-from resurgence.connectors.iceberg.sink_table import SinkTable
+from resurgence.connectors.iceberg.catalogs import sql_catalog
+from resurgence.connectors.iceberg.catalogs.catalog import CatalogType, IcebergCatalog, TablePlace
+from resurgence.connectors.iceberg.writing.sink_table import SinkTable
 from resurgence.connectors.postgres.location import with_deadlines
 from resurgence.errors import ConnectionLost
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from resurgence.connectors.iceberg.catalogs.store_location import split_location, vended_access
 from resurgence.connectors.iceberg.options import (
     IcebergSinkOptions,
     IcebergSourceOptions,
@@ -18,7 +19,6 @@ from resurgence.connectors.iceberg.partitioning import (
     partition_terms,
     require_same_partitioning,
 )
-from resurgence.connectors.iceberg.store_location import split_location, vended_access
 from resurgence.errors import ConfigError, UserError
 
 PLACE = {"namespace": "a.b", "table_name": "t"}

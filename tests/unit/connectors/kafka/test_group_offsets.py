@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
-from resurgence.connectors.kafka.cluster import Cluster
-from resurgence.connectors.kafka.group_offsets import GroupOffsets
-from resurgence.connectors.kafka.offsets import Partition, Positions, TopicPosition
-from resurgence.connectors.kafka.source import KafkaSource
+from resurgence.connectors.kafka.reading.cluster import Cluster
+from resurgence.connectors.kafka.reading.group_offsets import GroupOffsets
+from resurgence.connectors.kafka.reading.offsets import Partition, Positions, TopicPosition
+from resurgence.connectors.kafka.reading.source import KafkaSource
 from resurgence.connectors.registry import CONNECTORS, make_source
 from resurgence.sql import compile_pipeline
 from resurgence.state.records import InputRange

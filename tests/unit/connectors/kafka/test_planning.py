@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from resurgence.connectors.kafka.offsets import Partition, Positions, TopicPosition, numbered
-from resurgence.connectors.kafka.planning import (
+from resurgence.connectors.kafka.reading.offsets import (
+    Partition,
+    Positions,
+    TopicPosition,
+    numbered,
+)
+from resurgence.connectors.kafka.reading.planning import (
     FIRST_ROWS,
     RecordSize,
     Topic,

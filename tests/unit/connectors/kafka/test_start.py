@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from resurgence.connectors.kafka.offsets import Partition
 from resurgence.connectors.kafka.options import KafkaSourceOptions
-from resurgence.connectors.kafka.start import Start, StartKind, explicit_offsets, parse_start
+from resurgence.connectors.kafka.reading.offsets import Partition
+from resurgence.connectors.kafka.reading.start import (
+    Start,
+    StartKind,
+    explicit_offsets,
+    parse_start,
+)
 from resurgence.errors import ConfigError, UserError
 from resurgence.ids import JobName
 

@@ -29,7 +29,7 @@ from resurgence.control.telemetry.events import Event
 from resurgence.ids import JobName
 
 OTHER = JobName("trips")
-AT_ONCE = 2.0
+AT_ONCE = 20.0
 """Seconds: much less than what the other way would take, and enough for a busy machine."""
 LONG = timedelta(hours=1)
 
@@ -282,7 +282,7 @@ async def test_a_hung_storage_of_one_job_delays_no_other(service: Service) -> No
     await service.run(OTHER)
     await service.controller.restart(OTHER, force=False, without_state=False)
     await service.run(OTHER)
-    assert time.monotonic() - began < 2 * AT_ONCE
+    assert time.monotonic() - began < AT_ONCE
     assert (await service.status()).state is not StateName.RUNNING
 
 

@@ -432,7 +432,7 @@ def test_a_hung_receiver_does_not_block_event_listeners(receiver: Receiver) -> N
         return took, webhooks.dropped
 
     took, dropped = asyncio.run(run())
-    assert took < 1
+    assert took < 10
     assert dropped == 1001
     assert len(receiver.received) == 1
 

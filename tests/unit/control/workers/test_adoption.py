@@ -218,7 +218,7 @@ async def test_a_worker_that_died_meanwhile_is_replaced_at_once(service: Service
     began = time.monotonic()
     await service.open()
     await service.run()
-    assert time.monotonic() - began < 3
+    assert time.monotonic() - began < 30
     (failure,) = service.of("failure")
     assert failure["kind"] == "controller_lost"
 
@@ -259,14 +259,14 @@ async def test_a_worker_whose_job_was_deleted_is_killed(service: Service) -> Non
 
 @simulated
 async def test_a_forced_stop_does_not_wait_for_an_adopted_worker(service: Service) -> None:
-    service.settings["controller.adopt_timeout"] = "3s"
+    service.settings["controller.adopt_timeout"] = "1m"
     worker = await run_then_kill(service)
     worker.freeze()
     await service.open()
     began = time.monotonic()
     await service.controller.stop(JOB, StopMode.FORCE)
     await service.end(StateName.STOPPED)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 30
 
 
 @simulated
