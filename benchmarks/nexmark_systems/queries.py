@@ -1,6 +1,6 @@
 """The queries of Nexmark in the dialect of each system.
 
-`queries/` has a file for each: lines `-- in SYSTEM` begin the text for a system, `-- not SYSTEM: reason`
+`sql/` has a file for each: lines `-- in SYSTEM` begin the text for a system, `-- not SYSTEM: reason`
 says why there is none. Without a text of its own, Resurgence runs the INSERT of the example of that
 name, and Structured Streaming the text for Spark. `-- changelog:` lists the systems for which
 the result is updating, `-- key:` the columns by which Structured Streaming updates it.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-FOLDER = Path(__file__).with_name("queries")
+FOLDER = Path(__file__).with_name("sql")
 EXAMPLES = Path(__file__).parents[2] / "examples" / "nexmark"
 NAMES = tuple(f"q{number}" for number in range(23))
 STATELESS = frozenset({"q0", "q1", "q2", "q10", "q13", "q14", "q21", "q22"})
