@@ -8,6 +8,7 @@ read again when it is needed.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -108,6 +109,16 @@ def usage_of(pid: int) -> Usage:
         )
     except OSError:
         return Usage()
+
+
+def cpu_seconds(leader: int) -> float:
+    """Return what the processes of a session, and those that they waited for, have used so far."""
+    ticks = 0
+    for pid in processes_of(leader):
+        with contextlib.suppress(OSError):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(map(int, fields[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def total(usages: Iterable[Usage]) -> Usage:

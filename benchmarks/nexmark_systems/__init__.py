@@ -1,0 +1,1 @@
+"""The systems that nexmark.py compares: their queries, their input, their runs and their answers."""

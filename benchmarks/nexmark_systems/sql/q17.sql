@@ -1,0 +1,30 @@
+-- Nexmark q17: statistics of each auction and day.
+-- changelog: Resurgence, Flink, Structured Streaming
+-- key: auction, day
+
+-- in Spark
+SELECT auction, date_format(datetime, 'yyyy-MM-dd') AS day,
+    count(*) AS total_bids,
+    count(*) FILTER (WHERE price < 10000) AS rank1_bids,
+    count(*) FILTER (WHERE price >= 10000 AND price < 1000000) AS rank2_bids,
+    count(*) FILTER (WHERE price >= 1000000) AS rank3_bids,
+    min(price) AS min_price,
+    max(price) AS max_price,
+    avg(price) AS avg_price,
+    sum(price) AS sum_price
+FROM bids
+GROUP BY auction, date_format(datetime, 'yyyy-MM-dd')
+
+-- in Flink
+-- Its avg of whole numbers is a whole number.
+SELECT auction, date_format(`datetime`, 'yyyy-MM-dd') AS `day`,
+    count(*) AS total_bids,
+    count(*) FILTER (WHERE price < 10000) AS rank1_bids,
+    count(*) FILTER (WHERE price >= 10000 AND price < 1000000) AS rank2_bids,
+    count(*) FILTER (WHERE price >= 1000000) AS rank3_bids,
+    min(price) AS min_price,
+    max(price) AS max_price,
+    avg(CAST(price AS DOUBLE)) AS avg_price,
+    sum(price) AS sum_price
+FROM bids
+GROUP BY auction, date_format(`datetime`, 'yyyy-MM-dd')
