@@ -33,6 +33,14 @@ class FirstRows(Value):
     """Over the stored columns and the number."""
 
 
+class InnerJoin(Value):
+    """An inner join of two append-only streams: each of its rows stays."""
+
+    condition: str
+    """Over the stored columns of both, which have different names."""
+    results: tuple[Expression, ...]
+
+
 class UpdatingQuerySpec(Spec):
     """A query that produces a changelog: aggregates without a window, joins, deduplication by key.
     It stores the rows of its inputs by key.
@@ -53,6 +61,8 @@ class UpdatingQuerySpec(Spec):
     """
     first_rows: FirstRows | None = None
     """If the query is a Top-N by the keys. Over append-only input no other rows are needed."""
+    inner_join: InnerJoin | None = None
+    """If the query is an inner join of append-only streams: its changes are the new pairs."""
     keep_micros: int | None = None
     """Rows expire when the watermark is this far beyond their event time: all possible matches
     would be late.

@@ -26,7 +26,12 @@ from resurgence.graph.specs.query import QuerySpec
 from resurgence.graph.specs.sink import SinkSpec
 from resurgence.graph.specs.source import SourceSpec, WatermarkSpec
 from resurgence.graph.specs.union import UnionSpec
-from resurgence.graph.specs.updating_query import FirstRows, UpdatingInput, UpdatingQuerySpec
+from resurgence.graph.specs.updating_query import (
+    FirstRows,
+    InnerJoin,
+    UpdatingInput,
+    UpdatingQuerySpec,
+)
 from resurgence.graph.specs.window_aggregate import AsofSpec, WindowAggregateSpec
 from resurgence.graph.values import PLANNED_AT, Column, Expression, Position
 from resurgence.ids import OperatorId
@@ -151,6 +156,7 @@ class Operators:
         keep_micros: int | None = None,
         aggregates: tuple[AggregateCall, ...] | None = None,
         first_rows: FirstRows | None = None,
+        inner_join: InnerJoin | None = None,
     ) -> OperatorId:
         """Add an updating query. It has no TTL if its state expires by event time."""
         if f"`{PLANNED_AT}`" in sql:
@@ -169,6 +175,7 @@ class Operators:
             keep_micros=keep_micros,
             aggregates=aggregates,
             first_rows=first_rows,
+            inner_join=inner_join,
             position=position,
         )
         return self._add_by_digest("updating", operator)

@@ -5,6 +5,7 @@ job with one shuffle. Then the query is evaluated twice over the rows
 of the touched keys, without and with the epoch's rows, and the changes are the difference of the
 two results. That is correct for every query that is correct for any set of keys by itself:
 aggregates, joins, the newest row by key. All of it happens inside the subtasks, without a shuffle.
+An inner join of append-only streams is computed once (`NewPairs`).
 
 The result over the previous rows must equal, to the last bit, what the previous epoch emitted. So
 the query reads its rows in an order that depends on the rows alone: sums of floating-point numbers
@@ -32,10 +33,11 @@ from pyspark.sql.types import DataType, IntegerType, StructField
 
 from resurgence.connectors.exact_rows import ExactRows, quoted
 from resurgence.engine.operators.aggregates.planner import deterministic_sql
+from resurgence.engine.operators.changelogs.new_pairs import NewPairs
 from resurgence.engine.spark.empty_rows import empty_rows
 from resurgence.engine.spark.projection import Projection
 from resurgence.engine.spark.varying_literal import varying_literal
-from resurgence.engine.tables.key_table import NEW, KeyTable
+from resurgence.engine.tables.key_table import NEW, KeyTable, Side
 from resurgence.engine.tables.keyed_table import TIME
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.observed import observed
@@ -105,13 +107,28 @@ class UpdatingQuery:
         self._delta_columns = [self._to_table(number) for number in range(len(inputs))]
         for number, rows in enumerate(inputs):
             self._part(number, rows, 0, None)
-        result = self._result(self._consolidated(nothing), _AFTER)
-        self._exact_result = ExactRows(result.schema)
-        self._signed = {
-            sign: Projection(*self._exact_result.forms, f"{sign} AS {CHANGE}") for sign in (1, -1)
-        }
-        self.shape = self._difference([(result, 1)])
+        self._pairs = self._compiled_pairs()
+        if self._pairs is None:
+            result = self._result(self._consolidated(nothing), _AFTER)
+            self._exact_result = ExactRows(result.schema)
+            self._signed = {
+                sign: Projection(*self._exact_result.forms, f"{sign} AS {CHANGE}")
+                for sign in (1, -1)
+            }
+            shape = self._difference([(result, 1)])
+        else:
+            shape = self._pairs.of(nothing, nothing)
+        self.shape = shape
         """The columns of its changes, without rows: those of the query and `CHANGE`."""
+
+    def _compiled_pairs(self) -> NewPairs | None:
+        if self._operator.inner_join is None:
+            return None
+        sides = [
+            [*zip(stored, (each.name for each in source.columns), strict=True)]
+            for stored, source in zip(self._names, self._operator.inputs, strict=True)
+        ]
+        return NewPairs(self._operator.inner_join, sides)
 
     # ---------------------------------------------------------------- append
 
@@ -204,6 +221,8 @@ class UpdatingQuery:
         """Return the changes of the result by new files, on top of the live ones; None if nothing
         was written. They are valid until `release`.
         """
+        if self._pairs is not None:
+            return self._new_pairs(self._pairs, live, files)
         since, touched_at = self.table.since(time), live.touched_at
         has_result = touched_at is not None and (since is None or touched_at >= since)
         subtasks = self.table.read_touched(self._spark, live, files)
@@ -217,6 +236,17 @@ class UpdatingQuery:
                 results.append((self._result(cached, _BEFORE), -1))
             changes.append(self._difference(results))
         return functools.reduce(DataFrame.unionAll, changes) if changes else None
+
+    def _new_pairs(
+        self, pairs: NewPairs, live: LiveFiles, files: tuple[StateFile, ...]
+    ) -> DataFrame | None:
+        near = self._operator.keep_micros
+        sides = [
+            self.table.read_matching(self._spark, live, files, Side(INPUT, number), near)
+            for number in range(len(self._names))
+        ]
+        joined = [pairs.of(*rows) for rows in zip(*sides, strict=True)]
+        return functools.reduce(DataFrame.unionAll, joined) if joined else None
 
     def unexpired(self, live: LiveFiles, watermark: int | None) -> LiveFiles:
         """Return the files without those in which all rows have expired by the watermark."""
