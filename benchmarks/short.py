@@ -22,6 +22,7 @@ SHORT: dict[str, tuple[str, ...]] = {
         *("--repetitions", "1"),
     ),
     "keyed_state": ("--keys", "100000,1000000", "--epochs", "16"),
+    "keyed_rows": ("--keys", "100000,1000000", "--epochs", "16"),
     "recovery": ("--kills", "2", "--rounds", "1"),
     "restore": ("--keys", "10000,1000000", "--repetitions", "1"),
     "day": ("--minutes", "1"),

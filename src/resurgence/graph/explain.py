@@ -55,9 +55,9 @@ def _job_lines(graph: Graph) -> Iterator[str]:
             closing.append(f"  on closing   {operator.id}: reads {read}, {work} ({hint})")
         else:
             hint = ""
-            if operator.may_have_accumulators and graph.has_one_reader(operator.id):
+            if operator.may_have_one_row_per_group and graph.has_one_reader(operator.id):
                 shared += 1
-                hint = " (with accumulators: in the job of its sink)"
+                hint = " (with one row per group: in the job of its sink)"
             always.append(f"  always       {operator.id}: reads {read}, {work}{hint}")
     yield from (*always, *closing)
     most = len(always) + len(closing) + len(tables)

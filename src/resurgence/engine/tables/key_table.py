@@ -43,6 +43,19 @@ NEW = "__new"
 _END_OF_TIME = 2**62
 
 
+@dataclass(frozen=True)
+class Side:
+    """The rows of a join with this value in a column."""
+
+    column: str
+    value: int
+
+    def of(self, rows: pa.RecordBatch, *, is_other: bool = False) -> pa.RecordBatch:
+        """Return the rows of this side, or those of the others."""
+        compare = pc.not_equal if is_other else pc.equal
+        return rows.filter(compare(rows.column(self.column), self.value))
+
+
 class KeyTable(KeyedTable):
     """Writes and reads changes by key. The columns are `KEY`, those of `columns`, `CHANGE` and
     `TIME`.
@@ -108,6 +121,29 @@ class KeyTable(KeyedTable):
                 found.append(rows)
         return tuple(found)
 
+    def read_matching(
+        self,
+        spark: SparkSession,
+        live: LiveFiles,
+        fresh: tuple[StateFile, ...],
+        side: Side,
+        near: int | None = None,
+    ) -> tuple[DataFrame, ...]:
+        """Return the rows of one side of a join that can be in a new pair: those in the `fresh`
+        files, marked by `NEW`, and those whose key a fresh row of another side has. One DataFrame,
+        in one partition, per subtask with fresh rows. With `near`, no files whose times are
+        further than that from those of the fresh rows.
+        """
+        found = []
+        dealt = zip(live.subtasks, deal(fresh, self._parallelism), strict=True)
+        for slices, written in dealt:
+            files = tuple(each.file for each in written)
+            held = tuple(each.file for each in slices if _is_near(each.file, files, near))
+            if files:
+                reading = _Reading(held, (*held, *files), self._ttl, files, side=side)
+                found.append(self._rows(spark, reading))
+        return tuple(found)
+
     def read(
         self, spark: SparkSession, live: LiveFiles, only: frozenset[str], time: int
     ) -> tuple[DataFrame, ...]:
@@ -129,6 +165,16 @@ class KeyTable(KeyedTable):
         schema = StructType([*self.schema.fields, StructField(NEW, BooleanType())])
         reader = _reader(store_access(self._url), reading)
         return spark.range(0, 1, 1, 1).mapInArrow(reader, schema)
+
+
+def _is_near(file: StateFile, fresh: tuple[StateFile, ...], near: int | None) -> bool:
+    """Return whether a file is not fresh itself, and may have rows of about the same time."""
+    if not fresh or any(each.path == file.path for each in fresh):
+        return False
+    if near is None:
+        return True
+    first, last = min(each.time_start for each in fresh), max(each.time_end for each in fresh)
+    return file.time_end >= first - near and file.time_start <= last + near
 
 
 def _filling(access: StoreAccess, held: tuple[StateFile, ...], since: int | None) -> Fill:
@@ -190,6 +236,8 @@ class _Reading:
     fresh: tuple[StateFile, ...] | None = None
     since: int | None = None
     all_keys: bool = False
+    side: Side | None = None
+    """Of `held` only the rows of this side, for the keys of the other sides' fresh rows."""
 
     @property
     def may_have_expired(self) -> bool:
@@ -214,10 +262,17 @@ def _reader(access: StoreAccess, reading: _Reading) -> ArrowFunction:
         touched: Keys | None = None
         if reading.fresh is not None:
             fresh = [batch for file in reading.fresh for batch in _batches(access, file, None)]
-            if not reading.all_keys:
+            side = reading.side
+            if side is not None:
+                others = (side.of(batch, is_other=True) for batch in fresh)
+                touched = distinct_keys([batch.column(KEY) for batch in others])
+                fresh = [side.of(batch) for batch in fresh]
+            elif not reading.all_keys:
                 touched = distinct_keys([batch.column(KEY) for batch in fresh])
             for batch in fresh:
                 yield _tagged(batch.filter(pc.is_valid(batch.column(CHANGE))), new=True)
+            if touched is not None and not len(touched):
+                return
         valid_from = _valid_from(access, reading, touched)
         since, unexpired = reading.since, None
         if since is not None and any(each.time_start < since for each in reading.held):
@@ -232,6 +287,8 @@ def _reader(access: StoreAccess, reading: _Reading) -> ArrowFunction:
         for file in reading.held:
             for batch in _batches(access, file, touched):
                 chosen = batch.filter(_is_valid(batch, valid_from, reading))
+                if reading.side is not None:
+                    chosen = reading.side.of(chosen)
                 if unexpired is not None:
                     chosen = chosen.filter(
                         pc.is_in(chosen.column(KEY), value_set=pa.array(unexpired))

@@ -71,8 +71,8 @@ class Spec(Value):
         return ""
 
     @property
-    def may_have_accumulators(self) -> bool:
-        """Whether its state may be accumulators, which the job of a sink can write."""
+    def may_have_one_row_per_group(self) -> bool:
+        """Whether its state may have one row per group, which the job of a sink can write."""
         return False
 
     @abstractmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
-from resurgence.graph.aggregate_call import AggregateCall
+from resurgence.graph.aggregate_call import AggregateCall, SortOrder
 from resurgence.graph.specs.base import Definition, Spec, duration_text, subtasks_in_words
 from resurgence.graph.values import Expression, Position, Value
 from resurgence.ids import OperatorId
@@ -19,6 +19,26 @@ class UpdatingInput(Value):
     keys: tuple[str, ...]
     is_updating: bool = False
     """Its rows have `CHANGE`."""
+
+
+class FirstRows(Value):
+    """The first rows of each key, in an order: Top-N and deduplication."""
+
+    limit: int
+    order: tuple[SortOrder, ...]
+    """Over the stored columns."""
+    number: str
+    """The name of a row's number, from 1, in `results`."""
+    results: tuple[Expression, ...]
+    """Over the stored columns and the number."""
+
+
+class InnerJoin(Value):
+    """An inner join of two append-only streams: each of its rows stays."""
+
+    condition: str
+    """Over the stored columns of both, which have different names."""
+    results: tuple[Expression, ...]
 
 
 class UpdatingQuerySpec(Spec):
@@ -39,6 +59,10 @@ class UpdatingQuerySpec(Spec):
     """If the query is an aggregation by the keys: its calls, over the stored columns. Empty: each
     key once.
     """
+    first_rows: FirstRows | None = None
+    """If the query is a Top-N by the keys. Over append-only input no other rows are needed."""
+    inner_join: InnerJoin | None = None
+    """If the query is an inner join of append-only streams: its changes are the new pairs."""
     keep_micros: int | None = None
     """Rows expire when the watermark is this far beyond their event time: all possible matches
     would be late.
@@ -61,8 +85,12 @@ class UpdatingQuerySpec(Spec):
         return "one shuffle, writes state files"
 
     @property
-    def may_have_accumulators(self) -> bool:
-        return self.aggregates is not None
+    def may_have_one_row_per_group(self) -> bool:
+        return self.aggregates is not None or self._stores_first_rows
+
+    @property
+    def _stores_first_rows(self) -> bool:
+        return self.first_rows is not None and not self.inputs[0].is_updating
 
     def definition(self, needed: set[str] | None) -> Definition:
         return Definition.reading_names(
@@ -86,6 +114,9 @@ class UpdatingQuerySpec(Spec):
         stored = "the rows of all inputs" if len(self.inputs) > 1 else "the rows"
         if self.aggregates is not None:
             stored = "accumulators, or the rows if an aggregate has none"
+        elif self.first_rows is not None and self._stores_first_rows:
+            count = self.first_rows.limit
+            stored = "the first row" if count == 1 else f"the first {count:,} rows"
         yield f"  state        KeyTable 'rows': {stored}, by key"
         dropped = "never"
         if self.ttl_micros:

@@ -26,13 +26,19 @@ from resurgence.graph.specs.query import QuerySpec
 from resurgence.graph.specs.sink import SinkSpec
 from resurgence.graph.specs.source import SourceSpec, WatermarkSpec
 from resurgence.graph.specs.union import UnionSpec
-from resurgence.graph.specs.updating_query import UpdatingInput, UpdatingQuerySpec
+from resurgence.graph.specs.updating_query import (
+    FirstRows,
+    InnerJoin,
+    UpdatingInput,
+    UpdatingQuerySpec,
+)
 from resurgence.graph.specs.window_aggregate import AsofSpec, WindowAggregateSpec
 from resurgence.graph.values import PLANNED_AT, Column, Expression, Position
 from resurgence.ids import OperatorId
 
 if TYPE_CHECKING:
     from resurgence.sql.catalog.relation import Relation
+    from resurgence.sql.planner.windows.first_rows import Numbering
     from resurgence.sql.planner.windows.window_call import WindowCall
 
 _PENDING = OperatorId("")
@@ -53,6 +59,8 @@ class Operators:
         """Late rows of windows are written to a table, unchanged and with all their columns."""
         self.windows: list[tuple[OperatorId, Relation]] = []
         """Each event-time window over an append-only input, with its input."""
+        self.numberings: dict[OperatorId, Numbering] = {}
+        """The updating queries that number the rows of each key, and do nothing else."""
 
     def source(
         self,
@@ -147,6 +155,8 @@ class Operators:
         position: Position,
         keep_micros: int | None = None,
         aggregates: tuple[AggregateCall, ...] | None = None,
+        first_rows: FirstRows | None = None,
+        inner_join: InnerJoin | None = None,
     ) -> OperatorId:
         """Add an updating query. It has no TTL if its state expires by event time."""
         if f"`{PLANNED_AT}`" in sql:
@@ -164,6 +174,8 @@ class Operators:
             ttl_micros=self.ttl_micros if keep_micros is None else None,
             keep_micros=keep_micros,
             aggregates=aggregates,
+            first_rows=first_rows,
+            inner_join=inner_join,
             position=position,
         )
         return self._add_by_digest("updating", operator)

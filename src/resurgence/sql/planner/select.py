@@ -23,7 +23,7 @@ from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.grouping.aggregate import Aggregation
 from resurgence.sql.planner.grouping.grouping import is_aggregated
 from resurgence.sql.planner.joins.asof_joins import AsofJoins
-from resurgence.sql.planner.joins.joins import Joins, names_in
+from resurgence.sql.planner.joins.joins import Joins, conjuncts, names_in
 from resurgence.sql.planner.joins.lookups import LookupJoins, LookupRelation, check_version
 from resurgence.sql.planner.joins.scalar_subqueries import ScalarSubqueries
 from resurgence.sql.planner.joins.subqueries import Subqueries
@@ -38,9 +38,11 @@ from resurgence.sql.planner.projection import (
 )
 from resurgence.sql.planner.set_operations import SetOperations
 from resurgence.sql.planner.unnest import Unnests, with_views
+from resurgence.sql.planner.windows.first_rows import bound_of
 from resurgence.sql.planner.windows.window_functions import WindowFunctions, has_window_functions
 from resurgence.sql.planner.windows.window_tables import WindowTables
 from resurgence.sql.syntax.clauses import refuse_unread
+from resurgence.sql.syntax.dialect import to_spark
 from resurgence.sql.syntax.flink_syntax import WindowTable
 from resurgence.sql.syntax.hints import check_hints
 from resurgence.sql.syntax.known_types import field_type, fields
@@ -106,6 +108,7 @@ class Selects:
             self.expressions, self.operators, lambda query: self._rows(query, lookup)
         ).applied(select, source)
         select = with_aliases(select, source, self.expressions)
+        source = self._first_rows(select, source)
         if is_aggregated(select, self.expressions):
             groups = Aggregation(
                 select, self._filtered(select, source), self.expressions, self.operators
@@ -194,7 +197,9 @@ class Selects:
         test = exp.Alias(this=spelled, alias=exp.to_identifier(_QUALIFY))
         test.meta["start"] = self.expressions.script.offset(condition)
         inner.append("expressions", test)
-        relation = self._select(inner, lookup)
+        relation = self._bounded(
+            self._select(inner, lookup), spelled, lambda node: isinstance(node, exp.Window)
+        )
         shown, hidden = relation.attributes[:-1], relation.attributes[-1]
         columns = tuple(Expression(name=each.column, sql=column_sql(each)) for each in shown)
         where = Expression(
@@ -206,6 +211,27 @@ class Selects:
             relation.operator, (*columns, *hidden_columns(relation)), where
         )
         return replace(relation, operator=operator, attributes=shown)
+
+    def _first_rows(self, select: exp.Select, source: Relation) -> Relation:
+        """Return the source without rows that WHERE drops by their row_number()."""
+        where, numbered = select.args.get("where"), self.operators.numberings.get(source.operator)
+        if where is None or numbered is None:
+            return source
+        numbers = {
+            column_sql(each) for each in source.attributes if numbered.is_number(each.column)
+        }
+        condition = self.expressions.bound(where.this, source)
+        return self._bounded(source, condition, lambda node: to_spark(node) in numbers)
+
+    def _bounded(
+        self, source: Relation, condition: exp.Expr, is_number: Callable[[exp.Expr], bool]
+    ) -> Relation:
+        """Return the source without rows that a condition drops by their row_number()."""
+        numbered = self.operators.numberings.get(source.operator)
+        limit = bound_of(conjuncts(condition), is_number)
+        if numbered is None or limit is None or limit < 1:
+            return source
+        return replace(source, operator=numbered.limited(limit, self.operators))
 
     def _filtered(self, select: exp.Select, source: Relation) -> Relation:
         """Apply WHERE as a separate operator, before an aggregation."""

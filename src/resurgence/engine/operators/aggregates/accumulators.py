@@ -219,7 +219,7 @@ def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators |
         partials += (rows_of_group(LIVE_ROWS),)
         hidden = [f"1 AS {CHANGE}"]
     is_constant = all(each.plus is not None for each in partials)
-    if not is_constant or not all(_is_comparable(each.dataType) for each in keys):
+    if not is_constant or not all(is_comparable(each.dataType) for each in keys):
         return None
     arguments = tuple(column for plan in plans for column in plan.inputs)
     groups = [quoted(each.name) for each in keys]
@@ -260,7 +260,7 @@ def _may_merge(call: AggregateCall) -> bool:
     return partials is not None and partials is not Partials.BY_EVENT_TIME
 
 
-def _is_comparable(kind: DataType) -> bool:
+def is_comparable(kind: DataType) -> bool:
     """Return whether keys of a type can be compared outside of Spark, where state is looked up."""
     if isinstance(kind, StringType):
         return kind == StringType()

@@ -1,8 +1,8 @@
 """The operator for updating queries: each epoch changes state by key, and emits the changes of the
 result.
 
-UpdatingAggregate owns the computation of aggregates with accumulators, UpdatingQuery that of all
-other queries.
+UpdatingAggregate owns the computation of aggregates with accumulators and of the first rows by key,
+UpdatingQuery that of all other queries.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from resurgence.engine.operators.base import (
     OperatorState,
     Rows,
 )
+from resurgence.engine.operators.changelogs.first_rows import stored_first_rows
 from resurgence.engine.operators.changelogs.updating_aggregate import UpdatingAggregate
 from resurgence.engine.operators.changelogs.updating_query import ROWS_TABLE, UpdatingQuery
 from resurgence.engine.operators.closed_query import batch_query
@@ -67,7 +68,8 @@ class UpdatingOperator(Operator):
     def _compiled(self) -> UpdatingAggregate | UpdatingQuery:
         url, folder = self.context.state_url, self.context.paths.table(self.id, ROWS_TABLE)
         parallelism = self.context.parallelism
-        found = accumulators(self.spec, self.input_shapes[0])
+        (rows, *_) = self.input_shapes
+        found = accumulators(self.spec, rows) or stored_first_rows(self.spec, rows)
         if found is None:
             return UpdatingQuery(
                 self.spec, self.input_shapes, url=url, folder=folder, parallelism=parallelism

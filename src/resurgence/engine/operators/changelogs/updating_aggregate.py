@@ -1,5 +1,5 @@
-"""An updating aggregation with accumulators: its state, and the changes of its result in an
-epoch.
+"""An updating query with one row of state per group: an aggregation with accumulators, or a Top-N
+that stores the first rows of each key. Its state, and the changes of its result in an epoch.
 
 State is one GroupTable `rows`: the accumulators of each group. An epoch aggregates its rows, adds
 the partials to the accumulators of their groups and writes these. The changes are the result over
@@ -14,13 +14,14 @@ of its own writes it, and the changes are read from the new files.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
-from resurgence.engine.operators.aggregates.accumulators import AFTER, BEFORE, Accumulators
+from resurgence.engine.operators.aggregates.accumulators import AFTER, BEFORE
 from resurgence.engine.operators.aggregates.aggregate_plan import SPREAD_ABOVE
 from resurgence.engine.operators.changelogs.row_changes import RowChanges
 from resurgence.engine.spark.empty_rows import empty_rows
@@ -41,13 +42,35 @@ _FEW_ROWS = 50_000
 """To shuffle so few rows takes less time than to aggregate them twice."""
 
 
+class Groups(Protocol):
+    """What a group stores: values that are made of an epoch's rows, and added to the stored ones.
+    `Accumulators` and `StoredFirstRows`.
+    """
+
+    @property
+    def keys(self) -> tuple[StructField, ...]: ...
+
+    @property
+    def values(self) -> tuple[StructField, ...]: ...
+
+    def partials_of(
+        self, rows: DataFrame, shuffled: Callable[[DataFrame], DataFrame], *, spread: bool
+    ) -> DataFrame: ...
+
+    def added(self, rows: DataFrame) -> DataFrame: ...
+
+    def results(self, rows: DataFrame) -> DataFrame: ...
+
+    def with_rows(self, rows: DataFrame) -> DataFrame: ...
+
+
 class UpdatingAggregate:
     """The operator compiled against the types of its input."""
 
     def __init__(
         self,
         operator: UpdatingQuerySpec,
-        accumulators: Accumulators,
+        accumulators: Groups,
         spark: SparkSession,
         *,
         url: str,

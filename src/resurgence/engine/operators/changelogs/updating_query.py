@@ -5,6 +5,7 @@ job with one shuffle. Then the query is evaluated twice over the rows
 of the touched keys, without and with the epoch's rows, and the changes are the difference of the
 two results. That is correct for every query that is correct for any set of keys by itself:
 aggregates, joins, the newest row by key. All of it happens inside the subtasks, without a shuffle.
+An inner join of append-only streams is computed once (`NewPairs`).
 
 The result over the previous rows must equal, to the last bit, what the previous epoch emitted. So
 the query reads its rows in an order that depends on the rows alone: sums of floating-point numbers
@@ -32,9 +33,11 @@ from pyspark.sql.types import DataType, IntegerType, StructField
 
 from resurgence.connectors.exact_rows import ExactRows, quoted
 from resurgence.engine.operators.aggregates.planner import deterministic_sql
+from resurgence.engine.operators.changelogs.new_pairs import NewPairs
 from resurgence.engine.spark.empty_rows import empty_rows
+from resurgence.engine.spark.projection import Projection
 from resurgence.engine.spark.varying_literal import varying_literal
-from resurgence.engine.tables.key_table import NEW, KeyTable
+from resurgence.engine.tables.key_table import NEW, KeyTable, Side
 from resurgence.engine.tables.keyed_table import TIME
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.observed import observed
@@ -85,10 +88,14 @@ class UpdatingQuery:
         self._names = [rows.columns for rows in stored]
         self._key_types = _key_types(operator, stored)
         self._exact = ExactRows([StructField(INPUT, IntegerType()), *self._columns])
-        self._exact_inputs = [
-            ExactRows([each for each in self._columns if each.name in names])
-            for names in self._names
-        ]
+        self._weighted = Projection(
+            *self._exact.forms, f"IF({NEW}, 0L, {CHANGE}) AS {_BEFORE}", f"{CHANGE} AS {_AFTER}"
+        )
+        self._sides = {
+            (number, side): self._side(number, side)
+            for number in range(len(inputs))
+            for side in (_BEFORE, _AFTER)
+        }
         self.table = KeyTable(
             url=url,
             folder=folder,
@@ -100,10 +107,28 @@ class UpdatingQuery:
         self._delta_columns = [self._to_table(number) for number in range(len(inputs))]
         for number, rows in enumerate(inputs):
             self._part(number, rows, 0, None)
-        result = self._result(self._consolidated(nothing), _AFTER)
-        self._exact_result = ExactRows(result.schema)
-        self.shape = self._difference([(result, 1)])
+        self._pairs = self._compiled_pairs()
+        if self._pairs is None:
+            result = self._result(self._consolidated(nothing), _AFTER)
+            self._exact_result = ExactRows(result.schema)
+            self._signed = {
+                sign: Projection(*self._exact_result.forms, f"{sign} AS {CHANGE}")
+                for sign in (1, -1)
+            }
+            shape = self._difference([(result, 1)])
+        else:
+            shape = self._pairs.of(nothing, nothing)
+        self.shape = shape
         """The columns of its changes, without rows: those of the query and `CHANGE`."""
+
+    def _compiled_pairs(self) -> NewPairs | None:
+        if self._operator.inner_join is None:
+            return None
+        sides = [
+            [*zip(stored, (each.name for each in source.columns), strict=True)]
+            for stored, source in zip(self._names, self._operator.inputs, strict=True)
+        ]
+        return NewPairs(self._operator.inner_join, sides)
 
     # ---------------------------------------------------------------- append
 
@@ -196,6 +221,8 @@ class UpdatingQuery:
         """Return the changes of the result by new files, on top of the live ones; None if nothing
         was written. They are valid until `release`.
         """
+        if self._pairs is not None:
+            return self._new_pairs(self._pairs, live, files)
         since, touched_at = self.table.since(time), live.touched_at
         has_result = touched_at is not None and (since is None or touched_at >= since)
         subtasks = self.table.read_touched(self._spark, live, files)
@@ -209,6 +236,17 @@ class UpdatingQuery:
                 results.append((self._result(cached, _BEFORE), -1))
             changes.append(self._difference(results))
         return functools.reduce(DataFrame.unionAll, changes) if changes else None
+
+    def _new_pairs(
+        self, pairs: NewPairs, live: LiveFiles, files: tuple[StateFile, ...]
+    ) -> DataFrame | None:
+        near = self._operator.keep_micros
+        sides = [
+            self.table.read_matching(self._spark, live, files, Side(INPUT, number), near)
+            for number in range(len(self._names))
+        ]
+        joined = [pairs.of(*rows) for rows in zip(*sides, strict=True)]
+        return functools.reduce(DataFrame.unionAll, joined) if joined else None
 
     def unexpired(self, live: LiveFiles, watermark: int | None) -> LiveFiles:
         """Return the files without those in which all rows have expired by the watermark."""
@@ -230,9 +268,7 @@ class UpdatingQuery:
         """Return rows in their exact form and in order, with their counts before and after the
         epoch.
         """
-        weighted = rows.selectExpr(
-            *self._exact.forms, f"IF({NEW}, 0L, {CHANGE}) AS {_BEFORE}", f"{CHANGE} AS {_AFTER}"
-        )
+        weighted = self._weighted.of(rows)
         if any(each.is_updating for each in self._operator.inputs):
             weighted = weighted.groupBy(*self._exact.names).agg(
                 F.sum(_BEFORE).alias(_BEFORE), F.sum(_AFTER).alias(_AFTER)
@@ -249,20 +285,28 @@ class UpdatingQuery:
             return self._spark.sql(sql)
 
     def _input(self, number: int, rows: DataFrame, side: str) -> DataFrame:
-        exact = self._exact_inputs[number]
-        found = (
-            rows.where(f"{INPUT} = {number} AND {side} > 0")
-            .selectExpr(*exact.names, f"explode(array_repeat(0, CAST({side} AS INT))) AS {_TIMES}")
-            .selectExpr(*exact.restored)
-            .toDF(*(each.name for each in self._operator.inputs[number].columns))
-        )
+        condition, steps = self._sides[number, side]
+        found = rows.where(condition)
+        for each in steps:
+            found = each.of(found)
         # Spark assumes that the output of a task is small, and would send it to the driver.
         return found.hint("merge") if len(self._names) > 1 else found
+
+    def _side(self, number: int, side: str) -> tuple[Column, tuple[Projection, ...]]:
+        """Return the filter and the steps that restore the rows of an input before or after."""
+        stored, columns = self._names[number], self._operator.inputs[number].columns
+        exact = ExactRows([each for each in self._columns if each.name in stored])
+        times = f"explode(array_repeat(0, CAST({side} AS INT))) AS {_TIMES}"
+        named = (
+            f"{name} AS {quoted(each.name)}" for name, each in zip(stored, columns, strict=True)
+        )
+        steps = Projection(*exact.names, times), Projection(*exact.restored), Projection(*named)
+        return F.expr(f"{INPUT} = {number} AND {side} > 0"), steps
 
     def _difference(self, results: Sequence[tuple[DataFrame, int]]) -> DataFrame:
         """Return the net insertions and retractions of results, each with its sign."""
         exact = self._exact_result
-        weighted = [rows.selectExpr(*exact.forms, f"{sign} AS {CHANGE}") for rows, sign in results]
+        weighted = [self._signed[sign].of(rows) for rows, sign in results]
         # In one partition, so that Spark groups them without a shuffle.
         together = functools.reduce(DataFrame.unionAll, weighted).coalesce(1)
         return exact.net(together)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from resurgence.errors import SqlError
-from resurgence.graph.specs.updating_query import UpdatingInput
+from resurgence.graph.specs.updating_query import InnerJoin, UpdatingInput
 from resurgence.graph.values import EVENT_TIME, Expression
 from resurgence.sql.catalog.relation import (
     Attribute,
@@ -131,7 +131,7 @@ class Joins:
             self._stored(left, "l", [each.left for each in equalities]),
             self._stored(right, "r", [each.right for each in equalities]),
         )
-        columns = [f"{each.sql} AS `{each.attribute.column}`" for each in shown]
+        results = [Expression(name=each.attribute.column, sql=each.sql) for each in shown]
         is_monotonic = kind in ("INNER", "LEFT SEMI")
         is_append_only = is_monotonic and RowKind.UPDATING not in (left.kind, right.kind)
         # A semi join can emit a left row long after its event time.
@@ -139,13 +139,17 @@ class Joins:
             kind == "INNER" and is_append_only and left.has_event_time and right.has_event_time
         )
         if has_time:
-            columns.append(f"greatest(`l_time`, `r_time`) AS `{EVENT_TIME}`")
-        sql = (
-            f"SELECT {', '.join(columns)} FROM {{input_0}} {kind} JOIN {{input_1}} "
-            f"ON {to_spark(condition)}"
+            results.append(Expression(name=EVENT_TIME, sql="greatest(`l_time`, `r_time`)"))
+        columns = ", ".join(f"{each.sql} AS `{each.name}`" for each in results)
+        on = to_spark(condition)
+        inner = InnerJoin(condition=on, results=tuple(results))
+        operator = self.operators.updating_query(
+            sides,
+            f"SELECT {columns} FROM {{input_0}} {kind} JOIN {{input_1}} ON {on}",
+            self.expressions.script.position(node),
+            keep_micros,
+            inner_join=inner if kind == "INNER" and is_append_only else None,
         )
-        position = self.expressions.script.position(node)
-        operator = self.operators.updating_query(sides, sql, position, keep_micros)
         attributes = tuple(
             replace(each.attribute, window=None, outer_window=None, is_event_time=False)
             for each in shown

@@ -18,6 +18,7 @@ from resurgence.sql.catalog.relation import Attribute, Relation, RowKind, column
 from resurgence.sql.planner.expressions import Expressions
 from resurgence.sql.planner.operators import Operators
 from resurgence.sql.planner.projection import Item, column_and_window, named_items
+from resurgence.sql.planner.windows.first_rows import numbering
 from resurgence.sql.syntax.dialect import to_spark
 
 _KEY = "partition_"
@@ -62,7 +63,19 @@ class WindowFunctions:
             Expression(name=f"{prefix}{number}", sql=to_spark(each))
             for number, each in enumerate(shared)
         ]
-        return self._updating(f"SELECT {', '.join(results)}", keys, attributes)
+        relation = self._updating(f"SELECT {', '.join(results)}", keys, attributes)
+        numbered = numbering(
+            items,
+            [each.name for _, each in chosen],
+            keys,
+            self.source.operator,
+            self.expressions.script.position(self.select),
+            is_updating=self.source.kind is RowKind.UPDATING,
+            is_user_defined=self.expressions.functions.is_user_defined,
+        )
+        if numbered is not None:
+            self.operators.numberings[relation.operator] = numbered
+        return relation
 
     def distinct(self, items: list[Item]) -> Relation:
         """Compile SELECT DISTINCT."""
