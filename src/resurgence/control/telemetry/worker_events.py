@@ -36,6 +36,9 @@ def event_of(message: FromWorker) -> tuple[str, dict[str, JsonValue]] | None:
             }
         case EpochCommitted():
             committed: dict[str, JsonValue] = {"epoch": message.epoch}
+            if message.profile_seconds:
+                spent = message.profile_seconds.items()
+                committed["phases"] = {kind: round(each, 3) for kind, each in spent}
             if message.lag is not None:
                 committed["lag"] = message.lag.model_dump(mode="json")
             return "committed", committed
