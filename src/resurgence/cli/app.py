@@ -106,6 +106,9 @@ def run(
         typer.Option("--take-over", help="Fence out the process that runs the job, if any."),
     ] = False,
     profile: Annotated[bool, typer.Option("--profile", help="Print the cost of an epoch.")] = False,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Serve the web console on this machine while it runs.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Run one pipeline until its input ends. Run the same command again to resume it."""
@@ -123,6 +126,7 @@ def run(
         take_over=take_over,
         profile=profile,
         debug=debug,
+        ui=ui,
     )
     _guarded(file, debug, lambda: run_file(options))
 

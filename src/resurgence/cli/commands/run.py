@@ -14,7 +14,7 @@ from rich.table import Table
 from resurgence.cli.output import console
 from resurgence.cli.pipeline_file import compile_file, local_folder, read_sql, settings_for
 from resurgence.control.definitions.job_definition import JobDefinition
-from resurgence.control.embedded import EmbeddedController
+from resurgence.control.embedded import Beside, EmbeddedController
 from resurgence.control.jobs.states import Failed, State
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.events import Event
@@ -45,6 +45,7 @@ class RunOptions:
     take_over: bool
     profile: bool
     debug: bool
+    ui: bool = False
 
 
 def run_file(options: RunOptions) -> int:
@@ -83,6 +84,7 @@ def run_file(options: RunOptions) -> int:
             metadata,
             [write_event, view.note],
             take_over=options.take_over,
+            beside=_console_beside() if options.ui else None,
         )
         try:
             with collapsing_log():
@@ -92,6 +94,13 @@ def run_file(options: RunOptions) -> int:
     if options.profile:
         console.ERROR_CONSOLE.print(profile_table(controller.profile))
     return _conclude(state, options, log_file)
+
+
+def _console_beside() -> Beside:
+    """Return what serves the web console while the job runs."""
+    from resurgence.cli.commands.job_console import console_beside
+
+    return console_beside(lambda url: console.ERROR_CONSOLE.print(f"console: {url}"))
 
 
 def _open(url: str) -> ObjectStore:
