@@ -47,14 +47,14 @@ SERVERS := $(BIN)/python -m tests.servers
 
 test: venv
 	@$(ARCHIVE)
-	@$(SERVERS) s3 kafka iceberg
+	@$(SERVERS) s3 kafka iceberg chromium
 	@$(PYTEST) -m "not long"
 
 # Random tests use a new seed each time; SEED=n repeats a run.
 test-all: SEED ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))')
 test-all: venv
 	@$(ARCHIVE)
-	@$(SERVERS) s3 gcs azure kafka iceberg helm
+	@$(SERVERS) s3 gcs azure kafka iceberg helm chromium
 	@seed=$(SEED); echo "random tests: SEED=$$seed"; \
 		HYPOTHESIS_PROFILE=exploring $(PYTEST) --hypothesis-seed=$$seed
 

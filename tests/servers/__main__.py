@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from tests import helm
-from tests.servers import azure, debezium, gcs, iceberg, kafka, s3, spark_jars
+from tests.servers import azure, chromium, debezium, gcs, iceberg, kafka, s3, spark_jars
 from tests.servers.builds import NoServer
 
 _BUILDS = {
@@ -15,6 +15,7 @@ _BUILDS = {
     "kafka": kafka.build,
     "iceberg": iceberg.build,
     "debezium": debezium.build,
+    "chromium": chromium.build,
     "spark-jars": spark_jars.build,
     "helm": helm.build,
 }

@@ -111,6 +111,9 @@ def run(
     profile: Annotated[
         bool, typer.Option("--profile", help="Print where the time of an epoch goes.")
     ] = False,
+    ui: Annotated[
+        bool, typer.Option("--ui", help="Serve the web console on this machine while it runs.")
+    ] = False,
     debug: Debug = False,
 ) -> None:
     """Run one pipeline until its input ends. Run the same command again to resume it."""
@@ -128,6 +131,7 @@ def run(
         take_over=take_over,
         profile=profile,
         debug=debug,
+        ui=ui,
     )
     _guarded(file, debug, lambda: run_file(options))
 

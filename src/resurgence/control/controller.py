@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 from pydantic import JsonValue
@@ -21,9 +21,10 @@ from pydantic import JsonValue
 from resurgence.clock import Clock
 from resurgence.connectors.path_overlap import Place, files_written, require_not_taken
 from resurgence.control.background import Lane, in_thread
-from resurgence.control.definitions.edit_check import require_state_kept
+from resurgence.control.definitions.edit_check import fates_of_edit, require_state_kept
 from resurgence.control.definitions.job_definition import JobDefinition
 from resurgence.control.definitions.job_environment import JobEnvironment
+from resurgence.control.definitions.previews import preview_text, previewed_rows
 from resurgence.control.fleet.member import FleetMember
 from resurgence.control.jobs.job_keeper import JobKeeper, open_state
 from resurgence.control.jobs.job_record import (
@@ -56,11 +57,13 @@ from resurgence.control.telemetry.events import Event
 from resurgence.control.telemetry.prometheus import exposition
 from resurgence.control.telemetry.webhooks import Webhooks
 from resurgence.control.workers.worker_pool import WorkerPool
+from resurgence.engine.preview import PreviewedTable
 from resurgence.engine.spark.executors import Executor
 from resurgence.errors import StorageError, UserError
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.sink import SinkSpec
 from resurgence.ids import ControllerId, Epoch, JobName
+from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.dead_letters import (
     Correction,
     ReplayOutcome,
@@ -68,6 +71,7 @@ from resurgence.state.inspection.dead_letters import (
     dead_letters,
     request_replay,
 )
+from resurgence.state.inspection.edits import OperatorFate
 from resurgence.state.protocol.ownership import owner_here
 from resurgence.state.records import OwnerKind
 from resurgence.storage.object_store import ObjectStore
@@ -80,6 +84,9 @@ _EVENT_READERS = 3
 _LAST_EVENTS = timedelta(seconds=5)
 _READ_WITHIN = timedelta(seconds=15)
 """How long a request waits for the object store; less than the timeout of clients."""
+
+_NO_JOB = JobName("-")
+"""The name of a pipeline that is not of a job."""
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -145,6 +152,7 @@ class Controller:
         self._recorder = EventRecorder(metadata)
         self._watch = EventWatch(metadata)
         self._lane = Lane(_EVENT_READERS)
+        self._previews = Lane(1)
         self._owned = OwnedJobs(metadata, pool, environment, clock, self._recorder, self._note)
         self._owned.on_removed = self._forget_files
         self._lease = lease
@@ -153,6 +161,11 @@ class Controller:
         self._hurried = False
         self._files: dict[JobName, tuple[PipelineRecord | None, tuple[Place, ...]]] = {}
         """The files that `single_file` sinks write, by job; only for jobs already checked."""
+
+    @property
+    def can_only_stop(self) -> bool:
+        """Whether all requests but to stop a job are refused."""
+        return False
 
     # ---------------------------------------------------------------- life
 
@@ -290,6 +303,23 @@ class Controller:
         async with self._claimed_files(name, graph, pipeline):
             return await self._change(name, change, pipeline)
 
+    async def preview_edit(
+        self, name: JobName, sql: str, functions: str | None, settings: dict[str, str]
+    ) -> tuple[Epoch, tuple[OperatorFate, ...]]:
+        """Return what an edit would do with the state of every operator, and the epoch of that
+        state. Nothing is changed.
+        """
+        before = (await self.job(name)).record
+        pipeline = PipelineRecord(sql, before.pipeline.state_url, functions, settings)
+        definition, graph = await self._compiled(name, pipeline)
+        parallelism = before.desired.parallelism
+        if "pipeline.parallelism" in settings:
+            parallelism = definition.settings.pipeline.parallelism
+        running = await self._running_graph(before)
+        return await self._read(
+            name, fates_of_edit, open_state(before), graph, running, parallelism
+        )
+
     async def stop(self, name: JobName, mode: StopMode) -> JobView:
         return await self._change(name, lambda record: stopped(record.desired, mode))
 
@@ -317,6 +347,43 @@ class Controller:
         record = (await self.job(name)).record
         _, graph = await self._compiled(name, record.pipeline)
         return graph.sinks()
+
+    async def graph(self, name: JobName) -> Graph:
+        """Return the compiled pipeline of a job."""
+        _, graph = await self._compiled(name, (await self.job(name)).record.pipeline)
+        return graph
+
+    async def compiled_text(
+        self, sql: str, functions: str | None, settings: dict[str, str]
+    ) -> Graph:
+        """Return a pipeline compiled, which need not be of a job. Raise if it is invalid."""
+        pipeline = PipelineRecord(sql, self._environment.state_url, functions, settings)
+        _, graph = await self._compiled(_NO_JOB, pipeline)
+        return graph
+
+    async def preview(
+        self, sql: str, functions: str | None, settings: dict[str, str], query: str
+    ) -> PreviewedTable:
+        """Return the first rows of a query over the tables of a pipeline, computed over a sample of
+        its real sources. Runs the user's code. One preview runs at a time.
+        """
+        text = await in_thread(preview_text, sql, query)
+        pipeline = PipelineRecord(text, self._environment.state_url, functions, settings)
+        definition, graph = await self._compiled(_NO_JOB, pipeline)
+        return await self._previews.call(previewed_rows, definition, graph)
+
+    async def read_state(
+        self,
+        name: JobName,
+        read: Callable[Concatenate[StateBackend, _P], _T],
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _T:
+        """Return what `read` finds in the stored state of a job. Raise StorageError if storage
+        hangs.
+        """
+        backend = open_state((await self.job(name)).record)
+        return await self._read(name, read, backend, *args, **kwargs)
 
     async def preview_rollback(self, name: JobName, to_epoch: Epoch) -> RollbackPreview:
         """Return the effects of a rollback to an epoch. Raise RollbackRefused if it is not
@@ -474,14 +541,19 @@ class Controller:
 
     async def _require_state_kept(self, before: JobRecord, edited: Graph, parallelism: int) -> None:
         """Raise if an edit would lose state."""
-        running = None
-        if should_start(before.desired, before.status):
-            # A pipeline that no longer compiles does not run either.
-            with contextlib.suppress(UserError):
-                _, running = await self._compiled(before.name, before.pipeline)
+        running = await self._running_graph(before)
         await self._read(
             before.name, require_state_kept, open_state(before), edited, running, parallelism
         )
+
+    async def _running_graph(self, record: JobRecord) -> Graph | None:
+        """Return the pipeline that a job runs; None if it is stopped."""
+        running = None
+        if should_start(record.desired, record.status):
+            # A pipeline that no longer compiles does not run either.
+            with contextlib.suppress(UserError):
+                _, running = await self._compiled(record.name, record.pipeline)
+        return running
 
     async def _read(
         self, name: JobName, read: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
@@ -545,6 +617,24 @@ class Controller:
     async def events(self, name: JobName, after: int, limit: int) -> list[StoredEvent]:
         await self._require_job(name)
         return await self._lane.call(self._metadata.events, name, after=after, limit=limit)
+
+    async def newest_events(
+        self,
+        name: JobName | None,
+        *,
+        before: int = 0,
+        limit: int = 100,
+        kind: str = "",
+        text: str = "",
+    ) -> list[tuple[JobName, StoredEvent]]:
+        """Return the newest events, newest first, of one job or of all: those with ids below
+        `before`, if it is not 0, of a kind, and with a text in their facts.
+        """
+        if name is not None:
+            await self._require_job(name)
+        return await self._lane.call(
+            self._metadata.newest_events, name, before=before, limit=limit, kind=kind, text=text
+        )
 
     def following(self, name: JobName) -> AbstractContextManager[asyncio.Event]:
         """Return a context whose event is set whenever the job may have new events, or is gone."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import uuid
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 
 from resurgence.clock import SystemClock
@@ -23,9 +25,11 @@ from resurgence.control.jobs.job_record import (
 from resurgence.control.jobs.states import State
 from resurgence.control.jobs.supervisor import Supervisor
 from resurgence.control.jobs.transitions import TERMINAL, StateName
+from resurgence.control.one_job import OneJob
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.event_recorder import EventRecorder
 from resurgence.control.telemetry.events import Event, EventLog
+from resurgence.control.telemetry.job_metrics import JobMetrics
 from resurgence.control.workers.registry import make_scheduler
 from resurgence.control.workers.worker_pool import WorkerPool
 from resurgence.engine.epochs.profile import EpochProfile
@@ -38,6 +42,7 @@ from resurgence.storage.object_store import ObjectStore
 
 _LAST_EVENTS = timedelta(seconds=5)
 _MOST_PROFILES = 1000
+Beside = Callable[[OneJob], AbstractAsyncContextManager[None]]
 
 
 class EmbeddedController:
@@ -51,13 +56,17 @@ class EmbeddedController:
         listeners: list[Callable[[Event], None]],
         *,
         take_over: bool = False,
+        beside: Beside | None = None,
     ) -> None:
-        """`take_over`: claim the job even if another process runs it."""
+        """`take_over`: claim the job even if another process runs it. `beside`: a context that is
+        open while the job runs.
+        """
         self._definition = definition
         self._store = store
         self._metadata = metadata
         self._listeners = listeners
         self._take_over = take_over
+        self._beside = beside
         self.profiles: deque[EpochProfile] = deque(maxlen=_MOST_PROFILES)
         """Of the newest epochs, if the job is profiled."""
 
@@ -68,8 +77,14 @@ class EmbeddedController:
         clock = SystemClock()
         definition, settings = self._definition, self._definition.settings
         recorder = EventRecorder(self._metadata)
+        metrics = JobMetrics()
         events = EventLog(
-            clock, [lambda event: recorder.note(definition.name, event), *self._listeners]
+            clock,
+            [
+                metrics.note,
+                lambda event: recorder.note(definition.name, event),
+                *self._listeners,
+            ],
         )
         pool = WorkerPool(
             make_scheduler(settings.controller.scheduler),
@@ -98,8 +113,11 @@ class EmbeddedController:
             await ctx.claim.require_free()
             interrupted_in = await in_thread(self._put, ctx, clock.now())
             recording = asyncio.create_task(recorder.run())
+            supervisor = Supervisor(ctx, self._metadata, interrupted_in=interrupted_in)
+            job = OneJob(definition, ctx, self._metadata, metrics, clock, clock.now())
             try:
-                return await Supervisor(ctx, self._metadata, interrupted_in=interrupted_in).run()
+                async with self._beside(job) if self._beside else contextlib.nullcontext():
+                    return await supervisor.run()
             finally:
                 await recorder.flush(_LAST_EVENTS)
                 recording.cancel()

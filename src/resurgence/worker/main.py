@@ -366,6 +366,8 @@ class Worker:
                 worker=self._worker,
                 generation=self._generation,
                 epoch=report.epoch,
+                phases=report.timeline.by_work(),
+                operators=report.timeline.by_operator(),
                 lag=lag_summary(report.lag),
             )
         )

@@ -123,6 +123,10 @@ class EpochCommitted(WorkerMessage):
 
     type: Literal["epoch_committed"] = "epoch_committed"
     epoch: Epoch
+    phases: dict[str, float] = {}
+    """Seconds by kind of work, up to now."""
+    operators: dict[OperatorId, float] = {}
+    """Seconds by operator."""
     lag: LagSummary | None = None
     """None: no source has partitions."""
 

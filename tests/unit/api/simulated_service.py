@@ -41,6 +41,7 @@ from resurgence.control.jobs.transitions import TERMINAL, StateName
 from resurgence.control.store.metadata import ApiKey, JobExists, KeyRole, NoSuchJob, StoredEvent
 from resurgence.control.telemetry.event_watch import EventWatch
 from resurgence.engine.spark.executors import Executor
+from resurgence.graph.model import Graph
 from resurgence.graph.specs.sink import SinkSpec
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
 from resurgence.sql import compile_pipeline
@@ -172,6 +173,26 @@ class SimulatedController(Controller):
         self._record(name)
         return [each for each in self.stored.get(name, []) if each.id > after][:limit]
 
+    async def newest_events(
+        self,
+        name: JobName | None,
+        *,
+        before: int = 0,
+        limit: int = 100,
+        kind: str = "",
+        text: str = "",
+    ) -> list[tuple[JobName, StoredEvent]]:
+        found = [
+            (job, each)
+            for job, events in self.stored.items()
+            for each in events
+            if name in (None, job) and kind in ("", each.event["event"])
+        ]
+        return found[::-1][:limit]
+
+    async def graph(self, name: JobName) -> Graph:
+        return compile_pipeline(self._record(name).pipeline.sql, CONNECTORS, {})
+
     def last_event_id(self) -> int:
         return 0
 
@@ -287,9 +308,15 @@ def simulated(controller: Controller) -> BuildController:
 
 @contextmanager
 def served(
-    build: BuildController, keys: KeyBox, guard: Guard | None = None, port: int = 0
+    build: BuildController,
+    keys: KeyBox,
+    guard: Guard | None = None,
+    port: int = 0,
+    session_secret: bytes | None = None,
 ) -> Iterator[str]:
-    """A real server on a free port of the loopback address; its URL."""
+    """A real server on a free port of the loopback address; its URL. With the console, if there is
+    a secret for its sessions.
+    """
     ready: list[str] = []
     is_ready = threading.Event()
     loop = asyncio.new_event_loop()
@@ -302,7 +329,9 @@ def served(
 
     def run() -> None:
         loop.run_until_complete(
-            serve_until(closing, listener, guard or Guard(), build, keys.read, on_ready)
+            serve_until(
+                closing, listener, guard or Guard(), build, keys.read, on_ready, session_secret
+            )
         )
 
     thread = threading.Thread(target=run, daemon=True)

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from resurgence.cli.output import waiting as waits
-from resurgence.cli.output.console import ProgressLine
+from resurgence.cli.output.console import ERROR_CONSOLE, ProgressLine
 from resurgence.cli.output.waiting import Wait, waiting
 
 
@@ -46,7 +46,7 @@ def test_without_a_terminal_a_line_is_printed_for_each_step_and_every_ten_second
         "downloading, 10 (10 s)",
         "downloading, 20 (20 s)",
     ]
-    assert waits.ERROR_CONSOLE.stderr
+    assert ERROR_CONSOLE.stderr
 
 
 def test_the_view_of_a_run_counts_the_seconds_until_it_runs(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +16,22 @@ from resurgence.clock import SystemClock
 from resurgence.config import settings_from
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.control import embedded
+from resurgence.control.controller import NewJob
 from resurgence.control.definitions.job_definition import JobDefinition
-from resurgence.control.embedded import EmbeddedController
-from resurgence.control.jobs.job_record import DesiredConfig, JobRecord, JobStatus, PipelineRecord
-from resurgence.control.store.metadata import MetadataStore
+from resurgence.control.embedded import Beside, EmbeddedController
+from resurgence.control.jobs.job_record import (
+    DesiredConfig,
+    JobRecord,
+    JobStatus,
+    PipelineRecord,
+    StopMode,
+)
+from resurgence.control.jobs.transitions import StateName
+from resurgence.control.one_job import OneJob, RunsInATerminal
+from resurgence.control.store.metadata import MetadataStore, NoSuchJob
 from resurgence.control.telemetry import event_recorder
 from resurgence.control.telemetry.events import Event
-from resurgence.errors import JobHeld
+from resurgence.errors import JobHeld, UserError
 from resurgence.ids import ControllerId, JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend
@@ -47,7 +57,9 @@ class WatchedMetadata(MetadataStore):
         super().record_events(events, owner)
 
 
-def controller(folder: Path, metadata: MetadataStore, seen: list[Event]) -> EmbeddedController:
+def controller(
+    folder: Path, metadata: MetadataStore, seen: list[Event], beside: Beside | None = None
+) -> EmbeddedController:
     store = ObjectStore(str(folder / "state"))
     definition = JobDefinition(
         JOB,
@@ -57,7 +69,7 @@ def controller(folder: Path, metadata: MetadataStore, seen: list[Event]) -> Embe
         lambda sql: compile_pipeline(sql, CONNECTORS),
         log_file=lambda worker: folder / f"{worker}.log",
     )
-    return EmbeddedController(definition, store, metadata, [seen.append])
+    return EmbeddedController(definition, store, metadata, [seen.append], beside=beside)
 
 
 def test_events_of_a_run_are_written_off_the_event_loop_and_pruned(
@@ -87,6 +99,62 @@ def test_events_of_a_run_are_written_off_the_event_loop_and_pruned(
     assert stored[-1] == seen[-1]
     assert threading.main_thread().name not in metadata.writers
     assert len([each for each in stored if each["event"] == "old"]) <= 5
+
+
+def test_a_console_beside_a_run_sees_its_job_and_can_only_stop_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[tuple[bool, int]] = []
+    refused: list[type[Exception]] = []
+
+    async def until_stopped(worker: ScriptedWorker) -> int:
+        worker.job_runs.set()
+        await worker.restore()
+        await worker.run_epoch(worker.first_epoch)
+        return await worker.beat_until_stopped()
+
+    async def look(job: OneJob) -> None:
+        while True:
+            view = await job.job(JOB)
+            # The state is what is stored, which may be a moment behind.
+            is_running = view.record.status.state is StateName.RUNNING
+            if is_running and view.progress["committed_epoch"] == 1:
+                break
+            await asyncio.sleep(0.02)
+        workers = await job.workers()
+        looks.append((job.can_only_stop, len(workers)))
+        assert (await job.graph(JOB)).sources()
+        assert [each.record.name for each in await job.jobs()] == [JOB]
+        requests: list[Callable[[], Awaitable[object]]] = [
+            lambda: job.start(JOB),
+            lambda: job.rescale(JOB, 2),
+            lambda: job.restart(JOB, force=True, without_state=True),
+            lambda: job.delete(JOB, with_state=True),
+            lambda: job.edit(JOB, SQL, None, {}),
+            lambda: job.create(NewJob(JobName("other"), SQL)),
+            lambda: job.job(JobName("other")),
+        ]
+        for each in requests:
+            try:
+                await each()
+            except UserError as error:
+                refused.append(type(error))
+        await job.stop(JOB, StopMode.CHECKPOINT)
+
+    @asynccontextmanager
+    async def beside(job: OneJob) -> AsyncIterator[None]:
+        looking = asyncio.create_task(look(job))
+        yield
+        await looking
+
+    monkeypatch.setattr(embedded, "make_scheduler", lambda _name: ScriptedScheduler(until_stopped))
+    metadata = MetadataStore(tmp_path / "metadata.db")
+    seen: list[Event] = []
+    asyncio.run(controller(tmp_path, metadata, seen, beside).run())
+    metadata.close()
+    assert looks == [(True, 1)]
+    assert refused == [*[RunsInATerminal] * 6, NoSuchJob]
+    assert seen[-1]["to"] == "Stopped"
 
 
 def test_a_run_that_is_refused_leaves_the_record_of_the_live_one_alone(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Gate:
             await send(message)
 
         try:
-            request = _facts(scope)
+            request = facts_of(scope)
             keys = () if request.path in OPEN_PATHS else await self._ring.keys()
             self._guard.admit(request, keys, time.monotonic())
             if request.method not in ("GET", "HEAD"):
@@ -118,16 +118,17 @@ def _lingering(send: Send, receive: Receive) -> Send:
     return linger
 
 
-def _facts(scope: Scope) -> RequestFacts:
+def facts_of(scope: Scope, authorization: str | None = None) -> RequestFacts:
+    """Return what the guard checks. `authorization`: instead of the header."""
     headers = Headers(scope=scope)
     client = scope.get("client")
     return RequestFacts(
-        method=scope["method"],
+        method=scope.get("method", "GET"),
         path=scope["path"],
         address=client[0] if client else "",
         host=headers.get("host"),
         origin=headers.get("origin"),
-        authorization=headers.get("authorization"),
+        authorization=authorization or headers.get("authorization"),
     )
 
 

@@ -73,10 +73,10 @@ class Guard:
 
     def admit(self, request: RequestFacts, keys: Sequence[ApiKey], now: float) -> None:
         """Raise `Refusal` unless the request is admitted. `now`: seconds of a monotonic clock."""
-        self._require_own_host(request)
+        self.require_own_host(request)
         key = None
         if (keys or self.key_is_required) and request.path not in OPEN_PATHS:
-            key = self._authenticate(request, keys, now)
+            key = self.authenticate(request, keys, now)
         if key and key.role is not KeyRole.WRITE and request.method not in _READ_METHODS:
             raise Refusal(
                 403,
@@ -85,7 +85,8 @@ class Guard:
                 hint="Use a key with the role write.",
             )
 
-    def _require_own_host(self, request: RequestFacts) -> None:
+    def require_own_host(self, request: RequestFacts) -> None:
+        """Raise `Refusal` if a page of another site may have caused the request."""
         if is_loopback(self.host) and not (
             request.host and _host_name(request.host) in _LOOPBACK_NAMES | {self.host}
         ):
@@ -98,7 +99,8 @@ class Guard:
         if request.origin is not None and _origin_host(request.origin) != request.host:
             raise Refusal(403, "auth.origin", "requests from pages of another origin are refused")
 
-    def _authenticate(self, request: RequestFacts, keys: Sequence[ApiKey], now: float) -> ApiKey:
+    def authenticate(self, request: RequestFacts, keys: Sequence[ApiKey], now: float) -> ApiKey:
+        """Return the key of a request. Raise `Refusal` without a valid one, and count it."""
         scheme, _, text = (request.authorization or "").partition(" ")
         key = matching_key(text.strip(), keys) if scheme.lower() == "bearer" else None
         if key is not None:

@@ -13,7 +13,7 @@ from resurgence.cli.output import console
 from resurgence.cli.output.profile_tables import profile_lines
 from resurgence.cli.pipeline_file import compile_file, local_folder, read_sql, settings_for
 from resurgence.control.definitions.job_definition import JobDefinition
-from resurgence.control.embedded import EmbeddedController
+from resurgence.control.embedded import Beside, EmbeddedController
 from resurgence.control.jobs.states import Failed, State
 from resurgence.control.store.metadata import MetadataStore
 from resurgence.control.telemetry.events import Event
@@ -43,6 +43,7 @@ class RunOptions:
     take_over: bool
     profile: bool
     debug: bool
+    ui: bool = False
 
 
 def run_file(options: RunOptions) -> int:
@@ -82,6 +83,7 @@ def run_file(options: RunOptions) -> int:
             metadata,
             [write_event, view.note],
             take_over=options.take_over,
+            beside=_console_beside() if options.ui else None,
         )
         try:
             with collapsing_log():
@@ -91,6 +93,13 @@ def run_file(options: RunOptions) -> int:
     for line in profile_lines(controller.profiles):
         print(line, file=sys.stderr)
     return _conclude(state, options, log_file)
+
+
+def _console_beside() -> Beside:
+    """Return what serves the web console while the job runs."""
+    from resurgence.cli.commands.job_console import console_beside
+
+    return console_beside(lambda url: console.ERROR_CONSOLE.print(f"console: {url}"))
 
 
 def _open(url: str) -> ObjectStore:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
+import secrets
 import signal
 import socket
 import sys
@@ -28,15 +30,19 @@ from resurgence.control.store.metadata import MetadataStore
 from resurgence.errors import ConfigError
 from resurgence.repeated_lines import collapsing_log
 from resurgence.storage.object_store import storage_url
+from resurgence.storage.private_files import make_private_folder
 from resurgence.store_settings import apply_storage_settings
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from resurgence.api.access.guard import Guard
-    from resurgence.api.access.key_ring import ReadKeys
+    from resurgence.api.access.key_ring import KeyRing, ReadKeys
     from resurgence.control.controller import Controller
 
 DEFAULT_PORT = 7070
 _SHUTDOWN_SECONDS = 10
+_MOST_SOCKET_BYTES = 4_000_000
 _ALL = ("0.0.0.0", "::")
 
 Database = Annotated[
@@ -175,7 +181,24 @@ async def _serve_until_signalled(listener: socket.socket, guard: Guard, service:
 
     for each in signals:
         loop.add_signal_handler(each, on_signal)
-    await serve_until(closing, listener, guard, build, service.metadata.keys, announce)
+    secret = session_secret(service.folder)
+    await serve_until(closing, listener, guard, build, service.metadata.keys, announce, secret)
+
+
+def session_secret(folder: Path) -> bytes:
+    """Return the secret that signs the sessions of the console, from a file that only this user can
+    read. It is not in the database, whose readers cannot use the keys in it.
+    """
+    file = folder / "console.secret"
+    if not file.exists():
+        make_private_folder(folder)
+        fresh = folder / f"console.secret.{secrets.token_hex(4)}"
+        with open(fresh, "xb", opener=lambda path, flags: os.open(path, flags, 0o600)) as opened:
+            opened.write(secrets.token_bytes(32))
+        with contextlib.suppress(FileExistsError):
+            os.link(fresh, file)
+        fresh.unlink()
+    return file.read_bytes()
 
 
 async def serve_until(
@@ -185,9 +208,11 @@ async def serve_until(
     build: BuildController,
     read_keys: ReadKeys,
     on_ready: Callable[[str], None],
+    session_secret: bytes | None = None,
 ) -> None:
     """Serve a controller on a socket until `closing` is set; then wait for open requests for at
-    most `_SHUTDOWN_SECONDS`, and close the controller.
+    most `_SHUTDOWN_SECONDS`, and close the controller. With a `session_secret`, which signs the
+    sessions of its users, the web console is served, too.
     """
     import uvicorn
 
@@ -207,15 +232,17 @@ async def serve_until(
             on_ready(_address(listener))
 
     async with build() as controller:
-        polls = LongPolls()
-        app = make_app(controller, guard, KeyRing(read_keys), polls)
+        polls, ring = LongPolls(), KeyRing(read_keys)
+        app = make_app(controller, guard, ring, polls)
         server = Server(
             uvicorn.Config(
                 app,
                 log_config=None,
                 access_log=False,
                 lifespan="off",
-                ws="none",
+                http="h11",
+                ws="none" if session_secret is None else "websockets-sansio",
+                ws_max_size=_MOST_SOCKET_BYTES,
                 proxy_headers=False,
                 server_header=False,
                 timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
@@ -228,8 +255,22 @@ async def serve_until(
             server.should_exit = True
 
         ending = asyncio.create_task(close())
-        await server.serve(sockets=[listener])
+        async with _console(app, controller, guard, ring, session_secret):
+            await server.serve(sockets=[listener])
         ending.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await ending
+
+
+def _console(
+    app: FastAPI, controller: Controller, guard: Guard, ring: KeyRing, secret: bytes | None
+) -> AbstractAsyncContextManager[None]:
+    """Return a context in which the application has the console, if there is a secret for it."""
+    if secret is None:
+        return contextlib.nullcontext()
+    from resurgence.ui.mount import console_of
+
+    return console_of(app, controller, guard, ring, secret)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -9,10 +9,16 @@ before; the worker compares the columns of the state itself, and rejects the res
 from __future__ import annotations
 
 from resurgence.graph.model import Graph
-from resurgence.ids import NO_EPOCH
+from resurgence.ids import NO_EPOCH, Epoch
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import newest_checkpoint
-from resurgence.state.inspection.edits import ACCEPT_FLAG, fates, fates_while_running, require_kept
+from resurgence.state.inspection.edits import (
+    ACCEPT_FLAG,
+    OperatorFate,
+    fates,
+    fates_while_running,
+    require_kept,
+)
 
 _HINT = (
     "Undo the part of the edit that loses state, create another job for it, or accept the loss "
@@ -26,6 +32,16 @@ def require_state_kept(
     """Raise IncompatibleState, with the outcome for every operator, if the edit would lose state.
     `running` is the pipeline that the job runs; None if it is stopped. Reads storage.
     """
+    epoch, judged = fates_of_edit(backend, edited, running, parallelism)
+    require_kept(judged, epoch, accept_loss=False, hint=_HINT)
+
+
+def fates_of_edit(
+    backend: StateBackend, edited: Graph, running: Graph | None, parallelism: int
+) -> tuple[Epoch, tuple[OperatorFate, ...]]:
+    """Return what an edit does with the state of every operator, and the epoch of that state; 0 if
+    there is none.
+    """
     newest = newest_checkpoint(backend)
     stored = newest.operators if newest is not None else {}
     if running is not None:
@@ -33,5 +49,4 @@ def require_state_kept(
     else:
         pending = newest is not None and not newest.is_committed
         judged = fates(edited, stored, parallelism, commit_pending=pending)
-    epoch = newest.epoch if newest is not None else NO_EPOCH
-    require_kept(judged, epoch, accept_loss=False, hint=_HINT)
+    return newest.epoch if newest is not None else NO_EPOCH, judged

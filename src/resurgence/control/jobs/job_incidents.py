@@ -47,6 +47,8 @@ class JobIncidents:
         else:
             self.open.attempts += 1
         self.open.started_rows.update(started_rows)
+        if generation is not None:
+            self.open.generations.append(generation)
 
     def planned(self, plan: LoadPlan) -> None:
         """Note the load plan from which the job recovers."""

@@ -282,6 +282,29 @@ class MetadataStore:
         with self._database.reading() as connection:
             return [StoredEvent(row.id, row.facts) for row in connection.execute(query)]
 
+    def newest_events(
+        self, job: JobName | None, *, before: int = 0, limit: int = 100, kind: str, text: str
+    ) -> list[tuple[JobName, StoredEvent]]:
+        """Return the newest events, newest first, of one job or of all: those with ids below
+        `before`, if it is not 0, of a kind, and with a text in their facts.
+        """
+        query = sa.select(EVENTS.c.id, EVENTS.c.job, EVENTS.c.facts)
+        if job is not None:
+            query = query.where(EVENTS.c.job == job)
+        if before:
+            query = query.where(EVENTS.c.id < before)
+        if kind:
+            query = query.where(EVENTS.c.event == kind)
+        if text:
+            as_text = sa.type_coerce(EVENTS.c.facts, sa.String)
+            query = query.where(as_text.icontains(text, autoescape=True))
+        query = query.order_by(EVENTS.c.id.desc()).limit(limit)
+        with self._database.reading() as connection:
+            return [
+                (JobName(row.job), StoredEvent(row.id, row.facts))
+                for row in connection.execute(query)
+            ]
+
     def last_event_id(self, job: JobName | None = None) -> int:
         """Return the id of the newest event, of one job or of all; 0 if there is none."""
         query = sa.select(sa.func.max(EVENTS.c.id))

@@ -13,6 +13,8 @@ from resurgence.ids import Epoch
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.protocol.decisions import Fallback
 
+_MOST_GENERATIONS = 20
+
 
 @dataclass
 class Incident:
@@ -28,6 +30,8 @@ class Incident:
     fallbacks: tuple[Fallback, ...] = ()
     resumed_at: datetime | None = None
     phases: dict[str, float] = field(default_factory=dict)
+    generations: list[int] = field(default_factory=list)
+    """Those that failed."""
     started_rows: dict[Epoch, int] = field(default_factory=dict)
     """Rows of the epochs that had been started at the time of a failure."""
     _phase_began_at: datetime | None = None
@@ -53,6 +57,10 @@ class Incident:
             "kind": self.failure.kind,
             "reason": self.failure.reason,
             "domain": self.failure.domain,
+            "hint": self.failure.hint,
+            "operator_id": self.failure.operator,
+            "epoch": self.failure.epoch,
+            "generations": list(self.generations[-_MOST_GENERATIONS:]),
             "detected_at": instant_text(self.detected_at),
             "restored_epoch": self.restored_epoch,
             "resumed_at": instant_text(self.resumed_at) if self.resumed_at else None,

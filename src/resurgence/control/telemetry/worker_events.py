@@ -37,7 +37,11 @@ def event_of(message: FromWorker) -> tuple[str, dict[str, JsonValue]] | None:
                 "rows_out": sum(message.counts.rows_out.values()),
             }
         case EpochCommitted():
-            committed: dict[str, JsonValue] = {"epoch": message.epoch}
+            committed: dict[str, JsonValue] = {
+                "epoch": message.epoch,
+                "phases": {kind: round(each, 3) for kind, each in message.phases.items()},
+                "operators": {name: round(each, 3) for name, each in message.operators.items()},
+            }
             if message.lag is not None:
                 committed["lag"] = message.lag.model_dump(mode="json")
             return "committed", committed

@@ -8,12 +8,15 @@ epoch and is always recorded; `profile` makes a table of it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from resurgence.ids import OperatorId
+
+_Key = TypeVar("_Key")
 
 
 class Work(StrEnum):
@@ -96,9 +99,26 @@ class Timeline:
         """
         return sum(each.seconds for each in self.spans if not kinds or each.work in kinds)
 
+    def by_work(self) -> dict[str, float]:
+        """Return the seconds of each kind of work."""
+        return _summed((each.work.value, each.seconds) for each in self.spans)
+
+    def by_operator(self) -> dict[OperatorId, float]:
+        """Return the seconds that the driver worked on each operator."""
+        return _summed(
+            (each.operator, each.seconds) for each in self.spans if each.operator is not None
+        )
+
     def checkpoint_share(self) -> float:
         """Return the share of the epoch that its checkpoint takes, in what `CHECKPOINT_WORK`
         names.
         """
         total = self.seconds()
         return self.seconds(*CHECKPOINT_WORK) / total if total else 0.0
+
+
+def _summed(pairs: Iterable[tuple[_Key, float]]) -> dict[_Key, float]:
+    sums: dict[_Key, float] = {}
+    for key, seconds in pairs:
+        sums[key] = sums.get(key, 0.0) + seconds
+    return sums

@@ -68,7 +68,7 @@ def preview(request: PreviewRequest, deadline: timedelta = DEADLINE) -> Preview:
         except subprocess.TimeoutExpired as error:
             raise PreviewTimedOut(
                 f"the preview did not end within {deadline.total_seconds():g} s",
-                hint="Read less with --sample, or wait longer with --timeout.",
+                hint="Read a smaller sample of each source, or wait longer.",
             ) from error
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -23,7 +23,7 @@ from resurgence.connectors.contract import Source, StagedOutput
 from resurgence.connectors.registry import make_sink
 from resurgence.engine.epochs.execution import Execution
 from resurgence.engine.epochs.pipeline import Pipeline
-from resurgence.engine.epochs.profile import EpochProfile
+from resurgence.engine.epochs.timeline import Timeline
 from resurgence.engine.functions.planning_time import micros
 from resurgence.engine.operators.sink import SinkOperator
 from resurgence.engine.preview.request import Preview, PreviewedTable, PreviewRequest
@@ -67,7 +67,7 @@ def preview_sample(
             name: each.model_copy(update={"planned_at": now}) for name, each in inputs.items()
         }
         run = execution.begin(
-            Epoch(1), now, micros(now), inputs, EpochProfile(), {}, _MAX_DEAD_LETTERS, {}
+            Epoch(1), now, micros(now), inputs, Timeline(), {}, _MAX_DEAD_LETTERS, {}
         )
         try:
             execution.run(run)

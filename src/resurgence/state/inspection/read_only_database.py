@@ -72,17 +72,33 @@ class ReadOnlyDatabase:
     def query(self, sql: str) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """Return the names of the columns, and an iterator that fetches the rows on demand."""
         try:
-            statements = self._connection.extract_statements(sql)
-            if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                raise UserError(
-                    "the statement is not a single SELECT",
-                    hint="Write one SELECT. State cannot be changed.",
-                )
-            result = self._connection.execute(statements[0])
+            result = self._connection.execute(self._select(sql))
         except duckdb.Error as error:
             raise self._translated(error) from error
         names = [str(column[0]) for column in result.description or ()]
         return names, self._fetched(result)
+
+    def _select(self, sql: str) -> duckdb.Statement:
+        """Return the statement of a text; raise UserError unless it is a single SELECT."""
+        statements = self._connection.extract_statements(sql)
+        if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+            raise UserError(
+                "the statement is not a single SELECT",
+                hint="Write one SELECT. State cannot be changed.",
+            )
+        return statements[0]
+
+    def rows(self, sql: str, most: int) -> pa.Table:
+        """Return at most `most` rows of a query."""
+        try:
+            self._select(sql)
+            return self._connection.sql(sql).limit(most).to_arrow_table()
+        except duckdb.Error as error:
+            raise self._translated(error) from error
+
+    def interrupt(self) -> None:
+        """End the query that runs in another thread."""
+        self._connection.interrupt()
 
     def _fetched(self, result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         try:

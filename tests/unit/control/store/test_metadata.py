@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -347,6 +348,24 @@ def test_events_are_returned_in_order_and_page_by_page(metadata: MetadataStore) 
     assert ids == sorted(set(ids))
     assert metadata.last_event_id(JOB) == ids[-1]
     assert metadata.events(JOB, after=ids[-1]) == []
+
+
+def test_the_newest_events_are_found_by_job_kind_text_and_place(metadata: MetadataStore) -> None:
+    metadata.record_events([(JOB, event("state", at)) for at in range(3)])
+    metadata.record_events([(OTHER, {**event("failure", 9), "error": "100% of_it"})])
+
+    def found(job: JobName | None, **conditions: Any) -> list[tuple[JobName, object]]:
+        chosen = {"kind": "", "text": "", **conditions}
+        return [(name, each.event["at"]) for name, each in metadata.newest_events(job, **chosen)]
+
+    assert found(None) == [(OTHER, "9"), (JOB, "2"), (JOB, "1"), (JOB, "0")]
+    assert found(None, limit=1) == [(OTHER, "9")]
+    assert found(JOB, limit=2) == [(JOB, "2"), (JOB, "1")]
+    second = metadata.newest_events(JOB, limit=2, kind="", text="")[-1][1].id
+    assert found(JOB, before=second) == [(JOB, "0")]
+    assert found(None, kind="failure") == [(OTHER, "9")]
+    assert found(None, text="% OF_") == [(OTHER, "9")]
+    assert found(None, text="%state_") == []
 
 
 def test_news_are_of_jobs_with_new_events_and_of_deleted_jobs(metadata: MetadataStore) -> None:

@@ -1,0 +1,94 @@
+"""Queries over the state of checkpoints, with bounds: for callers that serve many people.
+
+A query ends after a deadline, and returns a bounded number of rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+
+from resurgence.errors import UserError
+from resurgence.state.backend import StateBackend
+from resurgence.state.inspection.checkpoints import CheckpointView, checkpoint_of, kept_checkpoints
+from resurgence.state.inspection.read_only_database import ReadOnlyDatabase, quoted
+from resurgence.state.inspection.state_database import EPOCH, StateDatabase, state_tables
+
+DEADLINE = timedelta(seconds=10)
+MOST_COMPARED = 200_000
+"""Rows of a table that are compared."""
+
+
+@dataclass(frozen=True)
+class FoundRows:
+    """The first rows of a query."""
+
+    epoch: int
+    rows: pa.Table
+    has_more: bool
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The rows of a table that only one of two checkpoints has."""
+
+    added: pa.Table
+    removed: pa.Table
+    is_partial: bool
+    """The table is too large: only its first rows were compared."""
+
+
+def query_state(backend: StateBackend, epoch: int | None, sql: str, most: int) -> FoundRows:
+    """Return the first rows of a query over the tables of a checkpoint; by default the newest."""
+    views = kept_checkpoints(backend)
+    view = checkpoint_of(views, epoch)
+    with StateDatabase(backend, view, views) as database, _in_time(database):
+        found = database.rows(sql, most + 1)
+    return FoundRows(view.epoch, found.slice(0, most), found.num_rows > most)
+
+
+def difference(
+    backend: StateBackend, table: str, from_epoch: int, to_epoch: int, most: int
+) -> Difference:
+    """Return the first rows by which a table differs between two checkpoints."""
+    views = kept_checkpoints(backend)
+    old = _table_of(backend, checkpoint_of(views, from_epoch), views, table)
+    new = _table_of(backend, checkpoint_of(views, to_epoch), views, table)
+    with ReadOnlyDatabase() as database, _in_time(database):
+        for name, rows in (("old", old), ("new", new)):
+            database.register(name, rows.slice(0, MOST_COMPARED))
+        database.names = ("old", "new")
+        database.lock([])
+        added = database.rows("SELECT * FROM new EXCEPT ALL SELECT * FROM old", most)
+        removed = database.rows("SELECT * FROM old EXCEPT ALL SELECT * FROM new", most)
+    return Difference(added, removed, max(old.num_rows, new.num_rows) > MOST_COMPARED)
+
+
+def _table_of(
+    backend: StateBackend, view: CheckpointView, views: tuple[CheckpointView, ...], table: str
+) -> pa.Table:
+    """Return a table without the epochs of its rows, which change with every write."""
+    if table not in {each.name for each in state_tables(view)}:
+        raise UserError(
+            f"epoch {view.epoch} has no table '{table}'", hint="Compare epochs that have it."
+        )
+    with StateDatabase(backend, view, views) as database, _in_time(database):
+        names = [name for name, _ in database.columns(table) if name != EPOCH]
+        columns = ", ".join(map(quoted, names))
+        return database.rows(f"SELECT {columns} FROM {quoted(table)}", MOST_COMPARED + 1)
+
+
+@contextmanager
+def _in_time(database: ReadOnlyDatabase) -> Iterator[None]:
+    timer = threading.Timer(DEADLINE.total_seconds(), database.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -1,0 +1,1 @@
+"""The web console of a service: pages over the same controller calls as the API."""

@@ -1,0 +1,1 @@
+"""Elements that NiceGUI lacks, each with a small JavaScript component."""
