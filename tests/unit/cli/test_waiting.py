@@ -7,7 +7,6 @@ import io
 import pytest
 from rich.console import Console
 
-from resurgence.cli.output import waiting as waits
 from resurgence.cli.output.console import ERROR_CONSOLE, ProgressLine
 from resurgence.cli.output.waiting import Wait, waiting
 
