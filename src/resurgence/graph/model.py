@@ -99,11 +99,8 @@ class Graph(Value):
         those upstream of operators that it is combined with in a closed query. Windows that are
         combined must close in the same epoch.
         """
-        return tuple(
-            each.id
-            for each in self.operators
-            if each.id in self._follows(operator_id) and isinstance(each, SourceSpec)
-        )
+        followed = self._follows(operator_id)
+        return tuple(each.id for each in self.sources() if each.id in followed)
 
     def event_time_sources_of(self, operator_id: OperatorId) -> tuple[OperatorId, ...]:
         """Return the sources among `sources_of` whose event time bounds the watermark: no
@@ -136,9 +133,8 @@ class Graph(Value):
         The lag is the allowed lateness, plus a microsecond for each session window in a chain,
         because a session closes when the watermark is beyond its end, not at it.
         """
-        windows = [
-            each for each in self.window_aggregates() if each.id in self._follows(operator_id)
-        ]
+        followed = self._follows(operator_id)
+        windows = [each for each in self.window_aggregates() if each.id in followed]
         own = {each.id for each in windows} | {operator_id}
         closing = max(
             sum(
