@@ -35,6 +35,7 @@ WITH (connector = 'filesystem', path = 'out', format = 'json', type = 'sink');
 INSERT INTO copies SELECT at, customer FROM orders;
 """
 pytestmark = pytest.mark.timeout(600)
+expect.set_options()
 
 
 @dataclass
@@ -111,15 +112,15 @@ def job(console: Console) -> str:
     page.keyboard.press("Control+A")
     page.keyboard.insert_text(SQL.replace("FROM orders;", "FROM order_s;"))
     problem = page.locator("[data-problem]")
-    expect(problem).to_contain_text("order_s", timeout=SOON)
-    expect(page.locator(".rsg-error")).to_have_text("order_s", timeout=SOON)
+    expect(problem).to_contain_text("order_s")
+    expect(page.locator(".rsg-error")).to_have_text("order_s")
     page.keyboard.type("SELECT cust")
-    expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("customer", timeout=SOON)
+    expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("customer")
     page.keyboard.press("Escape")
     page.keyboard.press("Control+A")
     page.keyboard.insert_text(SQL)
-    expect(problem).to_have_count(0, timeout=SOON)
-    expect(page.locator("[data-operator='sink-copies']")).to_be_visible(timeout=SOON)
+    expect(problem).to_have_count(0)
+    expect(page.locator("[data-operator='sink-copies']")).to_be_visible()
     page.get_by_role("button", name="Create and start").click()
     page.wait_for_url(f"{console.service.url}/jobs/{NAME}")
     expect(page.locator(".state").first).to_have_text("Running", timeout=LATER)
@@ -130,22 +131,22 @@ def job(console: Console) -> str:
 def test_a_job_from_the_editor_runs_and_its_page_follows_it(console: Console, job: str) -> None:
     page = console.open(f"/jobs/{job}")
     expect(page.locator("[data-operator='source-orders']")).to_contain_text("2 in", timeout=LATER)
-    expect(page.locator(".charts canvas")).to_have_count(5, timeout=SOON)
+    expect(page.locator(".charts canvas")).to_have_count(5)
     page.goto(f"{console.service.url}/")
     row = page.locator(f"tr[data-key='{job}']")
-    expect(row).to_contain_text("Running", timeout=SOON)
+    expect(row).to_contain_text("Running")
     page.context.close()
 
 
 def test_the_incident_of_a_killed_worker_appears_and_closes(console: Console, job: str) -> None:
     page = console.open(f"/jobs/{job}/incidents")
-    expect(page.get_by_text("No incidents.")).to_be_visible(timeout=SOON)
+    expect(page.get_by_text("No incidents.")).to_be_visible()
     pid = console.worker_pid()
     assert pid is not None
     os.kill(pid, signal.SIGKILL)
     incident = page.locator("[data-incident]")
     expect(incident).to_contain_text("Worker exited", timeout=LATER)
-    expect(incident).to_contain_text("generations 1", timeout=SOON)
+    expect(incident).to_contain_text("generations 1")
     # It closes with the first commit, which needs rows.
     deadline = time.monotonic() + DEADLINE_SECONDS
     while console.worker_pid() in (None, pid):
@@ -153,20 +154,20 @@ def test_the_incident_of_a_killed_worker_appears_and_closes(console: Console, jo
         time.sleep(0.5)
     console.write_input("2.json", '{"at": "2026-01-01T00:00:02", "customer": 2}')
     expect(incident).to_contain_text("recovered in", timeout=LATER)
-    expect(incident).to_contain_text("First commit", timeout=SOON)
+    expect(incident).to_contain_text("First commit")
     page.context.close()
 
 
 def test_a_dead_letter_is_corrected_and_replayed(console: Console, job: str) -> None:
     page = console.open(f"/jobs/{job}/dead-letters")
     letter = page.locator("tr[data-letter]")
-    expect(letter).to_have_count(1, timeout=SOON)
+    expect(letter).to_have_count(1)
     letter.get_by_text("Raw record").click()
     expect(letter.locator("pre")).to_have_text("not JSON")
     letter.get_by_role("button", name="Replay…").click()
     page.get_by_label("Record").fill('{"at": "2026-01-01T00:00:03", "customer": 3}')
     page.get_by_role("button", name="Replay", exact=True).click()
-    expect(letter).to_contain_text("replay requested", timeout=SOON)
+    expect(letter).to_contain_text("replay requested")
     folder = console.service.folder / "out"
     deadline = time.monotonic() + DEADLINE_SECONDS
     while not any('"customer":3' in each.read_text() for each in folder.rglob("*.json")):
@@ -180,7 +181,7 @@ def test_a_rollback_shows_its_dry_run_first(console: Console, job: str) -> None:
     first = page.locator("tr[data-epoch='1']")
     first.get_by_role("button", name="Roll back…").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog).to_contain_text("Undoes epoch", timeout=SOON)
+    expect(dialog).to_contain_text("Undoes epoch")
     expect(dialog).to_contain_text("retracts them")
     dialog.get_by_role("button", name="Roll back", exact=True).click()
     page.goto(f"{console.service.url}/jobs/{job}/events")
@@ -191,12 +192,12 @@ def test_a_rollback_shows_its_dry_run_first(console: Console, job: str) -> None:
 def test_a_read_only_key_sees_everything_and_changes_nothing(console: Console, job: str) -> None:
     page = console.open(f"/jobs/{job}", key="viewer")
     expect(page.get_by_text("read only")).to_be_visible()
-    expect(page.locator("[data-operator='source-orders']")).to_be_visible(timeout=SOON)
+    expect(page.locator("[data-operator='source-orders']")).to_be_visible()
     for name in ("Stop", "Start", "Restart", "Rescale", "Delete"):
         expect(page.get_by_role("button", name=name)).to_have_count(0)
     page.goto(f"{console.service.url}/jobs/{job}/state")
     page.get_by_role("button", name="Run query").click()
-    expect(page.locator("section", has_text="Query").locator("table")).to_be_visible(timeout=SOON)
+    expect(page.locator("section", has_text="Query").locator("table")).to_be_visible()
     page.get_by_role("button", name="Log out").click()
     expect(page.get_by_label("API key")).to_be_visible()
     page.context.close()
@@ -206,10 +207,10 @@ def test_pages_fit_a_phone_and_a_dark_theme(console: Console, job: str) -> None:
     page = console.open("/", width=390)
     for path in ("/", f"/jobs/{job}", f"/jobs/{job}/checkpoints", f"/jobs/{job}/sql", "/events"):
         page.goto(f"{console.service.url}{path}")
-        expect(page.locator("main > *").first).to_be_visible(timeout=SOON)
+        expect(page.locator("main > *").first).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
     page.get_by_role("button", name=re.compile("^Theme")).click()
-    expect(page.locator("html[data-theme='dark']")).to_have_count(1, timeout=SOON)
+    expect(page.locator("html[data-theme='dark']")).to_have_count(1)
     page.context.close()
 
 
@@ -217,7 +218,7 @@ def test_the_pages_of_a_removed_key_are_closed(console: Console, job: str) -> No
     page = console.open(f"/jobs/{job}", key="viewer")
     command = [sys.executable, "-m", "resurgence", "keys", "remove", "viewer"]
     subprocess.run(command, cwd=console.service.folder, check=True, timeout=120)
-    expect(page.get_by_label("API key")).to_be_visible(timeout=SOON)
+    expect(page.get_by_label("API key")).to_be_visible()
     page.context.close()
 
 
