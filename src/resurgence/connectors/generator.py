@@ -20,10 +20,26 @@ from resurgence.connectors.formats.json.writer import object_sql
 from resurgence.connectors.formats.options import BadData
 from resurgence.errors import BadRecord
 from resurgence.graph.values import Column
+from resurgence.spark_plans.projection import Projection
+from resurgence.spark_plans.varying_literal import varying_literal
 from resurgence.state.records import InputRange, RecordPosition
 
 NUMBER = "__number"
 """The column with the number of a row, which is the offset of its record."""
+
+FEW = 10_000
+
+
+def numbers(spark: SparkSession, start: int, end: int, parallelism: int) -> DataFrame:
+    """Return the numbers from `start` to before `end`, as `id`.
+
+    Spark compiles the bounds of a range into its code. To compile takes longer than to compute few
+    rows, so for these the code is always the same.
+    """
+    if end - start > FEW:
+        return spark.range(start, end, 1, parallelism)
+    first, count = varying_literal(f"{start}L"), varying_literal(f"{end - start}L")
+    return spark.range(0, FEW, 1, 1).where(f"id < {count}").selectExpr(f"{first} + id AS id")
 
 
 class Generator(Source, ABC):
@@ -36,6 +52,7 @@ class Generator(Source, ABC):
     def __init__(self, columns: Sequence[Column], bad_data: BadData) -> None:
         self.bad_data = bad_data
         self._columns = tuple(columns)
+        self._declared = Projection(*(f"`{each.name}`" for each in columns))
         self._reader = JsonLineReader(self._columns)
 
     @abstractmethod
@@ -46,7 +63,7 @@ class Generator(Source, ABC):
         rows = self.numbered(spark, input_range, parallelism)
         if input_range.excluded:
             rows = left_out(rows.withColumn("position", self._position), input_range.excluded)
-        return rows.select(*(f"`{each.name}`" for each in self._columns))
+        return self._declared.of(rows)
 
     def records(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
         rows = self.numbered(spark, input_range, parallelism)

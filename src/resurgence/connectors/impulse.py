@@ -18,10 +18,11 @@ from pyspark.sql import DataFrame, SparkSession
 from resurgence.connectors.connector import Connector, SourceRole
 from resurgence.connectors.contract import whole_number
 from resurgence.connectors.formats.options import SourceOptions
-from resurgence.connectors.generator import NUMBER, Generator
+from resurgence.connectors.generator import NUMBER, Generator, numbers
 from resurgence.durations import parse_duration
 from resurgence.graph.table_options import option
 from resurgence.graph.values import Column
+from resurgence.spark_plans.projection import Projection
 from resurgence.state.records import InputRange, Offset
 
 COLUMNS = (
@@ -103,6 +104,7 @@ class ImpulseSource(Generator):
         self._interval = max(1, by_rate if interval is None else interval)
         """Event time between two rows, in microseconds."""
         self._start = options.start_time
+        self._values: dict[tuple[int, int], Projection] = {}
 
     def check(self) -> None:
         """Nothing to check: a generator is always available."""
@@ -138,20 +140,21 @@ class ImpulseSource(Generator):
         )
         first = whole_number(input_range.start, "start_micros")
         subtasks = whole_number(input_range.start, "subtasks")
-        partitions = parallelism if end - start > 10_000 else 1
+        values = self._values.setdefault((first, subtasks), self._computed(first, subtasks))
+        return values.of(numbers(spark, start, end, parallelism))
+
+    def _computed(self, first: int, subtasks: int) -> Projection:
+        """Return the columns of numbers: those of a job, by its first timestamp and subtasks."""
         expressions = {
             "counter": "id",
             "timestamp": f"timestamp_micros({first} + id * {self._interval})",
             "subtask": f"id % {subtasks}",
         }
-        rows = spark.range(start, end, 1, partitions)
-        return rows.selectExpr(
-            *(
-                f"CAST({expressions[each.name.lower()]} AS {each.type}) AS `{each.name}`"
-                for each in self._columns
-            ),
-            f"id AS `{NUMBER}`",
+        declared = (
+            f"CAST({expressions[each.name.lower()]} AS {each.type}) AS `{each.name}`"
+            for each in self._columns
         )
+        return Projection(*declared, f"id AS `{NUMBER}`")
 
     def halved(self, input_range: InputRange) -> tuple[InputRange, InputRange] | None:
         start, end = (

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.connectors.connector import Connector, SourceRole
 from resurgence.connectors.contract import whole_number
-from resurgence.connectors.generator import NUMBER
+from resurgence.connectors.generator import FEW, NUMBER, numbers
 from resurgence.connectors.impulse import (
     POSITIVE_HINT,
     ImpulseOptions,
@@ -168,9 +168,8 @@ class NexmarkSource(ImpulseSource):
         )
         first = whole_number(input_range.start, "start_micros")
         group = max(1, min(_GROUP, 1_000_000 // self._interval))
-        partitions = parallelism if end - start > 10_000 else 1
         placed = (
-            spark.range(start, end, 1, partitions)
+            numbers(spark, start, end, parallelism)
             .selectExpr("id", f"id DIV {group} * {group} + (id * {_SHUFFLE}) % {group} AS n")
             .selectExpr(
                 "id",
@@ -187,7 +186,7 @@ class NexmarkSource(ImpulseSource):
             placed.where("place BETWEEN 1 AND 3"), "auction", _auction(self._interval)
         )
         bids = self._events(placed.where("place > 3"), "bid", _bid())
-        return people.union(auctions).union(bids).coalesce(partitions)
+        return people.union(auctions).union(bids).coalesce(parallelism if end - start > FEW else 1)
 
     def _events(self, placed: DataFrame, name: str, sql: str) -> DataFrame:
         """Return the declared columns of the events of one kind, and their numbers."""

@@ -11,10 +11,10 @@ from datetime import UTC, datetime, timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from resurgence.engine.spark.varying_literal import varying_literal
 from resurgence.graph.specs import OperatorSpec
 from resurgence.graph.values import PLANNED_AT
 from resurgence.ids import OperatorId
+from resurgence.spark_plans.varying_literal import varying_literal
 from resurgence.state.records import InputRange
 
 _EPOCH_OF_TIME = datetime(1970, 1, 1, tzinfo=UTC)

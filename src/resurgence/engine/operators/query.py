@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from pyspark.sql import Column as SparkColumn
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from resurgence.engine.functions.clock_reads import free_expressions
 from resurgence.engine.operators.base import OperatorContext, TransparentOperator
 from resurgence.engine.operators.sql_places import SqlFragment, places
-from resurgence.engine.spark.projection import Projection
 from resurgence.graph.specs.query import QuerySpec
+from resurgence.spark_plans.projection import Projection
 
 
 class QueryOperator(TransparentOperator):
@@ -26,6 +28,7 @@ class QueryOperator(TransparentOperator):
         select = free_expressions(spec.select, rows)
         where = spec.where and free_expressions((spec.where,), rows)[0]
         self.spec = spec.model_copy(update={"select": select, "where": where})
+        self._where: SparkColumn | None = None
         self._select = Projection(*(f"{each.sql} AS `{each.name}`" for each in select))
         with places(None, self._parts):
             self.shape = self.apply(self.input_shapes)
@@ -33,7 +36,9 @@ class QueryOperator(TransparentOperator):
     def apply(self, inputs: Sequence[DataFrame]) -> DataFrame:
         (rows,) = inputs
         if self.spec.where is not None:
-            rows = rows.where(self.spec.where.sql)
+            if self._where is None:
+                self._where = F.expr(self.spec.where.sql)
+            rows = rows.where(self._where)
         return self._select.of(rows)
 
     def _parts(self) -> Iterator[SqlFragment]:

@@ -37,6 +37,7 @@ from resurgence.errors import BadRecord, SqlError
 from resurgence.graph.specs.base import duration_text
 from resurgence.graph.specs.source import SourceSpec, WatermarkSpec
 from resurgence.graph.values import CHANGE, EVENT_TIME, OPERATION, PLANNED_AT, POSITION, Column
+from resurgence.spark_plans.projection import Projection
 from resurgence.sql.catalog.table_columns import computed_sql
 from resurgence.state.records import InputRange, RecordPosition
 
@@ -119,6 +120,14 @@ class SourceReader:
         self._watermark = operator.watermark
         self._max_future = operator.max_future_micros
         self._reads_time = reads_planning_time(operator)
+        self._parsed: dict[str, SparkColumn] = {}
+        self._timed: dict[str, Projection] = {}
+
+    def _expression(self, sql: str) -> SparkColumn:
+        """Return an expression, which is parsed once."""
+        if sql not in self._parsed:
+            self._parsed[sql] = F.expr(sql)
+        return self._parsed[sql]
 
     def read(
         self, spark: SparkSession, input_range: InputRange, parallelism: int, time: int
@@ -135,31 +144,41 @@ class SourceReader:
         measures = []
         if self._watermark is not None and self._max_future is not None:
             rows = _with_future_as_bad(rows, self._watermark, self._max_future, time)
-            measures.append(F.expr(f"min(`{_AHEAD}`) AS first_ahead"))
+            measures.append(self._expression(f"min(`{_AHEAD}`) AS first_ahead"))
         if self._watermark is not None:
             mark = _micros(self._watermark)
             mark = f"IF({_GOOD}, {mark}, NULL)" if may_be_bad else mark
-            rows = rows.selectExpr("*", event_time(self._watermark), f"{mark} AS `{_WATERMARK}`")
+            timed = Projection("*", event_time(self._watermark), f"{mark} AS `{_WATERMARK}`")
+            rows = self._timed.setdefault(mark, timed).of(rows)
             if spans:
-                measures += _maxima(_WATERMARK, spans, is_mixed=is_mixed)
+                measures += self._maxima(_WATERMARK, spans, is_mixed=is_mixed)
             elif PARTITION not in rows.columns:
-                measures.append(F.expr(f"max(`{_WATERMARK}`) AS watermark"))
+                measures.append(self._expression(f"max(`{_WATERMARK}`) AS watermark"))
         if may_be_bad:
-            measures.append(F.expr(f"count(`{BAD_POSITION}`) AS bad"))
-            measures.append(F.expr(f"min(`{BAD_POSITION}`) AS first_bad"))
+            measures.append(self._expression(f"count(`{BAD_POSITION}`) AS bad"))
+            measures.append(self._expression(f"min(`{BAD_POSITION}`) AS first_bad"))
         if not self.source.counts_exactly:
-            measures.append(F.expr("count(*) AS rows"))
-            measures.append(F.expr(f"sum(`{RECORD_BYTES}`) AS bytes"))
+            measures.append(self._expression("count(*) AS rows"))
+            measures.append(self._expression(f"sum(`{RECORD_BYTES}`) AS bytes"))
         unread = self.source.unread()
         lagging = [each for each in spans if unread.get(each.name)]
-        measures += _maxima(RECORD_TIME, lagging, is_mixed=is_mixed)
+        measures += self._maxima(RECORD_TIME, lagging, is_mixed=is_mixed)
         if not measures:
             return Reading(rows, rows, None)
         observation = Observation()
         seen = rows.observe(observation, *measures)
-        good = seen.where(_GOOD) if may_be_bad else seen
+        good = seen.where(self._expression(_GOOD)) if may_be_bad else seen
         names = {each.number: each.name for each in spans}
         return Reading(good, rows, observation, tuple(measures), names)
+
+    def _maxima(
+        self, column: str, spans: Sequence[PartitionSpan], *, is_mixed: bool
+    ) -> Iterator[SparkColumn]:
+        """Yield the maximum of a column in some partitions. `is_mixed`: there are rows of others."""
+        for each in spans:
+            number = each.number
+            value = f"IF(`{PARTITION}` = {number}, `{column}`, NULL)" if is_mixed else f"`{column}`"
+            yield self._expression(f"max({value}) AS `{column}_{number}`")
 
     def _rows(self, spark: SparkSession, input_range: InputRange, parallelism: int) -> DataFrame:
         """Return the rows of a range and of its replay."""
@@ -214,16 +233,6 @@ class SourceReader:
             f"event time is more than {duration_text(self._max_future or 0)} ahead of the epoch's"
             f" planning time, {planned_at}"
         )
-
-
-def _maxima(
-    column: str, spans: Sequence[PartitionSpan], *, is_mixed: bool
-) -> Iterator[SparkColumn]:
-    """Yield the maximum of a column in some partitions. `is_mixed`: there are rows of others."""
-    for each in spans:
-        number = each.number
-        value = f"IF(`{PARTITION}` = {number}, `{column}`, NULL)" if is_mixed else f"`{column}`"
-        yield F.expr(f"max({value}) AS `{column}_{number}`")
 
 
 def _with_future_as_bad(

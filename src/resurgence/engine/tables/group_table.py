@@ -34,6 +34,7 @@ from resurgence.engine.tables.state_writer import GROUP, NewFiles, WriteThrough,
 from resurgence.engine.tables.task_reports import TaskReports
 from resurgence.faults import FaultAction
 from resurgence.ids import Epoch, Generation
+from resurgence.spark_plans.arrow_map import ArrowMap
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.state.key_groups import deal, subtask_of
 from resurgence.state.records import StateFile
@@ -85,6 +86,11 @@ class GroupTable(KeyedTable):
             *(StructField(previous(each.name), each.dataType) for each in values),
         )
         self._values = tuple(each.name for each in values)
+        self._changed = ArrowMap(("id",), StructType([*self.schema, *self._previous]))
+        self._merged = ArrowMap(("id",), self.schema)
+        self._looking_up: ArrowMap | None = None
+        self._writing: ArrowMap | None = None
+        """The steps of an epoch, whose columns are known from its first rows."""
 
     def with_previous(
         self, rows: DataFrame, live: LiveFiles, epoch: Epoch, time: int, valid_from: int | None
@@ -94,7 +100,13 @@ class GroupTable(KeyedTable):
         """
         held = tuple(tuple(each.file for each in slices) for slices in live.subtasks)
         lookup, parallelism = self._lookup(held, valid_from), self._parallelism
-        stamps = {EPOCH: int(epoch)} if TIME in rows.columns else {EPOCH: int(epoch), TIME: time}
+        if self._looking_up is None:
+            stamped = (EPOCH,) if TIME in rows.columns else (EPOCH, TIME)
+            added = (*(StructField(each, LongType()) for each in stamped), *self._previous)
+            self._looking_up = ArrowMap(rows.columns, _nullable([*rows.schema, *added]))
+        stamps = {EPOCH: int(epoch)}
+        if TIME not in self._looking_up.columns:
+            stamps[TIME] = time
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
@@ -104,8 +116,7 @@ class GroupTable(KeyedTable):
                     rest = itertools.chain([batch], batches)
                     yield from lookup(_stamped(rest, stamps), subtask)
 
-        stamped = [StructField(each, LongType()) for each in stamps]
-        return rows.mapInArrow(task, StructType([*rows.schema, *stamped, *self._previous]))
+        return self._looking_up.of(rows, task)
 
     def changed(
         self,
@@ -132,8 +143,8 @@ class GroupTable(KeyedTable):
                 opened = (sorted_rows(access, file) for file in dealt[subtask])
                 yield from lookup((batch for rows in opened for batch in rows.batches), subtask)
 
-        schema = StructType([*self.schema, *self._previous])
-        return spark.range(0, self._parallelism, 1, self._parallelism).mapInArrow(task, schema)
+        subtasks = spark.range(0, self._parallelism, 1, self._parallelism)
+        return self._changed.of(subtasks, task)
 
     def write(
         self,
@@ -156,9 +167,12 @@ class GroupTable(KeyedTable):
         fault: FaultAction | None = None,
     ) -> WriteThrough:
         """Write rows that have `GROUP`, and more columns, as a step of the job that reads them."""
-        ordered = rows.sortWithinPartitions(KEY)
+        if self._writing is None:
+            passed_on = [each for each in rows.schema if each.name != GROUP]
+            self._writing = ArrowMap(rows.columns, _nullable(passed_on))
+        ordered, stored = rows.sortWithinPartitions(KEY), self.schema.names
         return self._writer.write_through(
-            ordered, self.schema.names, TIME, epoch, generation, reports, fault
+            ordered, self._writing, stored, TIME, epoch, generation, reports, fault
         )
 
     def merged(
@@ -170,7 +184,7 @@ class GroupTable(KeyedTable):
             chosen = [each for each in slices if each.file.path in only]
             merge = _Merge(tuple(each.file for each in chosen), self._keys, valid_from)
             reader = merge.reader(store_access(self._url))
-            rows = spark.range(0, 1, 1, 1).mapInArrow(reader, self.schema)
+            rows = self._merged.of(spark.range(0, 1, 1, 1), reader)
             if any(each.partial for each in chosen):
                 rows = rows.where(live.is_owned(subtask, GROUP_OF_KEY))
             parts.append(rows)
@@ -190,6 +204,11 @@ class GroupTable(KeyedTable):
                 yield from _with_previous(groups, found, keys, values).to_batches()
 
         return lookup
+
+
+def _nullable(fields: Sequence[StructField]) -> StructType:
+    """Return fields that may be null, as they can be in another epoch: one with replayed rows."""
+    return StructType([StructField(each.name, each.dataType) for each in fields])
 
 
 def _fill(batches: Iterable[pa.RecordBatch], files: NewFiles) -> None:

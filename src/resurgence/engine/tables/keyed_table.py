@@ -14,6 +14,7 @@ from resurgence.engine.tables.sorted_rows import KEY
 from resurgence.engine.tables.state_writer import GROUP, Fill, StateWriter, Written
 from resurgence.faults import FaultAction
 from resurgence.ids import Epoch, Generation
+from resurgence.spark_plans.projection import Projection
 from resurgence.state.key_groups import KEY_GROUPS, FileSlice, shuffle_partitions
 from resurgence.state.records import TableCheckpoint, TableKind
 
@@ -47,6 +48,8 @@ class KeyedTable:
         self.schema = StructType(
             [StructField(KEY, LongType()), *columns, StructField(TIME, LongType())]
         )
+        names = (f"`{each}`" for each in self.schema.names)
+        self._grouped = Projection(*names, f"{GROUP_OF_KEY} AS {GROUP}")
 
     def since(self, time: int) -> int | None:
         """Return the expiry bound: keys that were last touched before it are expired."""
@@ -100,7 +103,6 @@ class KeyedTable:
         fault: FaultAction | None,
     ) -> Written:
         """Write rows, one partition per subtask, as files in the order of their keys."""
-        grouped = rows.selectExpr(
-            *(f"`{each}`" for each in self.schema.names), f"{GROUP_OF_KEY} AS {GROUP}"
-        ).sortWithinPartitions(KEY)
-        return self._writer.write(grouped, fill, TIME, epoch, generation, fault)
+        grouped = self._grouped.of(rows).sortWithinPartitions(KEY)
+        columns = self.schema.names
+        return self._writer.write(grouped, columns, fill, TIME, epoch, generation, fault)

@@ -12,7 +12,7 @@ import os
 import platform
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -25,6 +25,7 @@ from resurgence.engine.tables.file_cache import remember
 from resurgence.engine.tables.task_reports import Reports, TaskReports
 from resurgence.faults import FaultAction, FaultPoint, perform
 from resurgence.ids import Epoch, Generation
+from resurgence.spark_plans.arrow_map import ArrowMap
 from resurgence.spark_tasks import current_subtask
 from resurgence.state.key_groups import subtask_of
 from resurgence.state.records import StateFile
@@ -159,18 +160,22 @@ class StateWriter:
     folder: str
     caches: bool = False
     """Whether tasks store what they write in the cache of their machine, too."""
+    _steps: dict[tuple[str, ...], ArrowMap] = field(default_factory=dict, compare=False)
+    """How rows with these columns are written."""
 
     def write(
         self,
         rows: DataFrame,
+        columns: Sequence[str],
         fill: Fill,
         time: str,
         epoch: Epoch,
         generation: Generation,
         fault: FaultAction | None,
     ) -> Written:
-        """Run one Spark job over rows that have `GROUP`. A fault fires in the first task, after
-        its files are written, or after the job if that task ran on another machine.
+        """Run one Spark job over rows that have these columns and then `GROUP`. A fault fires in
+        the first task, after its files are written, or after the job if that task ran on another
+        machine.
         """
         begin = self._beginning(time, epoch, generation)
         injected = _InjectedFault.of(fault, epoch)
@@ -185,13 +190,15 @@ class StateWriter:
                 _report(subtask, files), schema=to_arrow_schema(_REPORT)
             )
 
-        reports = rows.mapInArrow(task, _REPORT).collect()
+        step = self._steps.setdefault((*columns,), ArrowMap((*columns, GROUP), _REPORT))
+        reports = step.of(rows, task).collect()
         injected.after_job()
         return _written((row.asDict() for row in reports), epoch)
 
     def write_through(
         self,
         rows: DataFrame,
+        step: ArrowMap,
         columns: Sequence[str],
         time: str,
         epoch: Epoch,
@@ -203,7 +210,6 @@ class StateWriter:
         begin, parallelism = self._beginning(time, epoch, generation), reports.tasks
         injected, reported = _InjectedFault.of(fault, epoch), reports.begin()
         stored = [*columns, GROUP]
-        schema = StructType([each for each in rows.schema if each.name != GROUP])
 
         def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             subtask, files = 0, None
@@ -221,7 +227,7 @@ class StateWriter:
             injected.in_task()
             reported.add(subtask, [] if files is None else _report(subtask, files))
 
-        return WriteThrough(rows.mapInArrow(task, schema), epoch, reported, injected)
+        return WriteThrough(step.of(rows, task), epoch, reported, injected)
 
     def _beginning(
         self, time: str, epoch: Epoch, generation: Generation

@@ -27,6 +27,8 @@ from resurgence.engine.tables.state_writer import (
 )
 from resurgence.faults import FaultAction
 from resurgence.ids import Epoch, Generation
+from resurgence.spark_plans.arrow_map import ArrowMap
+from resurgence.spark_plans.projection import Projection
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.state.key_groups import KEY_GROUPS, FileSlice, shuffle_partitions
 from resurgence.state.records import StateFile, TableCheckpoint, TableKind
@@ -76,6 +78,8 @@ class TimeTable:
         self._schema = schema
         # Rows without keys are all in the first group.
         self._group = f"pmod(hash({', '.join(keys)}), {KEY_GROUPS})" if keys else "0"
+        self._grouped = Projection("*", f"{self._group} AS {GROUP}")
+        self._rows = ArrowMap(("id",), schema)
 
     def checkpoint(self, live: LiveFiles) -> TableCheckpoint:
         """Return the table's part of the operator's metadata."""
@@ -95,12 +99,15 @@ class TimeTable:
         """Write rows as files, in one Spark job.
 
         `rows` were shuffled by the table's keys, into the partitions that `key_groups` prescribes.
-        With an admission, late rows are dropped, and input rows are counted by `ROWS`. The tasks do
-        that: Spark would compile a bound in the plan anew in every epoch, and would compute an
-        observed count outside of its generated loops.
+        With an admission, late rows are dropped, and input rows are counted by `ROWS`, their last
+        column. The tasks do that: Spark would compile a bound in the plan anew in every epoch, and
+        would compute an observed count outside of its generated loops.
         """
-        grouped = rows.selectExpr("*", f"{self._group} AS {GROUP}")
-        return self._writer.write(grouped, _filling(admission), BIN, epoch, generation, fault)
+        columns = [*self._schema.names, *([] if admission is None else [ROWS])]
+        fill = _filling(admission)
+        return self._writer.write(
+            self._grouped.of(rows), columns, fill, BIN, epoch, generation, fault
+        )
 
     def dealt(self, shuffled: DataFrame) -> DataFrame:
         """Merge rows that were shuffled by the table's keys into one partition per subtask."""
@@ -127,7 +134,7 @@ class TimeTable:
             )
             files = tuple(each.file for each in chosen)
             task = _reader(access, files, start, end)
-            rows = spark.range(0, 1, 1, 1).mapInArrow(task, self._schema)
+            rows = self._rows.of(spark.range(0, 1, 1, 1), task)
             if any(each.partial for each in chosen):
                 rows = rows.where(live.is_owned(subtask, self._group))
             read.append(SubtaskRows(rows, unique=len(chosen) <= 1))

@@ -37,7 +37,6 @@ from resurgence.connectors.exact_rows import ExactRows, quoted
 from resurgence.engine.operators.aggregates.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates.net_aggregates import net_aggregate, rows_of_group
 from resurgence.engine.operators.aggregates.planner import plan_aggregate
-from resurgence.engine.spark.projection import Projection
 from resurgence.engine.tables.group_table import HAD_ROW, previous
 from resurgence.engine.tables.keyed_table import GROUP_OF_KEY, TIME
 from resurgence.engine.tables.newest_rows import EPOCH
@@ -46,6 +45,7 @@ from resurgence.engine.tables.state_writer import GROUP
 from resurgence.graph.aggregate_call import AggregateCall
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.graph.values import CHANGE, EVENT_TIME
+from resurgence.spark_plans.projection import Projection
 from resurgence.sql.functions.aggregates import Partials, aggregate_function
 
 AFTER, BEFORE = "__after", "__before"

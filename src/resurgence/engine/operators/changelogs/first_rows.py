@@ -31,7 +31,6 @@ from pyspark.sql.types import (
 
 from resurgence.connectors.exact_rows import ExactRows, quoted
 from resurgence.engine.operators.aggregates.accumulators import AFTER, BEFORE, is_comparable
-from resurgence.engine.spark.projection import Projection
 from resurgence.engine.tables.group_table import HAD_ROW, previous
 from resurgence.engine.tables.keyed_table import GROUP_OF_KEY, TIME
 from resurgence.engine.tables.newest_rows import EPOCH
@@ -39,6 +38,7 @@ from resurgence.engine.tables.sorted_rows import KEY
 from resurgence.engine.tables.state_writer import GROUP
 from resurgence.graph.aggregate_call import SortOrder
 from resurgence.graph.specs.updating_query import FirstRows, UpdatingQuerySpec
+from resurgence.spark_plans.projection import Projection
 from resurgence.sql.functions.aggregate_sql import comparator
 
 _FIRST = "__first"

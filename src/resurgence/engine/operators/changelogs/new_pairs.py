@@ -14,10 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from resurgence.connectors.exact_rows import quoted
-from resurgence.engine.spark.projection import Projection
 from resurgence.engine.tables.key_table import NEW
 from resurgence.graph.specs.updating_query import InnerJoin
 from resurgence.graph.values import CHANGE
+from resurgence.spark_plans.projection import Projection
 
 _TIMES = "__times"
 

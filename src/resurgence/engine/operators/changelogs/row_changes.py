@@ -6,8 +6,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from resurgence.connectors.exact_rows import ExactRows, quoted
-from resurgence.engine.spark.projection import Projection
 from resurgence.graph.values import CHANGE
+from resurgence.spark_plans.projection import Projection
 
 _FORM = "_form"
 _ITEM = "__item"

@@ -25,7 +25,6 @@ from resurgence.engine.operators.aggregates.accumulators import AFTER, BEFORE
 from resurgence.engine.operators.aggregates.aggregate_plan import SPREAD_ABOVE
 from resurgence.engine.operators.changelogs.row_changes import RowChanges
 from resurgence.engine.spark.empty_rows import empty_rows
-from resurgence.engine.spark.varying_literal import varying_literal
 from resurgence.engine.tables.group_table import HAD_ROW, GroupTable, previous
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.observed import observed
@@ -35,6 +34,7 @@ from resurgence.faults import FaultAction
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.graph.values import EVENT_TIME
 from resurgence.ids import Epoch, Generation
+from resurgence.spark_plans.varying_literal import varying_literal
 from resurgence.state.records import StateFile
 
 _LATE = "__late"

@@ -35,8 +35,6 @@ from resurgence.connectors.exact_rows import ExactRows, quoted
 from resurgence.engine.operators.aggregates.planner import deterministic_sql
 from resurgence.engine.operators.changelogs.new_pairs import NewPairs
 from resurgence.engine.spark.empty_rows import empty_rows
-from resurgence.engine.spark.projection import Projection
-from resurgence.engine.spark.varying_literal import varying_literal
 from resurgence.engine.tables.key_table import NEW, KeyTable, Side
 from resurgence.engine.tables.keyed_table import TIME
 from resurgence.engine.tables.live_files import LiveFiles
@@ -47,6 +45,8 @@ from resurgence.faults import FaultAction
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
 from resurgence.graph.values import CHANGE, EVENT_TIME
 from resurgence.ids import Epoch, Generation
+from resurgence.spark_plans.projection import Projection
+from resurgence.spark_plans.varying_literal import varying_literal
 from resurgence.state.records import StateFile
 
 ROWS_TABLE = "rows"

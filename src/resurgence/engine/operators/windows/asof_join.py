@@ -24,6 +24,7 @@ from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.values import EVENT_TIME
 from resurgence.graph.watermarks import END_OF_TIME
+from resurgence.spark_plans.varying_literal import varying_literal
 from resurgence.state.records import StateFile
 
 CARRIED = 2**62
@@ -73,7 +74,8 @@ class AsofJoin(WindowAggregate):
     def closed(
         self, subtasks: Sequence[SubtaskRows], open_from: int, still_open_from: int
     ) -> DataFrame:
-        passed = f"{BIN} < {still_open_from}L OR {BIN} = {CARRIED}L"
+        first_open = varying_literal(f"{still_open_from}L")
+        passed = f"{BIN} < {first_open} OR {BIN} = {CARRIED}L"
         return together([self.results(each.rows.where(passed)) for each in subtasks])
 
     def results(self, partials: DataFrame) -> DataFrame:
@@ -96,7 +98,8 @@ class AsofJoin(WindowAggregate):
     def carried(self, subtasks: Sequence[SubtaskRows], still_open_from: int) -> DataFrame | None:
         if still_open_from == END_OF_TIME:
             return None
-        passed = f"{self._spec.is_right} AND {BIN} < {still_open_from}L"
+        first_open = varying_literal(f"{still_open_from}L")
+        passed = f"{self._spec.is_right} AND {BIN} < {first_open}"
         names = [f"`{each}`" for each in self.schema.names if each != BIN]
         newest = [
             self._numbered(each.rows.where(passed)).where(f"{_NUMBER} = 1") for each in subtasks

@@ -16,10 +16,10 @@ from dataclasses import replace
 from pyspark.sql import DataFrame
 
 from resurgence.engine.operators.windows.window_aggregate import WindowAggregate, together
-from resurgence.engine.spark.varying_literal import varying_literal
 from resurgence.engine.tables.time_table import BIN, Admission, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.watermarks import END_OF_TIME
+from resurgence.spark_plans.varying_literal import varying_literal
 from resurgence.state.records import StateFile
 
 

@@ -32,6 +32,7 @@ from resurgence.engine.tables.time_table import BIN, ROWS, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.values import EVENT_TIME
 from resurgence.graph.watermarks import END_OF_TIME
+from resurgence.spark_plans.varying_literal import varying_literal
 from resurgence.state.records import StateFile
 
 _AT = "__at"
@@ -128,7 +129,7 @@ class SessionAggregate(WindowAggregate):
         return F.expr(" AND ".join([*same, f"{_AT} BETWEEN {_START} AND {_END}"]))
 
     def _is_late(self, watermark: int) -> str:
-        return f"{_AT} + {self.width}L < {watermark}L"
+        return f"{_AT} + {self.width}L < {varying_literal(f'{watermark}L')}"
 
     def bins_to_close(self, open_from: int, still_open_from: int) -> tuple[int, int]:
         return open_from, END_OF_TIME
@@ -138,7 +139,7 @@ class SessionAggregate(WindowAggregate):
     ) -> DataFrame:
         sessions = [
             self._merged_by(self._sessions(each.rows), (*self.keys, _NUMBER)).where(
-                f"session_end < {still_open_from}L"
+                f"session_end < {varying_literal(f'{still_open_from}L')}"
             )
             for each in subtasks
         ]
@@ -148,11 +149,12 @@ class SessionAggregate(WindowAggregate):
         if still_open_from == END_OF_TIME:
             return None
         over = f"OVER (PARTITION BY {', '.join((*self.keys, _NUMBER))})"
+        open_from = varying_literal(f"{still_open_from}L")
         carried = [
             self._merged_by(
                 self._sessions(each.rows)
                 .selectExpr("*", f"max(session_end) {over} AS {_END}")
-                .where(f"{BIN} < {still_open_from}L AND {_END} >= {still_open_from}L"),
+                .where(f"{BIN} < {open_from} AND {_END} >= {open_from}"),
                 (_END, *self.keys),
             ).withColumnRenamed(_END, BIN)
             for each in subtasks

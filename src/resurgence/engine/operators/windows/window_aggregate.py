@@ -18,11 +18,12 @@ from pyspark.sql.types import StructType
 
 from resurgence.engine.operators.aggregates.aggregate_plan import Partial
 from resurgence.engine.operators.aggregates.planner import plan_aggregate
-from resurgence.engine.spark.projection import Projection
 from resurgence.engine.tables.time_table import BIN, ROWS, Admission, SubtaskRows
 from resurgence.graph.specs.window_aggregate import WindowAggregateSpec
 from resurgence.graph.values import EVENT_TIME
 from resurgence.graph.watermarks import END_OF_TIME
+from resurgence.spark_plans.projection import Projection
+from resurgence.spark_plans.varying_literal import varying_literal
 from resurgence.state.records import StateFile
 
 PARTIALS = "partials"
@@ -235,7 +236,8 @@ class WindowAggregate:
         self, rows: DataFrame, watermark: int, subtasks: Sequence[SubtaskRows]
     ) -> DataFrame:
         """Return the late rows that no window accepts, unchanged."""
-        return rows.where(f"unix_micros(`{EVENT_TIME}`) < {self.late_before(watermark)}L")
+        bound = varying_literal(f"{self.late_before(watermark)}L")
+        return rows.where(f"unix_micros(`{EVENT_TIME}`) < {bound}")
 
     def _first_open(self, watermark: int) -> int:
         return watermark - (watermark - self.offset) % self.width

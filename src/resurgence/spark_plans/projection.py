@@ -6,6 +6,8 @@ to compute it.
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.classic.column import _to_seq
@@ -16,12 +18,14 @@ class Projection:
     """`selectExpr` with fixed expressions."""
 
     def __init__(self, *expressions: str) -> None:
-        self._columns = [F.expr(each) for each in expressions]
-        self._seq: object = None
+        self._expressions = expressions
+        self._columns: Any = None
+        """As the JVM has them, once they were used."""
 
     def of(self, rows: DataFrame) -> DataFrame:
         """Select the expressions from rows."""
         spark = rows.sparkSession
-        if self._seq is None:
-            self._seq = _to_seq(spark.sparkContext, [each._jc for each in self._columns])
-        return ClassicDataFrame(rows._jdf.select(self._seq), spark)
+        if self._columns is None:
+            parsed = [F.expr(each)._jc for each in self._expressions]
+            self._columns = _to_seq(spark.sparkContext, parsed)
+        return ClassicDataFrame(rows._jdf.select(self._columns), spark)

@@ -1,0 +1,1 @@
+"""Parts of Spark plans that cost little to build again in every epoch."""
