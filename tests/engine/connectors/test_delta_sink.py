@@ -435,6 +435,25 @@ def test_an_upsert_of_a_partitioned_table_moves_rows(target: Target) -> None:
     assert target.rows() == {1: "b", 2: "a"}
 
 
+def test_an_empty_text_in_a_key_that_partitions_the_table_is_refused_before_it_is_stored_as_null(
+    target: Target,
+) -> None:
+    sink = target.open(["id", "name"], partitioning__fields="name")
+    columns = f"{COLUMNS}, {CHANGE} INT"
+    kept = target.stage(1, [(1, "a", 1), (1, None, 1)], columns, sink=sink)
+    target.commit(1, kept, sink)
+    with pytest.raises(Exception, match="key column 'name' of a row is an empty text") as raised:
+        target.stage(2, [(1, "", 1)], columns, sink=sink)
+    assert isinstance(translate(raised.value), MessageRefused)
+    again = target.stage(2, [(1, None, -1), (1, None, 1)], columns, sink=sink)
+    target.commit(2, again, sink)
+    assert len(target.table.to_pyarrow_table()) == 2
+    # Where the column is no key, no change is looked up by it.
+    appended = target.stage(3, [(2, "")], sink=sink)
+    target.commit(3, appended, sink)
+    assert target.table.to_pyarrow_table(filters=[("id", "=", 2)])["name"].to_pylist() == [None]
+
+
 def test_upserts_of_append_only_tables_are_refused(target: Target) -> None:
     write_deltalake(target.url, other_rows(1), configuration={"delta.appendOnly": "true"})
     with pytest.raises(UserError, match="append-only"):

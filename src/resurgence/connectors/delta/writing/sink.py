@@ -11,6 +11,7 @@ state dir that was restored from a backup lacks newer records, but the table sti
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -36,7 +37,7 @@ from resurgence.connectors.delta.columns import (
     require_storable,
     require_writable,
 )
-from resurgence.connectors.delta.file_details import file_layout
+from resurgence.connectors.delta.file_details import file_layout, require_storable_keys
 from resurgence.connectors.delta.files import added_file
 from resurgence.connectors.delta.table import (
     SinkTable,
@@ -126,8 +127,10 @@ class DeltaSink:
         self._prepare(columns, removes=CHANGE in rows.columns)
         named = self._named(rows)
         if CHANGE in rows.columns:
+            keys = self._keys()
             prefix = self._log.staged_prefix(job, epoch, generation)
-            return stage_changes(named, self._keys(), self._table.state_url, prefix)
+            require = require_storable_keys(self._delta.shape(), keys)
+            return stage_changes(named, keys, self._table.state_url, prefix, require)
         prefix = files_prefix(FOLDER, job, epoch, generation)
         return write_files(
             named, self._url, prefix, self._layout(self._delta.shape(), columns.names)
@@ -135,10 +138,14 @@ class DeltaSink:
 
     def rehearsed(self, rows: DataFrame) -> DataFrame:
         columns = StructType([each for each in rows.schema if each.name != CHANGE])
-        self._prepare(columns, removes=CHANGE in rows.columns)
-        return rehearse_files(
-            self._named(rows).drop(CHANGE), self._layout(self._delta.shape(), columns.names)
-        )
+        is_changelog = CHANGE in rows.columns
+        self._prepare(columns, removes=is_changelog)
+        shape = self._delta.shape()
+        layout = self._layout(shape, columns.names)
+        if is_changelog:
+            require = require_storable_keys(shape, self._keys())
+            layout = dataclasses.replace(layout, require=require)
+        return rehearse_files(self._named(rows).drop(CHANGE), layout)
 
     def _prepare(self, columns: StructType, *, removes: bool) -> None:
         """Create the table, or add the columns that it lacks."""
