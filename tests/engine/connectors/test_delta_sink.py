@@ -454,6 +454,39 @@ def test_an_empty_text_in_a_key_that_partitions_the_table_is_refused_before_it_i
     assert target.table.to_pyarrow_table(filters=[("id", "=", 2)])["name"].to_pylist() == [None]
 
 
+def test_an_upsert_is_not_committed_to_a_table_that_lacks_one_of_its_columns_by_then(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.upsert(1, (1, "a", 1))
+    staged = target.upsert(2, (2, "b", 1), commit=False)
+
+    def replace() -> None:
+        kept = target.table.to_pyarrow_table().select(["id"])
+        write_deltalake(target.url, kept, mode="overwrite", schema_mode="overwrite")
+
+    with (
+        before_each_commit(monkeypatch, replace),
+        pytest.raises(UserError, match="it has no column 'name' any more"),
+    ):
+        target.commit(2, staged, target.open(["id"]))
+    assert target.ids() == [1]
+    target.open(["id"]).retract(JOB, Epoch(1), Epoch(2))
+    target.upsert(3, (2, "b", 1))
+    assert target.rows() == {1: None, 2: "b"}
+
+
+def test_columns_are_added_again_when_somebody_removed_them_while_the_job_runs(
+    target: Target,
+) -> None:
+    sink = target.open()
+    target.write(1, 1, sink=sink)
+    kept = pa.table({"id": pa.array([7], pa.int64())})
+    write_deltalake(target.url, kept, mode="overwrite", schema_mode="overwrite")
+    sink.recall(JOB, ())
+    target.write(2, 2, sink=sink)
+    assert target.rows() == {7: None, 2: "n2"}
+
+
 def test_upserts_of_append_only_tables_are_refused(target: Target) -> None:
     write_deltalake(target.url, other_rows(1), configuration={"delta.appendOnly": "true"})
     with pytest.raises(UserError, match="append-only"):
