@@ -22,13 +22,15 @@ from resurgence.engine.spark.errors import translate
 from resurgence.errors import MessageRefused, SinkConflict, SinkError, UserError
 from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch, Generation
+from tests.engine.connectors.crashes import crash_at_every_step
 from tests.engine.connectors.delta_tables import (
     COLUMNS,
     JOB,
+    STEPS,
+    WRITES,
     Target,
     before_each_commit,
     covering,
-    crash_at_every_step,
     other_rows,
 )
 from tests.engine.harness import Job, batch, random_legs, source_table, write_lines
@@ -225,7 +227,7 @@ def test_a_commit_that_crashes_at_any_step_is_completed_once(
         staged[epoch] = target.stage(epoch, [(epoch, "x")])
 
     begin()
-    assert crash_at_every_step(monkeypatch, act, check) >= 4
+    assert crash_at_every_step(monkeypatch, STEPS, act, check) >= 4
 
 
 def test_a_retraction_that_crashes_at_any_step_is_completed_once(
@@ -244,7 +246,51 @@ def test_a_retraction_that_crashes_at_any_step_is_completed_once(
         dead.append(next(epochs))
         target.write(dead[-1], dead[-1])
 
-    assert crash_at_every_step(monkeypatch, act, check) >= 4
+    assert crash_at_every_step(monkeypatch, STEPS, act, check) >= 4
+
+
+def test_an_upsert_that_crashes_at_any_step_is_completed_once(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.upsert(1, (0, "n1", 1), (1, "kept", 1))
+    staged: dict[int, StagedOutput] = {}
+
+    def begin(epoch: int) -> None:
+        changes = (0, f"n{epoch - 1}", -1), (0, f"n{epoch}", 1)
+        staged[epoch] = target.upsert(epoch, *changes, commit=False)
+
+    def act() -> None:
+        epoch = max(staged)
+        target.commit(epoch, staged[epoch], target.open(["id"]))
+
+    def check() -> None:
+        assert target.rows() == {0: f"n{max(staged)}", 1: "kept"}
+        begin(max(staged) + 1)
+
+    begin(2)
+    # The record, the new files' commit, the deletion of the staged changes.
+    assert crash_at_every_step(monkeypatch, WRITES, act, check) >= 3
+
+
+def test_a_retraction_of_upserts_that_crashes_at_any_step_is_completed_once(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.upsert(1, (0, "a", 1), (1, "kept", 1))
+    dead = [1]
+
+    def begin() -> None:
+        dead.append(dead[-1] + 1)
+        target.upsert(dead[-1], (0, "a", -1), (0, "dead", 1))
+
+    def act() -> None:
+        target.open(["id"]).retract(JOB, Epoch(dead[-1] - 1), Epoch(dead[-1]))
+
+    def check() -> None:
+        assert target.rows() == {0: "a", 1: "kept"}
+        begin()
+
+    begin()
+    assert crash_at_every_step(monkeypatch, WRITES, act, check) >= 3
 
 
 # ---------------------------------------------------------------- columns and files
