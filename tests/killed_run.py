@@ -55,6 +55,8 @@ def run_killed(
     )
     assert done.returncode == 0, done.stderr
     events = [json.loads(each) for each in (folder / "events.jsonl").read_text().splitlines()]
+    fired = [each.name for each in folder.glob("**/faults/*") if not each.name.startswith(".")]
+    assert len(fired) == len(points), fired
     failures = [each for each in events if each["event"] == "failure"]
     assert [each["kind"] for each in failures] == ["worker_exited"] * len(points)
     incidents = [each for each in events if each["event"] == "incident"]

@@ -1,10 +1,11 @@
 """Fault injection for drills and tests: fault points and actions.
 
-A fault is written `<point>@<epoch>=<action>`; several are separated by commas. A fault fires once
-per state dir: it is claimed by creating an object before it acts, so that it does not fire again in
-the restarted process. Points inside an epoch fire at exactly that epoch. Points of background work
-and of restore are not reached in every epoch, so they fire the first time they are reached at that
-epoch or later (for `restore.mid`, the next epoch to run counts).
+A fault is written `<point>@<epoch>=<action>`; several are separated by commas. `sink.between` is
+passed after the commit of each sink but the last; `sink.between:<n>` is its n-th time in an epoch.
+A fault fires once per state dir: it is claimed by creating an object before it acts, so that it does
+not fire again in the restarted process. Points inside an epoch fire at exactly that epoch. Points of
+background work and of restore are not reached in every epoch, so they fire the first time they are
+reached at that epoch or later (for `restore.mid`, the next epoch to run counts).
 """
 
 from __future__ import annotations
@@ -50,6 +51,7 @@ class FaultAction(StrEnum):
 AT_OR_AFTER = frozenset(
     {FaultPoint.COMPACTION_MID, FaultPoint.RETENTION_MID, FaultPoint.RESTORE_MID}
 )
+_MARKED = str.maketrans("@=:", "---")
 
 
 @dataclass(frozen=True)
@@ -59,14 +61,22 @@ class Fault:
     point: FaultPoint
     epoch: int
     action: FaultAction
+    passage: int = 1
+    """Of a point that an epoch passes more than once: which time."""
 
     def __str__(self) -> str:
-        return f"{self.point}@{self.epoch}={self.action}"
+        numbered = self.point if self.passage == 1 else f"{self.point}:{self.passage}"
+        return f"{numbered}@{self.epoch}={self.action}"
 
-    def is_due(self, point: FaultPoint, epoch: int) -> bool:
+    @property
+    def marker(self) -> str:
+        """The name of the object that claims it."""
+        return str(self).translate(_MARKED)
+
+    def is_due(self, point: FaultPoint, epoch: int, passage: int = 1) -> bool:
         """Return whether this fault fires at that point of that epoch."""
         due = epoch >= self.epoch if point in AT_OR_AFTER else epoch == self.epoch
-        return self.point == point and due
+        return self.point == point and self.passage == passage and due
 
 
 def parse_faults(text: str) -> tuple[Fault, ...]:
@@ -78,7 +88,8 @@ def parse_faults(text: str) -> tuple[Fault, ...]:
 
 def _parse_fault(text: str) -> Fault:
     place, _, action = text.partition("=")
-    point, _, epoch = place.partition("@")
+    numbered, _, epoch = place.partition("@")
+    point, colon, passage = numbered.partition(":")
     if not epoch.isdecimal():
         raise ConfigError(
             f"invalid fault '{text}'",
@@ -90,7 +101,14 @@ def _parse_fault(text: str) -> Fault:
         raise ConfigError(
             f"unknown fault action '{action}'", hint=did_you_mean(action, FaultAction)
         )
-    return Fault(FaultPoint(point), int(epoch), FaultAction(action))
+    if not colon:
+        return Fault(FaultPoint(point), int(epoch), FaultAction(action))
+    if point != FaultPoint.SINK_BETWEEN or not passage.isdecimal() or int(passage) == 0:
+        raise ConfigError(
+            f"invalid fault '{text}'",
+            hint="Only sink.between has a number, from 1, as in sink.between:2@3=kill.",
+        )
+    return Fault(FaultPoint(point), int(epoch), FaultAction(action), int(passage))
 
 
 class FaultInjector:
@@ -101,19 +119,20 @@ class FaultInjector:
         self._store = store
         self._folder = folder
 
-    def claim(self, point: FaultPoint, epoch: int) -> FaultAction | None:
+    def claim(self, point: FaultPoint, epoch: int, passage: int = 1) -> FaultAction | None:
         """Claim the fault that is due here, so that it never fires again. Return its action, or
         None if nothing is due.
         """
         for fault in self._faults:
-            marker = f"{self._folder}/faults/{fault.point}-{fault.epoch}-{fault.action}"
-            if fault.is_due(point, epoch) and self._store.create(marker, str(fault).encode()):
+            marker = f"{self._folder}/faults/{fault.marker}"
+            is_due = fault.is_due(point, epoch, passage)
+            if is_due and self._store.create(marker, str(fault).encode()):
                 return fault.action
         return None
 
-    def hit(self, point: FaultPoint, epoch: int) -> None:
+    def hit(self, point: FaultPoint, epoch: int, passage: int = 1) -> None:
         """Pass a fault point, performing the fault that is due there."""
-        action = self.claim(point, epoch)
+        action = self.claim(point, epoch, passage)
         if action is not None:
             perform(action, point, epoch, os.getpid())
 

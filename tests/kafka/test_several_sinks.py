@@ -26,9 +26,15 @@ from tests.engine.harness import Job, Leg
 from tests.killed_run import run_killed
 from tests.servers.kafka import KafkaBroker
 
-POINTS = ("sink.staged", "manifest.published", "sink.between", "sink.committed")
-"""Each of the systems alone is killed at all points in long tests."""
-FILES = 5
+POINTS = (
+    "sink.staged",
+    "manifest.published",
+    "sink.between",
+    *(f"sink.between:{place}" for place in range(2, 6)),
+    "sink.committed",
+)
+"""Between any two of six commits. Each of the systems alone is killed at all points in long tests."""
+FILES = len(POINTS) + 1
 FILE_ROWS = 600
 ROWS = FILES * FILE_ROWS
 FOLDER = """
@@ -220,11 +226,10 @@ def _after_commits(
 ) -> None:
     """Have something happen in the next epoch after so many commits."""
     hit = engine._faults.hit
-    passed = iter(range(1, 3))
 
-    def acting(point: FaultPoint, epoch: int) -> None:
-        if point is FaultPoint.SINK_BETWEEN and next(passed) == commits:
+    def acting(point: FaultPoint, epoch: int, passage: int = 1) -> None:
+        if point is FaultPoint.SINK_BETWEEN and passage == commits:
             action()
-        hit(point, epoch)
+        hit(point, epoch, passage)
 
     monkeypatch.setattr(engine._faults, "hit", acting)

@@ -5,7 +5,17 @@ from __future__ import annotations
 import sys
 
 from tests import helm
-from tests.servers import azure, chromium, debezium, gcs, iceberg, kafka, s3, spark_jars
+from tests.servers import (
+    azure,
+    chromium,
+    debezium,
+    duckdb_reader,
+    gcs,
+    iceberg,
+    kafka,
+    s3,
+    spark_jars,
+)
 from tests.servers.builds import NoServer
 
 _BUILDS = {
@@ -15,12 +25,13 @@ _BUILDS = {
     "kafka": kafka.build,
     "iceberg": iceberg.build,
     "debezium": debezium.build,
+    "duckdb": duckdb_reader.build,
     "chromium": chromium.build,
     "spark-jars": spark_jars.build,
     "helm": helm.build,
 }
 
-_ALSO = {"kafka": ["spark-jars", "debezium"]}
+_ALSO = {"kafka": ["spark-jars", "debezium"], "iceberg": ["duckdb"]}
 """What the tests of a server need besides it."""
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -49,6 +50,17 @@ def npm_package(package: str, version: str) -> Path:
         _run(["npm", "install", *options, f"{package}@{version}"], {})
 
     return _built(_cache() / f"{package}-{version}", build) / "node_modules"
+
+
+def python_packages(name: str, requirements: Sequence[str]) -> Path:
+    """A folder with packages of PyPI, apart from those of this process."""
+    version = requirements[0].rpartition("==")[2]
+
+    def build(fresh: Path) -> None:
+        options = ["--quiet", "--no-deps", "--only-binary=:all:", "--target", str(fresh)]
+        _run([sys.executable, "-m", "pip", "install", *options, *requirements], {})
+
+    return _built(_cache() / f"{name}-{version}", build)
 
 
 def maven_jars(name: str, coordinates: Sequence[str]) -> Path:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
-from tests.servers import azure, gcs, iceberg, kafka, s3, spark_jars
+from tests.servers import azure, duckdb_reader, gcs, iceberg, kafka, s3, spark_jars
 from tests.servers.azure import AzureServer
 from tests.servers.builds import NoServer
 from tests.servers.faulty_proxy import FaultyProxy, faulty_proxy
@@ -54,6 +54,16 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 def iceberg_server() -> Iterator[IcebergServer]:
     """One REST catalog on a local warehouse for all tests: each creates its own namespace."""
     yield from _started("Iceberg", iceberg.running_catalog())
+
+
+@pytest.fixture(scope="session")
+def duckdb_rows() -> Callable[[str], list[list[object]]]:
+    """Returns the rows of a query of lakehouse tables by DuckDB."""
+    try:
+        duckdb_reader.build()
+    except NoServer as error:
+        pytest.skip(f"no DuckDB: {error}")
+    return duckdb_reader.rows
 
 
 @pytest.fixture(scope="session")

@@ -57,6 +57,9 @@ def test_several_faults_are_separated_by_commas() -> None:
         ("state.written@²=kill", "invalid fault", "Write <point>@<epoch>=<action>"),
         ("state.writen@3=kill", "unknown fault point", "Perhaps you meant 'state.written'."),
         ("state.written@3=kil", "unknown fault action", "Perhaps you meant 'kill'."),
+        ("state.written:2@3=kill", "invalid fault", "Only sink.between has a number"),
+        ("sink.between:0@3=kill", "invalid fault", "Only sink.between has a number"),
+        ("sink.between:@3=kill", "invalid fault", "Only sink.between has a number"),
         ("state.written@3", "unknown fault action ''", "Use one of: freeze, hang, kill, raise."),
     ],
 )
@@ -99,6 +102,20 @@ def test_a_fault_at_or_after_its_epoch_fires_once(store: ObjectStore) -> None:
     faults = injector(store, "retention.mid@3=kill")
     found = [faults.claim(FaultPoint.RETENTION_MID, epoch) for epoch in range(1, 9)]
     assert found == [None, None, KILL, None, None, None, None, None]
+
+
+def test_a_fault_between_sinks_fires_after_the_commit_that_it_names(store: ObjectStore) -> None:
+    texts = ["sink.between@3=kill", "sink.between:3@3=raise"]
+    faults = parse_faults(",".join(texts))
+    assert [str(each) for each in faults] == texts
+    point = FaultPoint.SINK_BETWEEN
+    made = FaultInjector(faults, store, "rides")
+    assert [made.claim(point, 3, each) for each in (2, 3, 1)] == [None, FaultAction.RAISE, KILL]
+    assert [made.claim(point, 3, each) for each in (1, 2, 3)] == [None, None, None]
+    assert sorted(each.path for each in store.list("rides/faults")) == [
+        "rides/faults/sink.between-3-3-raise",
+        "rides/faults/sink.between-3-kill",
+    ]
 
 
 def test_two_faults_at_one_place_fire_one_after_the_other(store: ObjectStore) -> None:

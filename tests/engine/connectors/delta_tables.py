@@ -110,55 +110,10 @@ def before_each_commit(
         yield made
 
 
-class Crash(BaseException):
-    """The process is gone."""
-
-
 STEPS = (
     *((ObjectStore, name) for name in ("create", "read", "list", "delete")),
     *((SinkTable, name) for name in ("commit", "restore", "refresh")),
 )
-
-
-@contextmanager
-def crashing(monkeypatch: pytest.MonkeyPatch, step: int, *, after: bool) -> Iterator[list[str]]:
-    """End the process before or after a step of its storage or of the table; the steps made."""
-    made: list[str] = []
-
-    def counted(owner: type, name: str) -> Callable[..., Any]:
-        original = getattr(owner, name)
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            made.append(name)
-            if len(made) == step and not after:
-                raise Crash
-            result = original(*arguments, **named)
-            if len(made) >= step:
-                raise Crash
-            return result
-
-        return call
-
-    with monkeypatch.context() as patch:
-        for owner, name in STEPS:
-            patch.setattr(owner, name, counted(owner, name))
-        yield made
-
-
-def crash_at_every_step(
-    monkeypatch: pytest.MonkeyPatch, act: Callable[[], None], check: Callable[[], None]
-) -> int:
-    """Crash at each step in turn, and complete the act in a new process; how many steps it has."""
-    for step in range(1, 50):
-        for after in (False, True):
-            with crashing(monkeypatch, step, after=after) as made:
-                try:
-                    act()
-                except Crash:
-                    pass
-                else:
-                    if len(made) < step:
-                        return step - 1
-            act()
-            check()
-    raise AssertionError
+"""At which a process may end, for `crashes`."""
+WRITES = tuple(each for each in STEPS if each[1] in ("create", "delete", "commit", "restore"))
+"""A crash around a read is one after the write before it."""

@@ -21,13 +21,11 @@ from resurgence.connectors.iceberg import IcebergSink
 from resurgence.connectors.iceberg.options import IcebergSinkOptions
 from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch, Generation
+from resurgence.storage.object_store import ObjectStore
+from tests.engine.connectors.crashes import Crash
 from tests.iceberg_tables import JOB, SINK, covering
 
 COLUMNS = "id BIGINT, name STRING"
-
-
-class Crash(Exception):
-    """The process is gone."""
 
 
 @dataclass
@@ -135,6 +133,13 @@ def before_each_commit(
     with monkeypatch.context() as patch:
         patch.setattr(SqlCatalog, "commit_table", disturbed)
         yield made
+
+
+WRITES = (
+    *((ObjectStore, name) for name in ("create", "replace", "delete")),
+    (SqlCatalog, "commit_table"),
+)
+"""At which a process may end, for `crashes`."""
 
 
 def crash() -> None:

@@ -26,12 +26,13 @@ from resurgence.errors import SinkConflict, SinkError, SinkFileMissing, UserErro
 from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch
 from resurgence.storage.object_store import ObjectStore
+from tests.engine.connectors.crashes import crash_at_every_step
 from tests.engine.connectors.delta_tables import (
     COLUMNS,
     JOB,
+    STEPS,
     Target,
     before_each_commit,
-    crash_at_every_step,
     other_rows,
 )
 from tests.engine.harness import Job, Leg, source_table, write_lines
@@ -364,7 +365,7 @@ def test_a_compaction_that_crashes_at_any_step_changes_no_rows(
         three_more()
 
     three_more()
-    assert crash_at_every_step(monkeypatch, act, check) >= 2
+    assert crash_at_every_step(monkeypatch, STEPS, act, check) >= 2
     assert len(uris(target)) < len(expected)
 
 

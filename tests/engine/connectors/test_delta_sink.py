@@ -22,13 +22,15 @@ from resurgence.engine.spark.errors import translate
 from resurgence.errors import MessageRefused, SinkConflict, SinkError, UserError
 from resurgence.graph.values import CHANGE
 from resurgence.ids import Epoch, Generation
+from tests.engine.connectors.crashes import crash_at_every_step
 from tests.engine.connectors.delta_tables import (
     COLUMNS,
     JOB,
+    STEPS,
+    WRITES,
     Target,
     before_each_commit,
     covering,
-    crash_at_every_step,
     other_rows,
 )
 from tests.engine.harness import Job, batch, random_legs, source_table, write_lines
@@ -225,7 +227,7 @@ def test_a_commit_that_crashes_at_any_step_is_completed_once(
         staged[epoch] = target.stage(epoch, [(epoch, "x")])
 
     begin()
-    assert crash_at_every_step(monkeypatch, act, check) >= 4
+    assert crash_at_every_step(monkeypatch, STEPS, act, check) >= 4
 
 
 def test_a_retraction_that_crashes_at_any_step_is_completed_once(
@@ -244,7 +246,51 @@ def test_a_retraction_that_crashes_at_any_step_is_completed_once(
         dead.append(next(epochs))
         target.write(dead[-1], dead[-1])
 
-    assert crash_at_every_step(monkeypatch, act, check) >= 4
+    assert crash_at_every_step(monkeypatch, STEPS, act, check) >= 4
+
+
+def test_an_upsert_that_crashes_at_any_step_is_completed_once(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.upsert(1, (0, "n1", 1), (1, "kept", 1))
+    staged: dict[int, StagedOutput] = {}
+
+    def begin(epoch: int) -> None:
+        changes = (0, f"n{epoch - 1}", -1), (0, f"n{epoch}", 1)
+        staged[epoch] = target.upsert(epoch, *changes, commit=False)
+
+    def act() -> None:
+        epoch = max(staged)
+        target.commit(epoch, staged[epoch], target.open(["id"]))
+
+    def check() -> None:
+        assert target.rows() == {0: f"n{max(staged)}", 1: "kept"}
+        begin(max(staged) + 1)
+
+    begin(2)
+    # The record, the new files' commit, the deletion of the staged changes.
+    assert crash_at_every_step(monkeypatch, WRITES, act, check) >= 3
+
+
+def test_a_retraction_of_upserts_that_crashes_at_any_step_is_completed_once(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.upsert(1, (0, "a", 1), (1, "kept", 1))
+    dead = [1]
+
+    def begin() -> None:
+        dead.append(dead[-1] + 1)
+        target.upsert(dead[-1], (0, "a", -1), (0, "dead", 1))
+
+    def act() -> None:
+        target.open(["id"]).retract(JOB, Epoch(dead[-1] - 1), Epoch(dead[-1]))
+
+    def check() -> None:
+        assert target.rows() == {0: "a", 1: "kept"}
+        begin()
+
+    begin()
+    assert crash_at_every_step(monkeypatch, WRITES, act, check) >= 3
 
 
 # ---------------------------------------------------------------- columns and files
@@ -433,6 +479,58 @@ def test_an_upsert_of_a_partitioned_table_moves_rows(target: Target) -> None:
     second = target.stage(2, [(1, "a", -1), (1, "b", 1), (3, "b", -1)], columns, sink=sink)
     target.commit(2, second, sink)
     assert target.rows() == {1: "b", 2: "a"}
+
+
+def test_an_empty_text_in_a_key_that_partitions_the_table_is_refused_before_it_is_stored_as_null(
+    target: Target,
+) -> None:
+    sink = target.open(["id", "name"], partitioning__fields="name")
+    columns = f"{COLUMNS}, {CHANGE} INT"
+    kept = target.stage(1, [(1, "a", 1), (1, None, 1)], columns, sink=sink)
+    target.commit(1, kept, sink)
+    with pytest.raises(Exception, match="key column 'name' of a row is an empty text") as raised:
+        target.stage(2, [(1, "", 1)], columns, sink=sink)
+    assert isinstance(translate(raised.value), MessageRefused)
+    again = target.stage(2, [(1, None, -1), (1, None, 1)], columns, sink=sink)
+    target.commit(2, again, sink)
+    assert len(target.table.to_pyarrow_table()) == 2
+    # Where the column is no key, no change is looked up by it.
+    appended = target.stage(3, [(2, "")], sink=sink)
+    target.commit(3, appended, sink)
+    assert target.table.to_pyarrow_table(filters=[("id", "=", 2)])["name"].to_pylist() == [None]
+
+
+def test_an_upsert_is_not_committed_to_a_table_that_lacks_one_of_its_columns_by_then(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.upsert(1, (1, "a", 1))
+    staged = target.upsert(2, (2, "b", 1), commit=False)
+
+    def replace() -> None:
+        kept = target.table.to_pyarrow_table().select(["id"])
+        write_deltalake(target.url, kept, mode="overwrite", schema_mode="overwrite")
+
+    with (
+        before_each_commit(monkeypatch, replace),
+        pytest.raises(UserError, match="it has no column 'name' any more"),
+    ):
+        target.commit(2, staged, target.open(["id"]))
+    assert target.ids() == [1]
+    target.open(["id"]).retract(JOB, Epoch(1), Epoch(2))
+    target.upsert(3, (2, "b", 1))
+    assert target.rows() == {1: None, 2: "b"}
+
+
+def test_columns_are_added_again_when_somebody_removed_them_while_the_job_runs(
+    target: Target,
+) -> None:
+    sink = target.open()
+    target.write(1, 1, sink=sink)
+    kept = pa.table({"id": pa.array([7], pa.int64())})
+    write_deltalake(target.url, kept, mode="overwrite", schema_mode="overwrite")
+    sink.recall(JOB, ())
+    target.write(2, 2, sink=sink)
+    assert target.rows() == {7: None, 2: "n2"}
 
 
 def test_upserts_of_append_only_tables_are_refused(target: Target) -> None:

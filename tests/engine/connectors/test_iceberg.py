@@ -13,15 +13,17 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyspark.sql import SparkSession
 
 from resurgence.connectors.connector import LookupDeclaration
+from resurgence.connectors.contract import StagedOutput
 from resurgence.connectors.iceberg import IcebergLookup
 from resurgence.connectors.iceberg.options import IcebergLookupOptions
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import MessageRefused, SinkConflict, UserError
 from resurgence.graph.values import CHANGE, Column
 from resurgence.ids import Epoch, Generation
+from tests.engine.connectors.crashes import Crash, crash_at_every_step
 from tests.engine.connectors.iceberg_targets import (
     COLUMNS,
-    Crash,
+    WRITES,
     Target,
     before_each_commit,
     crash,
@@ -248,6 +250,51 @@ def test_an_upsert_is_completed_after_a_crash_before_its_commit(
     data = [f"file://{each}" for each in target.folder.glob("wh/**/data/**/0000000002-*.parquet")]
     assert set(data) == live
     assert target.rows() == {1: "A", 2: "b"}
+
+
+def test_an_upsert_that_crashes_at_any_step_is_completed_once(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.upsert(1, (0, "n1", 1), (1, "kept", 1))
+    staged: dict[int, StagedOutput] = {}
+
+    def begin(epoch: int) -> None:
+        changes = (0, f"n{epoch - 1}", -1), (0, f"n{epoch}", 1)
+        staged[epoch] = target.upsert(epoch, *changes, commit=False)
+
+    def act() -> None:
+        epoch = max(staged)
+        target.commit(epoch, staged[epoch], target.open(["id"]))
+
+    def check() -> None:
+        assert target.rows() == {0: f"n{max(staged)}", 1: "kept"}
+        assert len(target.table().snapshots()) == max(staged)
+        begin(max(staged) + 1)
+
+    begin(2)
+    # The record, manifests and their list, the metadata, the commit, the staged changes.
+    assert crash_at_every_step(monkeypatch, WRITES, act, check) >= 6
+
+
+def test_a_retraction_of_upserts_that_crashes_at_any_step_is_completed_once(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.upsert(1, (0, "a", 1), (1, "kept", 1))
+    dead = [1]
+
+    def begin() -> None:
+        dead.append(dead[-1] + 1)
+        target.upsert(dead[-1], (0, "a", -1), (0, "dead", 1))
+
+    def act() -> None:
+        target.open(["id"]).retract(JOB, Epoch(dead[-1] - 1), Epoch(dead[-1]))
+
+    def check() -> None:
+        assert target.rows() == {0: "a", 1: "kept"}
+        begin()
+
+    begin()
+    assert crash_at_every_step(monkeypatch, WRITES, act, check) >= 6
 
 
 def test_a_rollback_restores_the_rows_before_the_upserts(target: Target) -> None:

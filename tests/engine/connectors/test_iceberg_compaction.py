@@ -20,9 +20,9 @@ from resurgence.connectors.lakehouse.merge_plan import plan_merges
 from resurgence.engine.epochs.engine import Engine
 from resurgence.errors import SinkConflict
 from resurgence.ids import Epoch
+from tests.engine.connectors.crashes import Crash
 from tests.engine.connectors.iceberg_targets import (
     COLUMNS,
-    Crash,
     Target,
     before_each_commit,
     crash,

@@ -46,6 +46,22 @@ def test_a_file_is_complete_at_its_age_by_planning_time() -> None:
     assert rolled(policy, [part(1)], [], 6) == ["1-0"]
 
 
+def test_the_size_of_each_held_part_is_added_once() -> None:
+    added: list[int] = []
+
+    class Counted(int):
+        """A size that notes when it is added."""
+
+        def __radd__(self, other: int) -> int:
+            added.append(int(self))
+            return int(self) + other
+
+    parts = [part(each, Counted(10)) for each in range(1, 201)]
+    found = roll(RollingPolicy(file_size=500), parts, [], "json", 0)
+    assert [len(each) for each in found.files] == [50] * 4
+    assert len(added) == len(parts)
+
+
 def test_folders_have_files_of_their_own() -> None:
     policy = RollingPolicy(file_size=20, interval=timedelta(seconds=9))
     held = [part(1, folder="a"), part(2, folder="b"), part(3, folder="c")]

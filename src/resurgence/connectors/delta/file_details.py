@@ -19,13 +19,21 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import JsonValue
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructType
 
 from resurgence.connectors.delta.columns import TableShape
-from resurgence.connectors.lakehouse.data_files import FileLayout, PartitionValues, SortField
+from resurgence.connectors.lakehouse.data_files import (
+    FileLayout,
+    PartitionValues,
+    RequireRows,
+    SortField,
+)
 from resurgence.connectors.lakehouse.table_file import ColumnStatistics, FileFacts, ValueKind
+from resurgence.errors import MessageRefused
 
 _INDEXED = 32
 """Delta's default: statistics of the first columns."""
@@ -69,6 +77,31 @@ def file_layout(
         target_bytes,
         compression="snappy",
     )
+
+
+def require_storable_keys(shape: TableShape, keys: Sequence[str]) -> RequireRows:
+    """Return what refuses rows whose key the table would store as another one: an empty text in a
+    partition column becomes null, so the next change of its row would not find it.
+    """
+    texts = tuple(
+        each.name
+        for each in shape.schema
+        if each.name in keys
+        and each.name in shape.partition_columns
+        and isinstance(each.dataType, StringType)
+    )
+
+    def require(rows: pa.RecordBatch) -> None:
+        for name in texts:
+            if pc.any(pc.equal(rows.column(name), "")).as_py():
+                raise MessageRefused(
+                    f"key column '{name}' of a row is an empty text, which Delta stores as null in"
+                    " a partition column",
+                    hint=f"Select NULLIF({name}, '') in the query, or do not partition the table by"
+                    " it.",
+                )
+
+    return require
 
 
 def partition_text(value: object) -> str | None:

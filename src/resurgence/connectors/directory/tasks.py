@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
@@ -100,7 +101,7 @@ def _with_facts(place: str, piece: Piece, first: int, rows: pa.RecordBatch) -> p
     count = rows.num_rows
     facts = [
         pa.repeat(place, count),
-        pa.array(range(first, first + count), pa.int64()),
+        pa.array(np.arange(first, first + count, dtype=np.int64)),
         pa.repeat(piece.size, count),
         pa.repeat(piece.modified, count),
     ]

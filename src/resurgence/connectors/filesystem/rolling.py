@@ -113,11 +113,13 @@ def roll(
     policy = policy or RollingPolicy(interval=timedelta(0))
     for parts in _by_folder(merged):
         current: list[Part] = []
+        size = 0
         for each in parts:
             current.append(each)
-            if sum(part.bytes for part in current) >= policy.most_bytes:
+            size += each.bytes
+            if size >= policy.most_bytes:
                 whole.append(tuple(current))
-                current = []
+                current, size = [], 0
         if current and (everything or policy.is_old(current[0].planned_at, now)):
             whole.append(tuple(current))
         else:

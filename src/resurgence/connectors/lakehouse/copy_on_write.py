@@ -25,6 +25,8 @@ from resurgence.connectors.contract import StagedOutput
 from resurgence.connectors.lakehouse.data_files import (
     FileLayout,
     PartitionValues,
+    RequireRows,
+    any_rows,
     write_files,
 )
 from resurgence.connectors.lakehouse.pruning import ranges_as_json
@@ -91,7 +93,13 @@ def parts_reader(spark: SparkSession, url: str, parts: Sequence[FilePart]) -> Re
     return read
 
 
-def stage_changes(rows: DataFrame, keys: Sequence[str], url: str, prefix: str) -> StagedOutput:
+def stage_changes(
+    rows: DataFrame,
+    keys: Sequence[str],
+    url: str,
+    prefix: str,
+    require: RequireRows = any_rows,
+) -> StagedOutput:
     """Stage the net changes of a changelog as files named `{prefix}-{unique}.parquet`."""
     names = (*keys,)
     changes = net_rows(rows, names)
@@ -100,7 +108,8 @@ def stage_changes(rows: DataFrame, keys: Sequence[str], url: str, prefix: str) -
         return {KEY_RANGES: ranges_as_json(facts.statistics(), facts.rows, names)}
 
     schema = _nullable(to_arrow_schema(changes.schema, timezone="UTC"))
-    return write_files(changes, url, prefix, FileLayout(schema, describe, compression="lz4"))
+    layout = FileLayout(schema, describe, require=require, compression="lz4")
+    return write_files(changes, url, prefix, layout)
 
 
 def apply_changes(

@@ -51,6 +51,8 @@ PartitionOf: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Returns the partition of each row: one column per partition field."""
 Describe: TypeAlias = Callable[[FileFacts, PartitionValues], Mapping[str, JsonValue]]
 """Returns what a commit must know of a file, as JSON."""
+RequireRows: TypeAlias = Callable[[pa.RecordBatch], None]
+"""Raises MessageRefused for rows that the table cannot have."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,10 @@ class SortField:
 def unpartitioned(rows: pa.RecordBatch) -> pa.RecordBatch:
     """The partitions of a table without partition fields."""
     return rows.select([])
+
+
+def any_rows(_rows: pa.RecordBatch) -> None:
+    """Tables that can have any row."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +86,8 @@ class FileLayout:
     sorted_by: tuple[SortField, ...] = ()
     target_bytes: int = TARGET_BYTES
     compression: str = "zstd"
+    require: RequireRows = any_rows
+    """Applied to rows before they are cast."""
 
 
 def files_prefix(folder: str, job: JobIdentity, epoch: Epoch, generation: Generation) -> str:
@@ -128,6 +136,7 @@ def rehearse_files(rows: DataFrame, layout: FileLayout) -> DataFrame:
 
     def rehearse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
+            layout.require(batch)
             layout.partition_of(batch)
             as_stored(batch, layout.schema)
         yield from ()
@@ -150,6 +159,7 @@ def _writer(access: StoreAccess, prefix: str, layout: FileLayout) -> ArrowFuncti
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files = _OpenFiles(access, prefix, layout)
         for batch in batches:
+            layout.require(batch)
             for values, rows in by_partition(batch, layout.partition_of(batch)):
                 yield from files.add(values, as_stored(rows, layout.schema))
         yield from files.finish()

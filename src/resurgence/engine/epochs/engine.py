@@ -541,7 +541,7 @@ class Engine:
                 outputs.append((self._pipeline.dead_letters, letters))
             for place, (sink, together) in enumerate(outputs):
                 if place:
-                    self._faults.hit(FaultPoint.SINK_BETWEEN, epoch)
+                    self._faults.hit(FaultPoint.SINK_BETWEEN, epoch, place)
                 if recorded is not None and recorded.committed:
                     sink.discard(together)
                 else:

@@ -81,4 +81,5 @@ class LookupJoinSpec(Spec):
         yield f"  looks up     table {table.name} through {table.connector}{options_in_words(table.options)}"
         yield f"  columns      {', '.join(f'{each.name} {each.type}' for each in table.columns)}"
         yield f"  join         {self.join}, on {self.on.sql}"
+        yield "  version      the one cached at the epoch, whatever time of the row SYSTEM_TIME names"
         yield f"  state        none: the table is read again {again}"

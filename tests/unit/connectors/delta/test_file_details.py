@@ -8,9 +8,16 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from resurgence.connectors.delta.file_details import describe_as, partition_text
+from resurgence.connectors.delta.columns import TableShape
+from resurgence.connectors.delta.file_details import (
+    describe_as,
+    partition_text,
+    require_storable_keys,
+)
 from resurgence.connectors.lakehouse.table_file import TableFile
+from resurgence.errors import MessageRefused
 
 AT = datetime(2024, 1, 1, 10, 0, 0, 123456)
 
@@ -31,6 +38,17 @@ AT = datetime(2024, 1, 1, 10, 0, 0, 123456)
 )
 def test_partition_values_are_texts(value: object, text: str | None) -> None:
     assert partition_text(value) == text
+
+
+def test_an_empty_text_is_refused_only_in_a_key_column_that_is_a_partition_column() -> None:
+    columns = [StructField(name, StringType()) for name in ("kind", "city", "name")]
+    schema = StructType([*columns, StructField("n", LongType())])
+    shape = TableShape("file:///table", schema, ("kind", "city", "n"), {})
+    require = require_storable_keys(shape, ("kind", "name", "n"))
+    rows = {"kind": ["a", None], "city": ["", None], "name": ["", "b"], "n": [1, None]}
+    require(pa.RecordBatch.from_pydict(rows))
+    with pytest.raises(MessageRefused, match="key column 'kind' of a row is an empty text"):
+        require(pa.RecordBatch.from_pydict({**rows, "kind": ["a", ""]}))
 
 
 def test_bounds_hold_for_every_value() -> None:

@@ -8,7 +8,7 @@ from typing import cast
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, write_deltalake
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 from tests.engine.connectors.delta_tables import JOB, before_each_commit, covering
@@ -16,13 +16,15 @@ from tests.engine.connectors.delta_tables import JOB, before_each_commit, coveri
 from resurgence.connectors.connector import SinkDeclaration
 from resurgence.connectors.contract import CoveredInput, SourceSpan, StagedFile, StagedOutput
 from resurgence.connectors.delta import DeltaSink, DeltaSinkOptions
+from resurgence.connectors.delta.columns import TableShape
 from resurgence.connectors.delta.file_details import file_layout
 from resurgence.connectors.delta.table import SinkTable
 from resurgence.connectors.delta.writing.leftovers import FOLDER
+from resurgence.connectors.delta.writing.staged_columns import require_as_staged, with_columns
 from resurgence.connectors.delta.writing.transactions import input_number
 from resurgence.connectors.lakehouse.data_files import files_prefix
 from resurgence.connectors.lakehouse.table_file import TableFile
-from resurgence.errors import SinkConflict, SinkError
+from resurgence.errors import SinkConflict, SinkError, UserError
 from resurgence.ids import Epoch, Generation, OperatorId
 from resurgence.storage.object_store import ObjectStore
 
@@ -60,7 +62,8 @@ class Target:
         ObjectStore(self.url).create(path, facts.data)
         details = {**layout.describe(facts, ())}
         staged = StagedFile(path=path, rows=len(ids), bytes=len(facts.data), details=details)
-        return StagedOutput(rows=len(ids), files=(staged,))
+        output = StagedOutput(rows=len(ids), files=(staged,))
+        return with_columns(output, SinkTable(self.url).shape(), ["id"])
 
     def commit(
         self, epoch: int, staged: StagedOutput, sink: DeltaSink | None = None, rows: int = 10
@@ -137,6 +140,82 @@ def test_staged_output_that_was_removed_is_not_committed(target: Target) -> None
     target.commit(1, staged)
     ObjectStore(target.url).delete([path])
     target.commit(1, staged)
+
+
+def replace_table(target: Target, *, replaced: pa.Schema, partitioned_by: list[str]) -> None:
+    """Replace the columns and the partitioning, as others may do at any time."""
+    write_deltalake(
+        target.url,
+        replaced.empty_table(),
+        mode="overwrite",
+        schema_mode="overwrite",
+        partition_by=partitioned_by or None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("replaced", "partitioned_by", "reason"),
+    [
+        ({"other": pa.int64()}, [], "it has no column 'id' any more"),
+        ({"id": pa.string()}, [], "its column 'id' is string, and was bigint"),
+        (
+            {"id": pa.int64(), "day": pa.date32()},
+            ["day"],
+            "it is partitioned by day, and was by no",
+        ),
+    ],
+)
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_epoch_is_not_committed_to_a_table_whose_columns_were_replaced_since_it_was_staged(
+    target: Target,
+    monkeypatch: pytest.MonkeyPatch,
+    replaced: dict[str, pa.DataType],
+    partitioned_by: list[str],
+    reason: str,
+    is_late: bool,
+) -> None:
+    target.commit(1, target.stage(1, 1))
+    staged = target.stage(2, 2)
+
+    def replace() -> None:
+        replace_table(target, replaced=pa.schema(replaced), partitioned_by=partitioned_by)
+
+    with before_each_commit(monkeypatch, *([replace] if is_late else [])):
+        if not is_late:
+            replace()
+        with pytest.raises(UserError, match=reason):
+            target.commit(2, staged)
+    table = DeltaTable(target.url)
+    assert table.to_pyarrow_table().num_rows == 0
+    assert table.version() == 2
+
+
+def test_an_epoch_is_committed_to_a_table_that_has_more_columns_since_it_was_staged(
+    target: Target,
+) -> None:
+    staged = target.stage(1, 1)
+    added = pa.schema([("other", pa.string()), ("id", pa.int64())])
+    write_deltalake(target.url, added.empty_table(), mode="append", schema_mode="merge")
+    target.commit(1, staged)
+    assert target.ids() == [1]
+
+
+def test_a_column_that_became_required_is_a_change_of_the_table() -> None:
+    def shape(*columns: StructField) -> TableShape:
+        return TableShape("file:///table", StructType([*columns]), (), {})
+
+    free, required = (StructField("id", LongType(), nullable) for nullable in (True, False))
+    file = StagedFile(path="a", rows=1, bytes=1)
+    made = {
+        each: with_columns(StagedOutput(rows=1, files=(file,)), shape(each), ["ID"]).files
+        for each in (free, required)
+    }
+    for before, now in ((free, free), (required, required), (required, free)):
+        require_as_staged(shape(now), made[before])
+    with pytest.raises(UserError, match="'id' is bigint NOT NULL, and was bigint"):
+        require_as_staged(shape(required), made[free])
+    with pytest.raises(UserError, match="it requires a value in column 'more'"):
+        require_as_staged(shape(free, StructField("more", LongType(), False)), made[free])
 
 
 def test_inputs_are_told_apart_by_a_number_that_their_order_does_not_change() -> None:

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from resurgence.connectors.directory import tasks
 from resurgence.connectors.directory.files import Piece
 from resurgence.connectors.directory.options import Compression
 from resurgence.connectors.directory.tasks import ColumnReader, LineReader, PieceReader, balanced
 from resurgence.errors import SourceRangeGone, UserError
+from resurgence.storage.access import StoreAccess
 from resurgence.storage.object_store import ObjectStore
 
 WANTED = pa.schema([("ID", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("extra", pa.string())])
@@ -115,6 +117,22 @@ def test_a_parquet_file_with_a_damaged_page_is_an_error_with_its_name(tmp_path: 
     store, piece = whole(tmp_path)
     with pytest.raises(UserError, match="/a is not a readable Parquet file"):
         rows(ColumnReader(WANTED, ()), store, piece._replace(end=10_000))
+
+
+def test_a_record_names_its_file_and_its_line_across_batches(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"".join(b"%0100d\n" % each for each in range(100_000)))
+    _, piece = whole(tmp_path)
+    piece = piece._replace(end=piece.size)
+    access = StoreAccess(f"file://{tmp_path}")
+    read = tasks._reading(access, [[piece]], LineReader({"a": Compression.NONE}))
+    batches = [*read(iter([pa.record_batch({"id": [0]})]))]
+    assert len(batches) > 1
+    found = pa.Table.from_batches(batches)
+    assert found.schema.field("line").type == pa.int64()
+    assert found["line"].to_pylist() == [*range(100_000)]
+    assert [int(each) for each in found["value_raw"].to_pylist()] == [*range(100_000)]
+    for column, value in (("path", str(tmp_path / "a")), ("size", piece.size)):
+        assert found[column].unique().to_pylist() == [value]
 
 
 def test_tasks_share_pieces_by_size_and_keep_their_order() -> None:

@@ -10,6 +10,8 @@ from typing import Any, cast
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestFile
+from pyiceberg.table.metadata import TableMetadata
+from pyiceberg.table.update import TableUpdate, update_table_metadata
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from tests.iceberg_tables import (
@@ -103,6 +105,25 @@ def test_rows_are_invisible_until_their_epoch_is_committed_once(target: Target) 
     target.write(2, 3)
     target.commit(1, staged)
     assert target.ids() == [1, 2, 3]
+
+
+def test_a_commit_computes_the_metadata_once_per_change(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyiceberg copies every snapshot of the table whenever it computes them."""
+    staged = target.stage(1, 1)
+    computed: list[int] = []
+
+    def counted(base: TableMetadata, updates: tuple[TableUpdate, ...]) -> TableMetadata:
+        computed.append(len(updates))
+        return update_table_metadata(base, updates)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pyiceberg.table.update_table_metadata", counted)
+        target.commit(1, staged)
+    # With the properties, and with the snapshot and its reference, too.
+    assert computed == [1, 3]
+    assert target.ids() == [1]
 
 
 @pytest.mark.parametrize("step", ["before the record", "after the record", "before the commit"])

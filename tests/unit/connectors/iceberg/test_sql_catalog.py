@@ -12,7 +12,7 @@ from resurgence.connectors.iceberg.catalogs import sql_catalog
 from resurgence.connectors.iceberg.catalogs.catalog import CatalogType, IcebergCatalog, TablePlace
 from resurgence.connectors.iceberg.writing.sink_table import SinkTable
 from resurgence.connectors.postgres.location import with_deadlines
-from resurgence.errors import ConnectionLost
+from resurgence.errors import ConfigError, ConnectionLost
 
 COLUMNS = StructType([StructField("id", LongType())])
 
@@ -23,6 +23,28 @@ def test_deadlines_are_added_unless_the_url_sets_them() -> None:
     assert "tcp_user_timeout=30000" in plain
     own = with_deadlines("postgresql://me@host/db?connect_timeout=3")
     assert own.startswith("postgresql://me@host/db?connect_timeout=3&keepalives_idle=10")
+
+
+@pytest.mark.parametrize(
+    ("uri", "message"),
+    [
+        (
+            "mysql://me:secret@host/db",
+            "a driver that cannot be imported: No module named 'MySQLdb'",
+        ),
+        ("postgre://me:secret@host/db", "the scheme 'postgre', which SQLAlchemy does not know"),
+        ("secret", "is not the URL of a database"),
+        ("postgresql+psycopg://me:sec@ret:secret/db", "is not the URL of a database"),
+    ],
+)
+def test_a_database_without_a_driver_is_an_error_of_the_option_without_its_password(
+    uri: str, message: str
+) -> None:
+    catalog = IcebergCatalog(TablePlace(CatalogType.SQL, uri, "db", "t"))
+    with pytest.raises(ConfigError, match=message) as raised:
+        catalog.find()
+    assert "secret" not in str(raised.value)
+    assert raised.value.hint
 
 
 def test_a_catalog_on_postgres_gives_up_on_a_lock(

@@ -127,6 +127,23 @@ def test_a_file_is_complete_at_the_target_size_and_the_others_at_the_end(
     assert {epoch_of(each) for each in stored} == {7}
 
 
+def test_rows_that_the_table_cannot_have_are_refused_before_a_file_has_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = ObjectStore("memory:///refused")
+    monkeypatch.setattr(data_files, "task_store", lambda _access: store)
+
+    def require(batch: pa.RecordBatch) -> None:
+        if "b" in batch.column("name").to_pylist():
+            raise MessageRefused("no b")
+
+    layout = FileLayout(SCHEMA, described, target_bytes=1, require=require)
+    write = data_files._writer(StoreAccess("memory:///refused"), "p", layout)
+    with pytest.raises(MessageRefused, match="no b"):
+        list(write(iter([rows("a"), rows("a", "b")])))
+    assert len(store.list("")) == 1
+
+
 def test_the_size_of_a_file_is_that_of_encoded_rows() -> None:
     same = pa.RecordBatch.from_pydict({"id": [7] * 50_000, "name": ["a"] * 50_000}, schema=SCHEMA)
     file = TableFile(SCHEMA, "snappy", row_group_bytes=100_000)

@@ -348,6 +348,14 @@ def test_explain_shows_the_table_without_its_secrets(compiled: Compile) -> None:
     assert "mellon" not in text
 
 
+def test_explain_says_that_the_time_of_a_row_does_not_choose_the_version(compiled: Compile) -> None:
+    timed = JOIN.replace("drivers d", "drivers FOR SYSTEM_TIME AS OF r.at AS d")
+    assert timed != JOIN
+    text = explain_graph(compiled(DRIVERS + f"SELECT d.name {timed}"), parallelism=2)
+    version = "version      the one cached at the epoch, whatever time of the row SYSTEM_TIME names"
+    assert version in text
+
+
 def test_explain_says_when_a_table_is_read_in_every_epoch(compiled: Compile) -> None:
     table = DRIVERS.replace("'drivers')", "'drivers', lookup.cache.ttl = '0')")
     text = explain_graph(compiled(table + f"SELECT d.name {JOIN}"), parallelism=2)

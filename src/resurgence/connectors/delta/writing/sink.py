@@ -11,6 +11,7 @@ state dir that was restored from a backup lacks newer records, but the table sti
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -36,7 +37,7 @@ from resurgence.connectors.delta.columns import (
     require_storable,
     require_writable,
 )
-from resurgence.connectors.delta.file_details import file_layout
+from resurgence.connectors.delta.file_details import file_layout, require_storable_keys
 from resurgence.connectors.delta.files import added_file
 from resurgence.connectors.delta.table import (
     SinkTable,
@@ -48,6 +49,7 @@ from resurgence.connectors.delta.writing.compaction import DeltaCompaction
 from resurgence.connectors.delta.writing.leftovers import FOLDER, Leftovers
 from resurgence.connectors.delta.writing.retraction import retract_epochs
 from resurgence.connectors.delta.writing.sink_options import DeltaSinkOptions
+from resurgence.connectors.delta.writing.staged_columns import require_as_staged, with_columns
 from resurgence.connectors.delta.writing.transactions import attempts, input_number, transactions_of
 from resurgence.connectors.delta.writing.upsert import UpsertCommit, require_no_deletion_vectors
 from resurgence.connectors.lakehouse.compaction import Compaction
@@ -91,7 +93,8 @@ class DeltaSink:
         self._commits = threading.Lock()
         """Held while a commit to the table is made in this process."""
         self._compaction = self._make_compaction()
-        self._prepared_for: StructType | None = None
+        self._prepared_for: tuple[StructType, TableShape] | None = None
+        """The columns of the rows, and the table as it was then."""
         self._generation: Generation | None = None
         """The one that stages by this sink."""
 
@@ -124,25 +127,28 @@ class DeltaSink:
         self._generation = generation
         columns = StructType([each for each in rows.schema if each.name != CHANGE])
         self._prepare(columns, removes=CHANGE in rows.columns)
-        named = self._named(rows)
+        named, shape = self._named(rows), self._delta.shape()
         if CHANGE in rows.columns:
+            keys = self._keys()
             prefix = self._log.staged_prefix(job, epoch, generation)
-            return stage_changes(named, self._keys(), self._table.state_url, prefix)
-        prefix = files_prefix(FOLDER, job, epoch, generation)
-        return write_files(
-            named, self._url, prefix, self._layout(self._delta.shape(), columns.names)
-        )
+            require = require_storable_keys(shape, keys)
+            staged = stage_changes(named, keys, self._table.state_url, prefix, require)
+        else:
+            prefix = files_prefix(FOLDER, job, epoch, generation)
+            staged = write_files(named, self._url, prefix, self._layout(shape, columns.names))
+        return with_columns(staged, shape, columns.names)
 
     def rehearsed(self, rows: DataFrame) -> DataFrame:
         columns = StructType([each for each in rows.schema if each.name != CHANGE])
-        self._prepare(columns, removes=CHANGE in rows.columns)
-        return rehearse_files(
-            self._named(rows).drop(CHANGE), self._layout(self._delta.shape(), columns.names)
-        )
+        is_changelog = CHANGE in rows.columns
+        self._prepare(columns, removes=is_changelog)
+        shape = self._delta.shape()
+        layout = self._layout(shape, columns.names, self._keys() if is_changelog else ())
+        return rehearse_files(self._named(rows).drop(CHANGE), layout)
 
     def _prepare(self, columns: StructType, *, removes: bool) -> None:
         """Create the table, or add the columns that it lacks."""
-        if self._prepared_for == columns:
+        if self._prepared_for is not None and self._prepared_for == (columns, self._delta.shape()):
             return
         name = self._table.table
         wanted = names_in(self._options.partitioned_by)
@@ -160,7 +166,8 @@ class DeltaSink:
             require_no_deletion_vectors(self._delta)
         if added := missing_columns(name, shape, columns):
             self._delta.add_columns(StructType(added))
-        self._prepared_for = columns
+            shape = self._delta.shape()
+        self._prepared_for = (columns, shape)
 
     def _named(self, rows: DataFrame) -> DataFrame:
         """Return the rows with the names that the table has: Spark ignores their case."""
@@ -171,10 +178,13 @@ class DeltaSink:
         known = {each.lower(): each for each in self._delta.shape().schema.names}
         return tuple(known[each.lower()] for each in self._table.keys)
 
-    def _layout(self, shape: TableShape, columns: Sequence[str]) -> FileLayout:
-        """Return how rows with these columns become files."""
+    def _layout(
+        self, shape: TableShape, columns: Sequence[str], keys: Sequence[str] = ()
+    ) -> FileLayout:
+        """Return how rows with these columns become files. `keys`: if they are upserted."""
         order = sort_fields(self._options.sort_by)
-        return file_layout(shape, columns, order, self._options.target_bytes)
+        layout = file_layout(shape, columns, order, self._options.target_bytes)
+        return dataclasses.replace(layout, require=require_storable_keys(shape, keys))
 
     def commit(
         self,
@@ -226,7 +236,9 @@ class DeltaSink:
         added = [added_file(each) for each in files]
 
         def append() -> None:
-            require_writable(self._delta.shape(), removes=False)
+            shape = self._delta.shape()
+            require_writable(shape, removes=False)
+            require_as_staged(shape, files)
             self._delta.commit(transactions, added, (), info)
 
         if not attempts().commit(self._delta, application, epoch, append):
@@ -241,6 +253,10 @@ class DeltaSink:
         transactions: Mapping[str, int],
         info: Mapping[str, JsonValue],
     ) -> UpsertCommit:
+        def require(shape: TableShape) -> None:
+            require_as_staged(shape, files)
+
+        require(self._delta.shape())
         keys = self._keys()
         ranges = [each.details[KEY_RANGES] for each in files]
         return UpsertCommit(
@@ -254,7 +270,8 @@ class DeltaSink:
             ),
             merged_ranges([each for each in ranges if isinstance(each, dict)], keys),
             f"{FOLDER}/{job}/{epoch:010}-upsert",
-            self._layout(self._delta.shape(), self._delta.shape().schema.names),
+            require,
+            lambda shape: self._layout(shape, shape.schema.names, keys),
             transactions,
             info,
         )

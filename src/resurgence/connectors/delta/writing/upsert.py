@@ -4,14 +4,14 @@ commit their successors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from pydantic import JsonValue
 from pyspark.sql import SparkSession
 
-from resurgence.connectors.delta.columns import require_writable
+from resurgence.connectors.delta.columns import TableShape, require_writable
 from resurgence.connectors.delta.files import LiveFile, added_file, as_parts
 from resurgence.connectors.delta.log import read_version
 from resurgence.connectors.delta.table import SinkTable
@@ -41,7 +41,9 @@ class UpsertCommit:
     ranges: Mapping[str, ValueRange]
     """Of the changed keys."""
     prefix: str
-    layout: FileLayout
+    require: Callable[[TableShape], None]
+    """Raises UserError if the table cannot have the changes any more."""
+    layout_of: Callable[[TableShape], FileLayout]
     transactions: Mapping[str, int]
     info: Mapping[str, JsonValue]
     _written: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
@@ -52,6 +54,7 @@ class UpsertCommit:
         self._delete_superseded()
         shape = self.table.shape()
         require_writable(shape, removes=True)
+        self.require(shape)
         require_no_deletion_vectors(self.table)
         touched = candidates(self.table.live_files(), self.ranges)
         output, replaced = apply_changes(
@@ -64,7 +67,7 @@ class UpsertCommit:
                 parts_reader(self.spark, self.table.url, as_parts(touched, shape.schema)),
             ),
             self.prefix,
-            self.layout,
+            self.layout_of(shape),
         )
         self._written.append((self.table.version + 1, tuple(each.path for each in output.files)))
         self.table.commit(

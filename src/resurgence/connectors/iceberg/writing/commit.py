@@ -133,11 +133,12 @@ def commit_once(
     )
 
     from resurgence.connectors.iceberg.writing.file_replacement import FileReplacement
+    from resurgence.connectors.iceberg.writing.transaction import CachedTransaction
 
     try:
         with (
             catalog.translated("commit to it"),
-            _without_retries(table).transaction() as transaction,
+            CachedTransaction(_without_retries(table)) as transaction,
         ):
             transaction.set_properties(properties)
             if change.removed:
