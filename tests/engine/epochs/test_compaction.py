@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from resurgence.engine.epochs.compaction import Compactor
+from resurgence.engine.epochs.compaction import Compactor, crowded
 from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import Written
@@ -67,6 +67,16 @@ def test_files_stay_few_over_many_epochs_and_are_rewritten_rarely(parallelism: i
     assert sum(each.bytes for each in live.files) == EPOCHS * parallelism * 100
     assert most <= 2 * LIMIT
     assert rewritten <= 12 * EPOCHS * parallelism * 100, "about as often as the table doubles"
+
+
+def test_the_fullest_table_is_merged_first() -> None:
+    def table(epochs: int) -> LiveFiles:
+        files = (state_file(each, 0, 1, 100) for each in range(1, epochs + 1))
+        return LiveFiles.none(1).appended(tuple(files))
+
+    small, first, full = (OperatorId(each) for each in ("small", "first", "full"))
+    tables = {small: table(8), first: table(9), full: table(20)}
+    assert crowded(tables, 8) == [full, first]
 
 
 def numbers_job(spark: SparkSession, folder: Path, rows: int) -> Job:
