@@ -20,7 +20,7 @@ from benchmarks.report import (
     ratio,
     spread_of,
 )
-from benchmarks.short import SHORT
+from benchmarks.short import SHORT, command
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -36,6 +36,12 @@ def test_short_forms_use_arguments_that_exist() -> None:
             re.findall(r'add_argument\(\s*"(--[a-z-]+)"', (FOLDER / f"{name}.py").read_text())
         )
         assert {each for each in arguments if each.startswith("--")} <= known, name
+
+
+def test_every_report_of_a_short_form_is_written_as_json() -> None:
+    calls = re.compile(r"^\s+add_arguments\(|report\.save\(\)", re.MULTILINE)
+    reporting = {name for name in SHORT if calls.search((FOLDER / f"{name}.py").read_text())}
+    assert reporting == {name for name in SHORT if "--json" in command(name)}
 
 
 def test_every_benchmark_is_in_the_readme() -> None:
