@@ -6,6 +6,8 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from resurgence.state.inspection.state_database import StateDatabase
 from tests.engine.harness import (
     Job,
     Leg,
+    SetClock,
     batch,
     forget_cached_state,
     sink_table,
@@ -153,21 +156,74 @@ def test_a_damaged_checkpoint_is_replayed_to_the_same_changelog(
     assert in_order(found) == in_order(expected)
 
 
+@dataclass
+class Merges:
+    """Lets every epoch adopt what was being merged after the one before."""
+
+    adopted: int = 0
+    paths: frozenset[str] = frozenset()
+
+    def after_epoch(self, engine: Engine) -> None:
+        paths = frozenset(each.path for each in state_files(engine))
+        self.adopted += not self.paths <= paths
+        self.paths = paths
+        running = engine.compaction._compactor.running
+        if running is not None:
+            running.written.result(60)
+
+
 @pytest.mark.parametrize("compacts", [False, True])
 def test_an_idle_group_expires_whether_or_not_files_were_merged(
     spark: SparkSession, tmp_path: Path, compacts: bool
 ) -> None:
-    """With a TTL that every epoch exceeds, each epoch starts anew."""
-    write_lines(tmp_path / "in.json", rows(60))
-    made = job(
-        spark, tmp_path, "count(*) AS n", more="SET updating_ttl = INTERVAL '1 millisecond';\n"
+    """User 0 is touched by every epoch, each other one by every fifth, after an hour and a half."""
+    hour, epochs = timedelta(hours=1), 12
+    users = [[0, 1 + number % 5] for number in range(epochs)]
+    write_lines(tmp_path / "in.json", ({"user": each} for epoch in users for each in epoch))
+    made = job(spark, tmp_path, "count(*) AS n", more="SET updating_ttl = INTERVAL '1 hour';\n")
+    made.clock = clock = SetClock(datetime(2024, 1, 1, tzinfo=UTC))
+    made.settings = {"checkpoint.compact_files": "2" if compacts else "1000"}
+    merges = Merges()
+
+    def next_epoch(engine: Engine) -> None:
+        clock.at += hour * 0.3
+        merges.after_epoch(engine)
+
+    made.run([Leg(2, 1, epochs=5), Leg(2, 3, epochs=4), Leg(2, 2)], next_epoch)
+    assert (merges.adopted > 1) is compacts
+    emitted: dict[int, list[int]] = {}
+    for each in map(json.loads, lines(tmp_path)):
+        if each["after"] is not None:
+            emitted.setdefault(each["after"]["user"], []).append(each["after"]["n"])
+    idle = [sum(user in epoch for epoch in users) for user in range(1, 6)]
+    assert emitted[0] == [*range(1, epochs + 1)]
+    assert [emitted[user] for user in range(1, 6)] == [[1] * times for times in idle]
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+def test_a_delete_of_an_unknown_row_cancels_the_same_whether_or_not_files_were_merged(
+    spark: SparkSession, tmp_path: Path, compacts: bool
+) -> None:
+    def row(user: int, price: int) -> dict[str, object]:
+        return {"id": price, "user": user, "price": price, "cost": None}
+
+    write_lines(
+        tmp_path / "in.json",
+        [
+            {"before": None, "after": row(1, 5), "op": "c"},
+            {"before": row(1, 3), "after": None, "op": "d"},
+            {"before": None, "after": row(2, 7), "op": "c"},
+            {"before": None, "after": row(1, 1), "op": "c"},
+        ],
     )
-    settings = {"checkpoint.compact_files": "2"} if compacts else {}
-    made = Job(spark, tmp_path, made.sql, settings=settings)
-    made.run([Leg(rows=10)])
-    changes = [json.loads(each) for each in lines(tmp_path)]
-    assert all(each["before"] is None for each in changes)
-    assert sum(each["after"]["n"] for each in changes) == 60
+    made = job(spark, tmp_path, "count(*) AS n, sum(price) AS total")
+    made.sql = made.sql.replace("type = 'source'", "type = 'source', format = 'debezium_json'")
+    made.settings = {"checkpoint.compact_files": "2" if compacts else "1000"}
+    merges = Merges()
+    made.run([Leg(1, 1)], merges.after_epoch)
+    assert merges.adopted == compacts
+    found = [json.loads(each) for each in merge(lines(tmp_path))]
+    assert {each["user"]: (each["n"], each["total"]) for each in found} == {1: (1, 3), 2: (1, 7)}
 
 
 NET = (

@@ -185,8 +185,13 @@ class Accumulators:
         )
 
     def with_rows(self, rows: DataFrame) -> DataFrame:
-        """Return accumulators without those of groups that have lost all their rows."""
-        return rows.where(f"{LIVE_ROWS} <> 0") if self.is_updating and self.keys else rows
+        """Return accumulators without those that are zero. A group that has lost all its rows
+        keeps another value if a retraction had no row, because it cancels a later insertion.
+        """
+        if not (self.is_updating and self.keys):
+            return rows
+        is_zero = " AND ".join(f"{each.name} <=> 0" for each in self.values)
+        return rows.where(f"NOT ({is_zero})")
 
     def _sum(self, partial: Partial) -> str:
         assert partial.plus is not None
