@@ -34,6 +34,7 @@ from tests.sql.changelog import merge
 
 USERS, ROWS, EPOCHS = 4, 60, 3
 COLUMNS = "id BIGINT, user BIGINT, price BIGINT, cost DOUBLE"
+ANY_CASE = "collate(CASE WHEN id % 2 = 0 THEN 'a' ELSE 'A' END, 'UTF8_LCASE')"
 FLOATS = "sum(cost) AS total, avg(cost) AS mean, stddev(cost) AS spread, corr(cost, id) AS c"
 
 
@@ -132,6 +133,28 @@ def test_a_replay_at_another_parallelism_emits_the_same_bits(
         made.run([first, second])
         emitted.append(Counter(lines(folder)))
     assert emitted[0] == emitted[1] == emitted[2]
+
+
+@pytest.mark.parametrize("calls", [FLOATS, "max(cost) AS most"])
+def test_floating_point_numbers_are_aggregated_in_order_and_without_a_hash_map(
+    spark: SparkSession, tmp_path: Path, calls: str
+) -> None:
+    """A hash map is spilled and merged above some size, which adds them in another order."""
+    write_lines(tmp_path / "in.json", rows(1))
+    (operator,) = [
+        each
+        for each in job(spark, tmp_path, calls).open()._pipeline.operators.values()
+        if isinstance(each, UpdatingOperator)
+    ]
+    schema = operator.input_shapes[0].schema
+    read = spark.createDataFrame([(None,) * len(schema)], schema)
+    delta = operator._query.delta([read], 0)
+    assert delta is not None
+    plan = delta._jdf.queryExecution().executedPlan().toString()
+    assert "SortAggregate" in plan
+    assert "HashAggregate" not in plan
+    (sort,) = [each for each in plan.splitlines() if "Sort [" in each]
+    assert "is_negative_zero" in sort
 
 
 def test_a_damaged_checkpoint_is_replayed_to_the_same_changelog(
@@ -283,8 +306,17 @@ def test_a_query_over_the_state_shows_one_row_per_group(
         assert list(found) == [(USERS + 1, 60, 3)]
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "sum(cost) AS total, avg(cost) AS mean",
+        "max(cost * 0) AS zero",
+        f"max({ANY_CASE}) AS most, min_by(id, {ANY_CASE}) AS first",
+        f"max({ANY_CASE}) AS most, count(DISTINCT price) AS n",
+    ],
+)
 def test_the_order_of_the_input_does_not_change_the_bits(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, calls: str
 ) -> None:
     orders: Sequence[list[dict[str, object]]] = [rows(200), rows(200)[::-1]]
     emitted = []
@@ -292,6 +324,6 @@ def test_the_order_of_the_input_does_not_change_the_bits(
         folder = tmp_path / str(number)
         folder.mkdir()
         write_lines(folder / "in.json", each)
-        job(spark, folder, "sum(cost) AS total, avg(cost) AS mean").run()
+        job(spark, folder, calls).run()
         emitted.append(Counter(lines(folder)))
     assert emitted[0] == emitted[1]

@@ -55,6 +55,7 @@ LIVE_ROWS = "__live_rows"
 """The value of a group over a changelog that counts its rows."""
 
 _ROWS = "__rows"
+_IN_ORDER = "__in_order"
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,10 @@ class Accumulators:
         if not self.keys:
             # Without keys Spark returns one row for an empty input.
             made = made.where(f"{_ROWS} > 0")
+        if self.order:
+            # Spark drops a sort if all aggregates ignore the order, as it assumes of min and max. It
+            # decides which of several equal values they return, such as 0.0 and -0.0.
+            made = made.where(_IN_ORDER)
         made = self._made.of(made)
         return made if spread or self.order else shuffled(made)
 
@@ -133,6 +138,8 @@ class Accumulators:
         made = [F.expr(f"{each.make} AS {each.name}") for each in self.partials]
         if self.follows_event_time:
             made.append(F.expr(f"coalesce(max({TIME}), 0L) AS {TIME}"))
+        if self.order:
+            made.append(F.first(F.lit(True)).alias(_IN_ORDER))
         return [*made, F.count(F.lit(1)).alias(_ROWS)]
 
     @cached_property
@@ -235,10 +242,10 @@ def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators |
         StructField(each.name, kind.dataType) for each, kind in zip(partials, kinds, strict=True)
     )
     order: tuple[str, ...] = ()
-    if any(_has_floats(each.dataType) for each in values):
+    if any(_depends_on_order(each.dataType) for each in values):
         own = read.schema.fields[len(keys) :]
         is_sortable = all(_is_sortable(each.dataType) for each in own)
-        if not is_sortable or any(_has_floats(each.dataType) for each in keys):
+        if not is_sortable or any(_depends_on_order(each.dataType) for each in keys):
             return None
         order = tuple(form.rsplit(" AS ", 1)[0] for form in ExactRows(own).forms)
     return Accumulators(
@@ -276,11 +283,16 @@ def _is_sortable(kind: DataType) -> bool:
     return isinstance(kind, AtomicType) and not isinstance(kind, VariantType)
 
 
-def _has_floats(kind: DataType) -> bool:
+def _depends_on_order(kind: DataType) -> bool:
+    """Return whether a result of the type can depend on the order of rows: sums of floating-point
+    numbers do, and which of several equal values is the least, if equal ones can differ.
+    """
     if isinstance(kind, ArrayType):
-        return _has_floats(kind.elementType)
+        return _depends_on_order(kind.elementType)
     if isinstance(kind, MapType):
-        return _has_floats(kind.keyType) or _has_floats(kind.valueType)
+        return _depends_on_order(kind.keyType) or _depends_on_order(kind.valueType)
     if isinstance(kind, StructType):
-        return any(_has_floats(each.dataType) for each in kind)
+        return any(_depends_on_order(each.dataType) for each in kind)
+    if isinstance(kind, StringType):
+        return kind != StringType()
     return isinstance(kind, FloatType | DoubleType)
