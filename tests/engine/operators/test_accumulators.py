@@ -28,6 +28,7 @@ from tests.engine.harness import (
     sink_table,
     source_table,
     state_files,
+    timestamp,
     write_lines,
 )
 from tests.sql.changelog import merge
@@ -327,3 +328,44 @@ def test_the_order_of_the_input_does_not_change_the_bits(
         job(spark, folder, calls).run()
         emitted.append(Counter(lines(folder)))
     assert emitted[0] == emitted[1]
+
+
+@pytest.mark.parametrize("delay", [None, "5 seconds"])
+def test_first_and_last_store_one_row_per_group_and_return_the_batch_answer(
+    spark: SparkSession, tmp_path: Path, delay: str | None
+) -> None:
+    """By event time and then by value; without event time by value."""
+    columns = f"{COLUMNS}, at TIMESTAMP"
+    start = datetime(2024, 1, 1)
+    given = rows(ROWS)
+    for number, each in enumerate(given):
+        each["at"] = timestamp(start + timedelta(seconds=number * 7 % 10))
+        each["price"] = each["price"] if number % 4 else None
+    path = write_lines(tmp_path / "in.json", given)
+    order = "price" if delay is None else "at, price"
+    calls = {
+        "first(price)": f"min(struct({order})).price",
+        "last(price)": f"max(struct({order})).price",
+        "last(price, true)": f"max(struct({order})) FILTER (WHERE price IS NOT NULL).price",
+        "any_value(price) FILTER (WHERE id > 9)": (
+            f"min(struct({order})) FILTER (WHERE id > 9).price"
+        ),
+        "first(price ORDER BY cost)": "min(struct(cost, price)).price",
+    }
+    made = job(
+        spark, tmp_path, ", ".join(f"{each} AS c{place}" for place, each in enumerate(calls))
+    )
+    made.sql = made.sql.replace(
+        source_table(tmp_path / "in.json", COLUMNS, delay=None),
+        source_table(tmp_path / "in.json", columns, delay=delay),
+    )
+    held: list[int] = []
+    made.run(
+        [Leg(ROWS // EPOCHS, epochs=2), Leg(ROWS // EPOCHS, 3)],
+        lambda engine: held.append(sum(each.rows for each in state_files(engine))),
+    )
+    assert held == [(USERS + 1) * number for number in (1, 2, 3)]
+    answers = ", ".join(f"{each} AS c{place}" for place, each in enumerate(calls.values()))
+    found = batch(spark, path, columns, f"SELECT user, {answers} FROM events GROUP BY user")
+    expected = [each[0] for each in found.selectExpr("to_json(struct(*))").collect()]
+    assert in_order(merge(lines(tmp_path))) == in_order(expected)

@@ -34,7 +34,8 @@ from pyspark.sql.types import (
 )
 
 from resurgence.connectors.exact_rows import ExactRows, quoted
-from resurgence.engine.operators.aggregates.aggregate_plan import Partial
+from resurgence.engine.operators.aggregates.aggregate_plan import AggregatePlan, Partial
+from resurgence.engine.operators.aggregates.first_and_last import first_or_last
 from resurgence.engine.operators.aggregates.net_aggregates import net_aggregate, rows_of_group
 from resurgence.engine.operators.aggregates.planner import plan_aggregate
 from resurgence.engine.spark.projection import Projection
@@ -213,12 +214,12 @@ class Accumulators:
 def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators | None:
     """Return the accumulators of an aggregation; None if its rows must be stored."""
     source = operator.inputs[0]
-    if operator.aggregates is None or not all(map(_may_merge, operator.aggregates)):
+    if operator.aggregates is None:
         return None
     columns = tuple(f"{each.sql} AS {quoted(each.name)}" for each in source.columns)
     named = rows.selectExpr(*columns)
     keys = tuple(named.schema[each] for each in source.keys)
-    planned = net_aggregate if source.is_updating else plan_aggregate
+    planned = net_aggregate if source.is_updating else _mergeable
     plans = []
     for number, call in enumerate(operator.aggregates):
         plan = planned(call, f"__part_{number}", named)
@@ -264,12 +265,13 @@ def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators |
     )
 
 
-def _may_merge(call: AggregateCall) -> bool:
-    """Return whether the function has partials, and none that need event time, which rows without
-    a window may lack.
-    """
+def _mergeable(call: AggregateCall, name: str, rows: DataFrame) -> AggregatePlan | None:
+    """Plan an aggregate call over an append-only stream; None if it has no partials."""
     partials = aggregate_function(call.function).partials
-    return partials is not None and partials is not Partials.BY_EVENT_TIME
+    if partials is Partials.BY_EVENT_TIME:
+        # A window orders by the hidden event time; here the call names its order.
+        return first_or_last(call, name, rows)
+    return None if partials is None else plan_aggregate(call, name, rows)
 
 
 def is_comparable(kind: DataType) -> bool:
