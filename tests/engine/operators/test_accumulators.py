@@ -299,6 +299,25 @@ def test_over_a_changelog_retractions_are_subtracted(
     assert merged.count() == len(expected), "a group without rows is dropped"
 
 
+@pytest.mark.parametrize("calls", ["count(*) AS n", "count(DISTINCT price) AS n"])
+def test_an_epoch_reports_whether_its_tasks_found_state_on_their_machine(
+    spark: SparkSession, tmp_path: Path, calls: str
+) -> None:
+    write_lines(tmp_path / "in.json", rows(60))
+    engine = job(spark, tmp_path, calls).open(Leg(10, 1))
+    reads = []
+    for _ in range(3):
+        report = engine.run_epoch()
+        assert report is not None
+        reads.append(report.cache)
+    assert [each.misses for each in reads] == [0, 0, 0]
+    assert reads[2].hits > reads[1].hits > 0
+    forget_cached_state(spark)
+    report = engine.run_epoch()
+    assert report is not None
+    assert report.cache.misses == 3
+
+
 def test_a_query_over_the_state_shows_one_row_per_group(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.engine.functions.planning_time import reads_planning_time, with_planning_time
+from resurgence.engine.tables.cache_reads import CacheReads
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.lookup_cache import LookupCache
 from resurgence.engine.tables.state_writer import Written
@@ -136,6 +137,10 @@ class Operator(ABC):
     def compaction(self, time: int, watermark: int | None) -> CompactionTask | None:
         """Return the files worth merging; `time` and watermark are those of the newest epoch."""
         return None
+
+    def cache_reads(self) -> CacheReads:
+        """Return how often the tasks of its epochs have read files of its state so far."""
+        return CacheReads()
 
     # ---------------------------------------------------------------- an epoch
 

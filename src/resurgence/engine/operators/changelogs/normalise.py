@@ -21,6 +21,7 @@ from resurgence.engine.operators.changelogs.changelog_normaliser import (
     truncation,
 )
 from resurgence.engine.operators.changelogs.updating_query import ROWS_TABLE
+from resurgence.engine.tables.cache_reads import CacheReads
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.graph.specs.normalise import NormaliseSpec
 from resurgence.ids import Epoch
@@ -65,6 +66,9 @@ class NormaliseOperator(Operator):
             return None
         rows = self._normaliser.merged(self.live, replaced)
         return CompactionTask(replaced, functools.partial(self._normaliser.table.write, rows))
+
+    def cache_reads(self) -> CacheReads:
+        return self._normaliser.table.cache_reads()
 
     def ingest(self, run: EpochRun) -> None:
         """Apply an epoch's changes to the rows in state."""

@@ -27,6 +27,7 @@ from resurgence.engine.operators.changelogs.updating_aggregate import UpdatingAg
 from resurgence.engine.operators.changelogs.updating_query import ROWS_TABLE, UpdatingQuery
 from resurgence.engine.operators.closed_query import batch_query
 from resurgence.engine.operators.sql_places import SqlFragment, places
+from resurgence.engine.tables.cache_reads import CacheReads
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import WriteThrough, Written
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
@@ -96,6 +97,9 @@ class UpdatingOperator(Operator):
             return None
         rows = self._query.merged(self.live, replaced, time, watermark)
         return CompactionTask(replaced, functools.partial(self._query.table.write, rows))
+
+    def cache_reads(self) -> CacheReads:
+        return self._query.table.cache_reads()
 
     def ingest(self, run: EpochRun) -> None:
         run.enter(self)
