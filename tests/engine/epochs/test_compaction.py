@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.engine.epochs.compaction import Compactor, crowded
 from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.operators.base import shares_of
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import Written
 from resurgence.errors import TaskFailed
@@ -77,6 +78,23 @@ def test_the_fullest_table_is_merged_first() -> None:
     small, first, full = (OperatorId(each) for each in ("small", "first", "full"))
     tables = {small: table(8), first: table(9), full: table(20)}
     assert crowded(tables, 8) == [full, first]
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "cores", "sizes"),
+    [(1, 1, [1]), (2, 2, [1, 1]), (4, 4, [2, 2]), (3, 4, [2, 1]), (64, 2, [8] * 8), (2, 64, [2])],
+)
+def test_a_merge_leaves_half_of_the_cores_to_the_epochs(
+    parallelism: int, cores: int, sizes: list[int]
+) -> None:
+    live = LiveFiles.none(parallelism).appended(
+        tuple(state_file(1, each, parallelism, 100) for each in range(parallelism))
+    )
+    shares = shares_of(live, cores)
+    assert [sum(map(bool, each.subtasks)) for each in shares] == sizes
+    assert [len(each.subtasks) for each in shares] == [parallelism] * len(sizes)
+    merged = [file for each in shares for file in each.files]
+    assert sorted(each.path for each in merged) == sorted(live.paths)
 
 
 def numbers_job(spark: SparkSession, folder: Path, rows: int) -> Job:

@@ -7,7 +7,6 @@ UpdatingQuery that of all other queries.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +20,7 @@ from resurgence.engine.operators.base import (
     OperatorContext,
     OperatorState,
     Rows,
+    merge_in_shares,
 )
 from resurgence.engine.operators.changelogs.first_rows import stored_first_rows
 from resurgence.engine.operators.changelogs.updating_aggregate import UpdatingAggregate
@@ -95,8 +95,13 @@ class UpdatingOperator(Operator):
         replaced = self._query.table.mergeable(self.live, time)
         if not replaced:
             return None
-        rows = self._query.merged(self.live, replaced, time, watermark)
-        return CompactionTask(replaced, functools.partial(self._query.table.write, rows))
+        query = self._query
+
+        def merged(live: LiveFiles) -> DataFrame:
+            return query.merged(live, replaced, time, watermark)
+
+        write = merge_in_shares(self.context.spark, self.live, merged, query.table.write)
+        return CompactionTask(replaced, write)
 
     def cache_reads(self) -> CacheReads:
         return self._query.table.cache_reads()
