@@ -7,18 +7,21 @@
   express it, so it is measured beside itself with fewer keys.
 
 For each size the state is loaded first, in epochs of a million rows. Then the job is restored, and
-runs epochs of 1,000 and of 100,000 rows of each input. Output is dropped, checkpoints are on.
+runs epochs of 1,000 and of 100,000 rows of each input, and some of 1,000 rows with skewed keys: half
+of the rows have one of a thousand. Output is dropped, checkpoints are on. Medians and worst epochs
+are those after the first quarter of the epochs, in which the JVM warms up.
 
     python benchmarks/keyed_rows.py [--keys 100000,1000000] [--epochs N] [--no-streaming]
                                     [--json FILE] [--plot FILE]
 
 Only ratios within one run are comparable. The exit status is 1 if epochs of 1,000 rows take more
-than twice as long with the most keys as with the fewest.
+than twice as long with the most keys as with the fewest, or with skewed keys as with uniform ones.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
@@ -31,7 +34,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from benchmarks.keyed_state import LOADED, MEMORY, RESURGENCE, STREAMING, warm
+from benchmarks.keyed_state import LOADED, MEMORY, RESURGENCE, STREAMING, Load, warm
 from benchmarks.report import Report, add_arguments, at_most
 from benchmarks.window_aggregate import PARALLELISM, STATE_STORES, run_batches, stock_session
 from pyspark.sql import DataFrame, SparkSession
@@ -47,15 +50,21 @@ from resurgence.sql import compile_pipeline
 from resurgence.storage.object_store import ObjectStore
 
 JOIN, TOP = "join", "Top-N"
-SIZES = (1_000, 100_000)
+LOADS = (
+    Load("1,000 rows, uniform", 1_000, skewed=False),
+    Load("1,000 rows, skewed", 1_000, skewed=True),
+    Load("100,000 rows, uniform", 100_000, skewed=False),
+)
 """The rows of an epoch, of each input."""
+FREQUENT_KEYS = 1_000
+"""Fewer of them would have so many matches in the join that their output would be measured."""
 KEPT_ROWS = 10
 GROWTH = 2.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The rows of a run: those that load the state, then the epochs of each size."""
+    """The rows of a run: those that load the state, then the epochs of each load."""
 
     query: str
     keys: int
@@ -66,16 +75,24 @@ class Plan:
         """How many epochs load the state."""
         return -(-2 * self.keys // LOADED)
 
-    @property
-    def rows(self) -> int:
-        return self.loaded * LOADED + self.epochs * sum(SIZES)
+    def ends(self) -> list[int]:
+        """Return the number of rows before each load, and in total."""
+        sizes = (each.rows * self.epochs for each in LOADS)
+        return [*itertools.accumulate(sizes, initial=self.loaded * LOADED)]
 
     @property
     def name(self) -> str:
         return f"{self.query}, {self.keys:,} keys"
 
     def key(self, salt: int) -> str:
-        return f"pmod(xxhash64(counter + {salt}), {self.keys})"
+        hashed = f"xxhash64(counter + {salt})"
+        spans = [
+            f"counter >= {start} AND counter < {end}"
+            for load, (start, end) in zip(LOADS, itertools.pairwise(self.ends()), strict=True)
+            if load.skewed
+        ]
+        is_frequent = f"counter % 2 = 0 AND ({' OR '.join(spans)})"
+        return f"pmod({hashed}, IF({is_frequent}, {FREQUENT_KEYS}, {self.keys}))"
 
 
 # -------------------------------------------------------------------- ours
@@ -83,7 +100,7 @@ class Plan:
 
 def sources(plan: Plan, *names: str) -> str:
     """Return tables with a row in each millisecond."""
-    options = f"message_count = '{plan.rows}', event_time_interval = '1 millisecond'"
+    options = f"message_count = '{plan.ends()[-1]}', event_time_interval = '1 millisecond'"
     start = "start_time = '2024-01-01T00:00:00'"
     return "".join(
         f"CREATE TABLE {each} WITH (connector = 'impulse', {options}, {start});" for each in names
@@ -123,8 +140,8 @@ def resurgence_seconds(spark: SparkSession, plan: Plan, folder: Path) -> Iterato
     engine = opened(LOADED)
     for _ in range(plan.loaded):
         engine.run_epoch()
-    for rows in SIZES:
-        engine = opened(rows)
+    for load in LOADS:
+        engine = opened(load.rows)
         seconds = []
         for _ in range(plan.epochs):
             began = time.perf_counter()
@@ -171,8 +188,8 @@ def streaming_seconds(spark: SparkSession, plan: Plan, folder: Path) -> Iterator
         return run_batches(query, Path(checkpoint), count)
 
     batches(LOADED, plan.loaded)
-    for rows in SIZES:
-        yield batches(rows, plan.epochs)
+    for load in LOADS:
+        yield batches(load.rows, plan.epochs)
 
 
 # -------------------------------------------------------------------- runs
@@ -202,7 +219,7 @@ def run_engine(engine: str, plan: Plan, folder: Path) -> Iterator[list[float]]:
 
 
 def child(engine: str, plan: Plan) -> list[list[float]]:
-    """Measure one engine in a process of its own: the seconds of the warm epochs of each size."""
+    """Measure one engine in a process of its own: the seconds of the warm epochs of each load."""
     command = [sys.executable, __file__, "--engine", engine, "--query", plan.query]
     command += ["--epochs", str(plan.epochs), "--keys", str(plan.keys)]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
@@ -223,7 +240,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--keys", default="100000,1000000")
-    parser.add_argument("--epochs", type=int, default=40, help="epochs of each size")
+    parser.add_argument("--epochs", type=int, default=40, help="epochs of each load")
     parser.add_argument("--no-streaming", action="store_true")
     parser.add_argument("--engine", choices=[RESURGENCE, STREAMING], help=argparse.SUPPRESS)
     parser.add_argument("--query", choices=[JOIN, TOP], help=argparse.SUPPRESS)
@@ -247,20 +264,23 @@ def main() -> None:
                 for engine in ((RESURGENCE, STREAMING) if has_other else (RESURGENCE,))
             }
             found[query, keys] = measured[RESURGENCE]
-            print(f"{plan.name}, {given.epochs} epochs of each size", flush=True)
-            for engine, by_size in measured.items():
-                for rows, seconds in zip(SIZES, by_size, strict=True):
+            print(f"{plan.name}, {given.epochs} epochs of each load", flush=True)
+            for engine, by_load in measured.items():
+                for load, seconds in zip(LOADS, by_load, strict=True):
                     median, worst = statistics.median(seconds), max(seconds)
-                    name = f"{engine:21} {rows:7,} rows"
+                    name = f"{engine:21} {load.name:22}"
                     print(f"  {name}  median {median:6.2f} s  worst {worst:6.2f} s", flush=True)
-                    report.add(f"seconds, {query}, {rows:,} rows", plan.name, engine, seconds)
+                    report.add(f"seconds, {query}, {load.name}", plan.name, engine, seconds)
             if has_other:
-                for rows, own, other in zip(SIZES, *measured.values(), strict=True):
-                    report.compare(f"{plan.name}, {rows:,} rows: median", own, other)
+                for load, own, other in zip(LOADS, *measured.values(), strict=True):
+                    report.compare(f"{plan.name}, {load.name}: median", own, other)
     for query in (JOIN, TOP):
         small, large = (found[query, each][0] for each in (sizes[0], sizes[-1]))
         name = f"{query}, 1,000 rows, from {sizes[0]:,} to {sizes[-1]:,} keys: median"
         report.compare(name, large, small, at_most(GROWTH))
+        uniform, skewed, _ = found[query, sizes[-1]]
+        name = f"{query}, 1,000 rows, {sizes[-1]:,} keys, skewed to uniform: median"
+        report.compare(name, skewed, uniform, at_most(GROWTH))
     report.save()
     if not all(each.is_met for each in report.ratios):
         raise SystemExit(1)

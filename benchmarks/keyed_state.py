@@ -9,6 +9,11 @@ RocksDB and changelog checkpointing, in a process of its own.
     python benchmarks/keyed_state.py [--keys 100000,1000000,10000000] [--epochs N] [--no-streaming]
                                      [--json FILE] [--plot FILE] [--profile]
 
+Medians, worst epochs and their ratios are those after the first quarter of the epochs, in which the
+JVM warms up. The first epoch after a restore reads the state, and is shown by itself. Bytes and
+requests are those of all epochs of a load: requests of the driver, and of tasks one for each state
+file that they write or read from the store, not from their disk.
+
 Memory is the peak of all processes of a system; the part of mapped files, which the kernel may drop,
 is also shown by itself. Only ratios within one run are comparable. The exit status is 1 if small
 uniform epochs take more than twice as long with the most keys as with the fewest.
@@ -33,6 +38,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.processes import MemoryPeak
 from benchmarks.report import Report, add_arguments, add_profile_argument, at_most
 from benchmarks.window_aggregate import PARALLELISM, STATE_STORES, run_batches, stock_session
+from obstore.store import ObjectStore as Client
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -107,6 +113,8 @@ class Result:
     load: str
     seconds: list[float]
     written: int = 0
+    read: int = 0
+    requests: float = 0.0
     state: int = 0
     restore: float = 0.0
     memory: float = 0.0
@@ -116,6 +124,17 @@ class Result:
 
 
 # -------------------------------------------------------------------- ours
+
+
+class CountedStore(ObjectStore):
+    """Counts the requests of this process."""
+
+    requests = 0
+
+    @property
+    def _store(self) -> Client:
+        self.requests += 1
+        return super()._store
 
 
 def resurgence_results(
@@ -128,6 +147,8 @@ def resurgence_results(
         INSERT INTO totals SELECT k, count(*), sum(counter) FROM (
             SELECT {plan.key()} AS k, counter FROM numbers) GROUP BY k"""
 
+    store = CountedStore(f"{folder}/state")
+
     def opened(rows: int) -> Engine:
         settings = {
             "pipeline.epoch_rows": str(rows),
@@ -135,9 +156,8 @@ def resurgence_results(
             "pipeline.epoch_interval": "0s",
             "pipeline.profile": str(profile).lower(),
         }
-        store, name = ObjectStore(f"{folder}/state"), JobName("bench")
         graph = compile_pipeline(sql, CONNECTORS)
-        return open_engine(spark, graph, store, name, settings_from(settings))
+        return open_engine(spark, graph, store, JobName("bench"), settings_from(settings))
 
     engine = opened(LOADED)
     for _ in range(plan.loaded):
@@ -146,18 +166,25 @@ def resurgence_results(
         began = time.perf_counter()
         engine = opened(load.rows)
         restore = time.perf_counter() - began
-        seconds, written, state = [], 0, 0
+        seconds, written, read, state = [], 0, 0, 0
         profiles: list[EpochProfile] = []
+        requests = -store.requests
         for _ in range(plan.epochs):
             began = time.perf_counter()
             report = engine.run_epoch(profiled=profiles.append)
             seconds.append(time.perf_counter() - began)
             assert report is not None
             written, state = written + report.bytes, report.state_bytes
+            read += report.cache.bytes
+            requests += report.cache.misses + sum(
+                file.epoch == report.epoch for file, _ in report.checkpoint.state_files()
+            )
         yield Result(
             load.name,
             seconds,
             written // plan.epochs,
+            read // plan.epochs,
+            (requests + store.requests) / plan.epochs,
             state,
             restore,
             profile=[*profile_lines(profiles)],
@@ -263,8 +290,10 @@ def show(engine: str, result: Result) -> None:
     print(
         f"  {engine:21} {result.load:22} median {statistics.median(used):6.2f} s"
         f"  worst {max(used):6.2f} s"
+        f"  first {result.seconds[0]:6.2f} s"
         + (
-            f"  written {result.written / 1e6:7.2f} MB/epoch  state {result.state / 1e6:6.0f} MB"
+            f"  written {result.written / 1e6:7.2f} MB/epoch  read {result.read / 1e6:7.2f} MB/epoch"
+            f"  {result.requests:.0f} requests/epoch  state {result.state / 1e6:6.0f} MB"
             f"  restore {result.restore:5.2f} s"
             if result.state
             else ""
@@ -277,10 +306,15 @@ def show(engine: str, result: Result) -> None:
 def add_figures(report: Report, keys: int, engine: str, result: Result) -> None:
     case, used = f"{keys:,} keys, {result.load}", warm(result.seconds)
     report.add(f"seconds, {result.load}", f"{keys:,} keys", engine, used)
+    report.add(
+        f"seconds of the first epoch, {result.load}", f"{keys:,} keys", engine, result.seconds[:1]
+    )
     report.add("memory, MiB", case, engine, [result.memory])
     report.add("memory of files, MiB", case, engine, [result.memory_of_files])
     if result.state:
         report.add("bytes written per epoch", case, engine, [result.written])
+        report.add("bytes read per epoch", case, engine, [result.read])
+        report.add("storage requests per epoch", case, engine, [result.requests])
         report.add("bytes of state", case, engine, [result.state])
         report.add("restore, seconds", case, engine, [result.restore])
 
@@ -323,7 +357,12 @@ def main() -> None:
     small: list[list[float]] = []
     for keys in sizes:
         plan = Plan(keys, given.epochs)
-        print(f"{keys:,} keys, {given.epochs} epochs of each kind", flush=True)
+        excluded = given.epochs - len(warm([0.0] * given.epochs))
+        print(
+            f"{keys:,} keys, {given.epochs} epochs of each kind; medians and worst without the first"
+            f" {excluded}",
+            flush=True,
+        )
         found = {}
         for engine in (RESURGENCE,) if given.no_streaming else (RESURGENCE, STREAMING):
             found[engine] = child(engine, plan, profile=False)

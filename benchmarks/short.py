@@ -1,7 +1,8 @@
 """Run a short form of every benchmark, one after the other, with a progress bar.
 
 The short forms take about twenty minutes on two cores. They show whether a benchmark runs, and the
-order of its figures; README.md has the commands whose figures are published.
+order of its figures; README.md has the commands whose figures are published. Those that write JSON
+write it to benchmarks/results.
 
     python -m benchmarks.short [NAME]...
 """
@@ -35,11 +36,23 @@ SHORT: dict[str, tuple[str, ...]] = {
 }
 """The arguments of the short forms. A benchmark that is not in this table is not run."""
 
+WITH_JSON = frozenset(
+    {"window_aggregate", "nexmark", "keyed_state", "keyed_rows", "recovery", "restore", "day"}
+)
+RESULTS = Path(__file__).with_name("results")
+
+
+def command(name: str) -> list[str]:
+    """Return the command of a short form."""
+    report = ["--json", str(RESULTS / f"{name}.json")] if name in WITH_JSON else []
+    return [sys.executable, str(Path(__file__).with_name(f"{name}.py")), *SHORT[name], *report]
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("names", nargs="*", choices=[*SHORT, []], metavar="NAME")
     chosen = parser.parse_args().names or [*SHORT]
+    RESULTS.mkdir(exist_ok=True)
     failed = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeElapsedColumn()) as progress:
@@ -47,9 +60,8 @@ def main() -> None:
         for name in chosen:
             progress.update(bar, description=name)
             progress.console.print(f"[bold]{name}[/bold] {' '.join(SHORT[name])}")
-            script = Path(__file__).with_name(f"{name}.py")
             done = subprocess.run(
-                [sys.executable, str(script), *SHORT[name]],
+                command(name),
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,

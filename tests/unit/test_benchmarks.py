@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import re
 from pathlib import Path
 
 import pytest
-from benchmarks import restore
+from benchmarks import keyed_rows, restore
 from benchmarks.day import Samples, grows
 from benchmarks.report import (
     Goal,
@@ -20,7 +21,7 @@ from benchmarks.report import (
     ratio,
     spread_of,
 )
-from benchmarks.short import SHORT
+from benchmarks.short import SHORT, command
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -36,6 +37,21 @@ def test_short_forms_use_arguments_that_exist() -> None:
             re.findall(r'add_argument\(\s*"(--[a-z-]+)"', (FOLDER / f"{name}.py").read_text())
         )
         assert {each for each in arguments if each.startswith("--")} <= known, name
+
+
+def test_every_report_of_a_short_form_is_written_as_json() -> None:
+    calls = re.compile(r"^\s+add_arguments\(|report\.save\(\)", re.MULTILINE)
+    reporting = {name for name in SHORT if calls.search((FOLDER / f"{name}.py").read_text())}
+    assert reporting == {name for name in SHORT if "--json" in command(name)}
+
+
+def test_frequent_keys_are_those_of_the_skewed_epochs() -> None:
+    plan = keyed_rows.Plan("join", 5_000_000, 2)
+    spans = [*itertools.pairwise(plan.ends())]
+    skewed = [each for each, load in zip(spans, keyed_rows.LOADS, strict=True) if load.skewed]
+    assert [end - start for start, end in skewed] == [2_000]
+    ((start, end),) = skewed
+    assert f"(counter >= {start} AND counter < {end})" in plan.key(0)
 
 
 def test_every_benchmark_is_in_the_readme() -> None:

@@ -1,8 +1,9 @@
 """Rows in a form that Spark can group, sort and compare bit by bit.
 
-Spark's grouping treats -0.0 as 0.0, and cannot order maps. Here such columns get another form while
-they are grouped: a number with the sign of its zero, a map as its sorted entries. All other columns
-stay as they are. Two rows have the same form only if they are the same row.
+Spark's grouping treats -0.0 as 0.0, and 'a' as 'A' in some collations, and cannot order maps. Here
+such columns get another form while they are grouped: a number with the sign of its zero, a text by
+its bytes, a map as its sorted entries. All other columns stay as they are. Two rows have the same
+form only if they are the same row.
 
 So changes can be summed exactly: what is left are the net insertions and retractions.
 """
@@ -19,6 +20,7 @@ from pyspark.sql.types import (
     DoubleType,
     FloatType,
     MapType,
+    StringType,
     StructField,
     StructType,
 )
@@ -78,6 +80,8 @@ def _form(sql: str, kind: DataType, depth: int = 0) -> str:
     if _is_plain(kind):
         return sql
     item = f"item_{depth}"
+    if isinstance(kind, StringType):
+        return f"({sql} COLLATE UTF8_BINARY)"
     if isinstance(kind, FloatType | DoubleType):
         is_negative_zero = f"({sql} = 0 AND startswith(CAST({sql} AS STRING), '-'))"
         return f"named_struct('value', {sql}, 'is_negative_zero', {is_negative_zero})"
@@ -98,6 +102,8 @@ def _restored(sql: str, kind: DataType, depth: int = 0) -> str:
     if _is_plain(kind):
         return sql
     item = f"item_{depth}"
+    if isinstance(kind, StringType):
+        return f"({sql} COLLATE {kind.collation})"
     if isinstance(kind, FloatType | DoubleType):
         return f"IF({sql}.is_negative_zero, -abs({sql}.value), {sql}.value)"
     if isinstance(kind, ArrayType):
@@ -126,4 +132,6 @@ def _is_plain(kind: DataType) -> bool:
         return _is_plain(kind.elementType)
     if isinstance(kind, StructType):
         return all(_is_plain(each.dataType) for each in kind)
+    if isinstance(kind, StringType):
+        return kind == StringType()
     return not isinstance(kind, FloatType | DoubleType | MapType)

@@ -354,6 +354,8 @@ class Worker:
                 rows=report.rows,
                 bytes=report.bytes,
                 state_bytes=report.state_bytes,
+                cache_hits=report.cache.hits,
+                cache_misses=report.cache.misses,
                 seconds=report.duration.total_seconds(),
                 watermark=report.watermark,
                 counts=report.counts,

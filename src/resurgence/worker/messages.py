@@ -113,6 +113,8 @@ class EpochSealed(WorkerMessage):
     rows: int
     bytes: int
     state_bytes: int
+    cache_hits: int = 0
+    cache_misses: int = 0
     seconds: float
     watermark: int | None
     counts: EpochCounts

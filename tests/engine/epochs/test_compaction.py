@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from resurgence.engine.epochs.compaction import Compactor
+from resurgence.engine.epochs.compaction import Compactor, crowded
 from resurgence.engine.epochs.engine import Engine
+from resurgence.engine.operators.base import shares_of
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import Written
 from resurgence.errors import TaskFailed
@@ -67,6 +68,33 @@ def test_files_stay_few_over_many_epochs_and_are_rewritten_rarely(parallelism: i
     assert sum(each.bytes for each in live.files) == EPOCHS * parallelism * 100
     assert most <= 2 * LIMIT
     assert rewritten <= 12 * EPOCHS * parallelism * 100, "about as often as the table doubles"
+
+
+def test_the_fullest_table_is_merged_first() -> None:
+    def table(epochs: int) -> LiveFiles:
+        files = (state_file(each, 0, 1, 100) for each in range(1, epochs + 1))
+        return LiveFiles.none(1).appended(tuple(files))
+
+    small, first, full = (OperatorId(each) for each in ("small", "first", "full"))
+    tables = {small: table(8), first: table(9), full: table(20)}
+    assert crowded(tables, 8) == [full, first]
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "cores", "sizes"),
+    [(1, 1, [1]), (2, 2, [1, 1]), (4, 4, [2, 2]), (3, 4, [2, 1]), (64, 2, [8] * 8), (2, 64, [2])],
+)
+def test_a_merge_leaves_half_of_the_cores_to_the_epochs(
+    parallelism: int, cores: int, sizes: list[int]
+) -> None:
+    live = LiveFiles.none(parallelism).appended(
+        tuple(state_file(1, each, parallelism, 100) for each in range(parallelism))
+    )
+    shares = shares_of(live, cores)
+    assert [sum(map(bool, each.subtasks)) for each in shares] == sizes
+    assert [len(each.subtasks) for each in shares] == [parallelism] * len(sizes)
+    merged = [file for each in shares for file in each.files]
+    assert sorted(each.path for each in merged) == sorted(live.paths)
 
 
 def numbers_job(spark: SparkSession, folder: Path, rows: int) -> Job:

@@ -6,6 +6,8 @@ import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,17 +22,20 @@ from resurgence.state.inspection.state_database import StateDatabase
 from tests.engine.harness import (
     Job,
     Leg,
+    SetClock,
     batch,
     forget_cached_state,
     sink_table,
     source_table,
     state_files,
+    timestamp,
     write_lines,
 )
 from tests.sql.changelog import merge
 
 USERS, ROWS, EPOCHS = 4, 60, 3
 COLUMNS = "id BIGINT, user BIGINT, price BIGINT, cost DOUBLE"
+ANY_CASE = "collate(CASE WHEN id % 2 = 0 THEN 'a' ELSE 'A' END, 'UTF8_LCASE')"
 FLOATS = "sum(cost) AS total, avg(cost) AS mean, stddev(cost) AS spread, corr(cost, id) AS c"
 
 
@@ -112,23 +117,51 @@ def near(value: object) -> object:
     return f"{value:.8g}" if isinstance(value, float) else value
 
 
-@pytest.mark.parametrize("calls", [FLOATS])
 def test_a_replay_at_another_parallelism_emits_the_same_bits(
-    spark: SparkSession, tmp_path: Path, calls: str
+    spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The sink holds what the first run emitted. A checkpoint is lost, and later epochs are computed
-    again: their retractions and rows are those that the sink has.
+    """Two checkpoints are lost, whose output the sink holds. Later epochs retract what the replay
+    has computed.
     """
     emitted = []
-    for parallelism in ((2, 2), (2, 3), (3, 1)):
-        folder = tmp_path / "-".join(map(str, parallelism))
+    for first, second in ((2, None), (2, 3), (3, 1)):
+        folder = tmp_path / f"{first}-{second}"
         folder.mkdir()
         write_lines(folder / "in.json", rows(400, users=7))
-        made = job(spark, folder, calls)
-        first, second = (Leg(100, each, epochs=2) for each in parallelism)
-        made.run([first, second])
+        made = job(spark, folder, FLOATS)
+        engine = made.open(Leg(60, first))
+        for _ in range(4):
+            assert engine.run_epoch() is not None
+        if second is not None:
+            lost = frozenset(each.path for each in state_files(engine) if each.epoch >= 3)
+            engine = made.open(Leg(60, second), damaged=lost)
+            assert engine.epoch == 2
+        while not engine.finished:
+            assert engine.run_epoch() is not None
         emitted.append(Counter(lines(folder)))
     assert emitted[0] == emitted[1] == emitted[2]
+
+
+@pytest.mark.parametrize("calls", [FLOATS, "max(cost) AS most"])
+def test_floating_point_numbers_are_aggregated_in_order_and_without_a_hash_map(
+    spark: SparkSession, tmp_path: Path, calls: str
+) -> None:
+    """A hash map is spilled and merged above some size, which adds them in another order."""
+    write_lines(tmp_path / "in.json", rows(1))
+    (operator,) = [
+        each
+        for each in job(spark, tmp_path, calls).open()._pipeline.operators.values()
+        if isinstance(each, UpdatingOperator)
+    ]
+    schema = operator.input_shapes[0].schema
+    read = spark.createDataFrame([(None,) * len(schema)], schema)
+    delta = operator._query.delta([read], 0)
+    assert delta is not None
+    plan = delta._jdf.queryExecution().executedPlan().toString()
+    assert "SortAggregate" in plan
+    assert "HashAggregate" not in plan
+    (sort,) = [each for each in plan.splitlines() if "Sort [" in each]
+    assert "is_negative_zero" in sort
 
 
 def test_a_damaged_checkpoint_is_replayed_to_the_same_changelog(
@@ -153,21 +186,74 @@ def test_a_damaged_checkpoint_is_replayed_to_the_same_changelog(
     assert in_order(found) == in_order(expected)
 
 
+@dataclass
+class Merges:
+    """Lets every epoch adopt what was being merged after the one before."""
+
+    adopted: int = 0
+    paths: frozenset[str] = frozenset()
+
+    def after_epoch(self, engine: Engine) -> None:
+        paths = frozenset(each.path for each in state_files(engine))
+        self.adopted += not self.paths <= paths
+        self.paths = paths
+        running = engine.compaction._compactor.running
+        if running is not None:
+            running.written.result(60)
+
+
 @pytest.mark.parametrize("compacts", [False, True])
 def test_an_idle_group_expires_whether_or_not_files_were_merged(
     spark: SparkSession, tmp_path: Path, compacts: bool
 ) -> None:
-    """With a TTL that every epoch exceeds, each epoch starts anew."""
-    write_lines(tmp_path / "in.json", rows(60))
-    made = job(
-        spark, tmp_path, "count(*) AS n", more="SET updating_ttl = INTERVAL '1 millisecond';\n"
+    """User 0 is touched by every epoch, each other one by every fifth, after an hour and a half."""
+    hour, epochs = timedelta(hours=1), 12
+    users = [[0, 1 + number % 5] for number in range(epochs)]
+    write_lines(tmp_path / "in.json", ({"user": each} for epoch in users for each in epoch))
+    made = job(spark, tmp_path, "count(*) AS n", more="SET updating_ttl = INTERVAL '1 hour';\n")
+    made.clock = clock = SetClock(datetime(2024, 1, 1, tzinfo=UTC))
+    made.settings = {"checkpoint.compact_files": "2" if compacts else "1000"}
+    merges = Merges()
+
+    def next_epoch(engine: Engine) -> None:
+        clock.at += hour * 0.3
+        merges.after_epoch(engine)
+
+    made.run([Leg(2, 1, epochs=5), Leg(2, 3, epochs=4), Leg(2, 2)], next_epoch)
+    assert (merges.adopted > 1) is compacts
+    emitted: dict[int, list[int]] = {}
+    for each in map(json.loads, lines(tmp_path)):
+        if each["after"] is not None:
+            emitted.setdefault(each["after"]["user"], []).append(each["after"]["n"])
+    idle = [sum(user in epoch for epoch in users) for user in range(1, 6)]
+    assert emitted[0] == [*range(1, epochs + 1)]
+    assert [emitted[user] for user in range(1, 6)] == [[1] * times for times in idle]
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+def test_a_delete_of_an_unknown_row_cancels_the_same_whether_or_not_files_were_merged(
+    spark: SparkSession, tmp_path: Path, compacts: bool
+) -> None:
+    def row(user: int, price: int) -> dict[str, object]:
+        return {"id": price, "user": user, "price": price, "cost": None}
+
+    write_lines(
+        tmp_path / "in.json",
+        [
+            {"before": None, "after": row(1, 5), "op": "c"},
+            {"before": row(1, 3), "after": None, "op": "d"},
+            {"before": None, "after": row(2, 7), "op": "c"},
+            {"before": None, "after": row(1, 1), "op": "c"},
+        ],
     )
-    settings = {"checkpoint.compact_files": "2"} if compacts else {}
-    made = Job(spark, tmp_path, made.sql, settings=settings)
-    made.run([Leg(rows=10)])
-    changes = [json.loads(each) for each in lines(tmp_path)]
-    assert all(each["before"] is None for each in changes)
-    assert sum(each["after"]["n"] for each in changes) == 60
+    made = job(spark, tmp_path, "count(*) AS n, sum(price) AS total")
+    made.sql = made.sql.replace("type = 'source'", "type = 'source', format = 'debezium_json'")
+    made.settings = {"checkpoint.compact_files": "2" if compacts else "1000"}
+    merges = Merges()
+    made.run([Leg(1, 1)], merges.after_epoch)
+    assert merges.adopted == compacts
+    found = [json.loads(each) for each in merge(lines(tmp_path))]
+    assert {each["user"]: (each["n"], each["total"]) for each in found} == {1: (1, 3), 2: (1, 7)}
 
 
 NET = (
@@ -213,6 +299,25 @@ def test_over_a_changelog_retractions_are_subtracted(
     assert merged.count() == len(expected), "a group without rows is dropped"
 
 
+@pytest.mark.parametrize("calls", ["count(*) AS n", "count(DISTINCT price) AS n"])
+def test_an_epoch_reports_whether_its_tasks_found_state_on_their_machine(
+    spark: SparkSession, tmp_path: Path, calls: str
+) -> None:
+    write_lines(tmp_path / "in.json", rows(60))
+    engine = job(spark, tmp_path, calls).open(Leg(10, 1))
+    reads = []
+    for _ in range(3):
+        report = engine.run_epoch()
+        assert report is not None
+        reads.append(report.cache)
+    assert [each.misses for each in reads] == [0, 0, 0]
+    assert reads[2].hits > reads[1].hits > 0
+    forget_cached_state(spark)
+    report = engine.run_epoch()
+    assert report is not None
+    assert report.cache.misses == 3
+
+
 def test_a_query_over_the_state_shows_one_row_per_group(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -227,8 +332,17 @@ def test_a_query_over_the_state_shows_one_row_per_group(
         assert list(found) == [(USERS + 1, 60, 3)]
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [
+        "sum(cost) AS total, avg(cost) AS mean",
+        "max(cost * 0) AS zero",
+        f"max({ANY_CASE}) AS most, min_by(id, {ANY_CASE}) AS first",
+        f"max({ANY_CASE}) AS most, count(DISTINCT price) AS n",
+    ],
+)
 def test_the_order_of_the_input_does_not_change_the_bits(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, calls: str
 ) -> None:
     orders: Sequence[list[dict[str, object]]] = [rows(200), rows(200)[::-1]]
     emitted = []
@@ -236,6 +350,47 @@ def test_the_order_of_the_input_does_not_change_the_bits(
         folder = tmp_path / str(number)
         folder.mkdir()
         write_lines(folder / "in.json", each)
-        job(spark, folder, "sum(cost) AS total, avg(cost) AS mean").run()
+        job(spark, folder, calls).run()
         emitted.append(Counter(lines(folder)))
     assert emitted[0] == emitted[1]
+
+
+@pytest.mark.parametrize("delay", [None, "5 seconds"])
+def test_first_and_last_store_one_row_per_group_and_return_the_batch_answer(
+    spark: SparkSession, tmp_path: Path, delay: str | None
+) -> None:
+    """By event time and then by value; without event time by value."""
+    columns = f"{COLUMNS}, at TIMESTAMP"
+    start = datetime(2024, 1, 1)
+    given = rows(ROWS)
+    for number, each in enumerate(given):
+        each["at"] = timestamp(start + timedelta(seconds=number * 7 % 10))
+        each["price"] = each["price"] if number % 4 else None
+    path = write_lines(tmp_path / "in.json", given)
+    order = "price" if delay is None else "at, price"
+    calls = {
+        "first(price)": f"min(struct({order})).price",
+        "last(price)": f"max(struct({order})).price",
+        "last(price, true)": f"max(struct({order})) FILTER (WHERE price IS NOT NULL).price",
+        "any_value(price) FILTER (WHERE id > 9)": (
+            f"min(struct({order})) FILTER (WHERE id > 9).price"
+        ),
+        "first(price ORDER BY cost)": "min(struct(cost, price)).price",
+    }
+    made = job(
+        spark, tmp_path, ", ".join(f"{each} AS c{place}" for place, each in enumerate(calls))
+    )
+    made.sql = made.sql.replace(
+        source_table(tmp_path / "in.json", COLUMNS, delay=None),
+        source_table(tmp_path / "in.json", columns, delay=delay),
+    )
+    held: list[int] = []
+    made.run(
+        [Leg(ROWS // EPOCHS, epochs=2), Leg(ROWS // EPOCHS, 3)],
+        lambda engine: held.append(sum(each.rows for each in state_files(engine))),
+    )
+    assert held == [(USERS + 1) * number for number in (1, 2, 3)]
+    answers = ", ".join(f"{each} AS c{place}" for place, each in enumerate(calls.values()))
+    found = batch(spark, path, columns, f"SELECT user, {answers} FROM events GROUP BY user")
+    expected = [each[0] for each in found.selectExpr("to_json(struct(*))").collect()]
+    assert in_order(merge(lines(tmp_path))) == in_order(expected)

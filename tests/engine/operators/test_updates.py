@@ -18,6 +18,7 @@ from resurgence.config import settings_from
 from resurgence.engine.epochs.engine import Engine
 from resurgence.engine.epochs.in_process import open_engine
 from resurgence.errors import BadRecord
+from resurgence.graph.aggregate_call import AggregateCall
 from resurgence.graph.model import Graph
 from resurgence.graph.specs.sink import SinkSpec
 from resurgence.graph.specs.source import SourceSpec
@@ -33,6 +34,15 @@ COUNTS = query(
     "SELECT user, count(*) AS n, sum(price) AS total FROM {input_0} GROUP BY user",
     kept("user, price", "user"),
 )
+ACCUMULATED = COUNTS.model_copy(
+    update={
+        "aggregates": (
+            AggregateCall(name="n", function="count"),
+            AggregateCall(name="total", function="sum", arguments=("`price`",)),
+        )
+    }
+)
+STORED = [pytest.param(COUNTS, id="rows"), pytest.param(ACCUMULATED, id="accumulators")]
 DISTINCT = query(
     "SELECT name, count(*) AS n FROM {input_0} GROUP BY name",
     kept("user, name", "name", updating=True),
@@ -100,6 +110,7 @@ def merged(path: Path) -> dict[str, str]:
     return view
 
 
+@pytest.mark.parametrize("operator", STORED)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -110,7 +121,7 @@ def merged(path: Path) -> dict[str, str]:
     ],
 )
 def test_a_changelog_survives_a_fault_and_rescaling(
-    spark: SparkSession, tmp_path: Path, fault: str
+    spark: SparkSession, tmp_path: Path, fault: str, operator: UpdatingQuerySpec
 ) -> None:
     rng = random.Random(fault)
     rows = [
@@ -118,7 +129,7 @@ def test_a_changelog_survives_a_fault_and_rescaling(
         for _ in range(60)
     ]
     write_lines(tmp_path / "in.json", rows)
-    graph = pipeline(tmp_path, "json", {"user": "STRING", "price": "DOUBLE"}, COUNTS)
+    graph = pipeline(tmp_path, "json", {"user": "STRING", "price": "DOUBLE"}, operator)
     engine = opened(spark, tmp_path, graph, 10, 2, f"{fault}@3=raise")
     with pytest.raises(Exception, match="fault injected"):
         while True:
@@ -158,12 +169,13 @@ def test_a_changelog_is_read_and_written(spark: SparkSession, tmp_path: Path) ->
         opened(spark, tmp_path / "bad", bad, 10, 1).run_epoch()
 
 
+@pytest.mark.parametrize("operator", STORED)
 def test_a_replayed_epoch_expires_state_by_its_recorded_planning_time(
-    spark: SparkSession, tmp_path: Path
+    spark: SparkSession, tmp_path: Path, operator: UpdatingQuerySpec
 ) -> None:
     write_lines(tmp_path / "in.json", [{"user": "a", "price": 1.0}] * 3)
     hour = 3_600_000_000
-    operator = COUNTS.model_copy(update={"ttl_micros": hour})
+    operator = operator.model_copy(update={"ttl_micros": hour})
     graph = pipeline(tmp_path, "json", {"user": "STRING", "price": "DOUBLE"}, operator)
     clock = SetClock(datetime(2024, 1, 1, tzinfo=UTC))
     engine = opened(spark, tmp_path, graph, 1, 2, clock=clock)

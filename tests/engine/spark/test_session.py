@@ -49,6 +49,7 @@ def test_our_settings_take_effect(spark: SparkSession) -> None:
         ("spark.sql.adaptive.enabled", "true"),
         ("spark.sql.session.timeZone", "Europe/Prague"),
         ("spark.shuffle.reduceLocality.enabled", "true"),
+        ("spark.sql.execution.replaceHashWithSortAgg", "false"),
         ("spark.sql.shuffle.partitions", "8"),
     ],
 )

@@ -111,6 +111,8 @@ class JobMetrics:
     bad_rows: int = 0
     dead_rows: int = 0
     skipped_rows: int = 0
+    cache_hits: int = 0
+    cache_misses: int = 0
     """Rows that a source no longer held when they were due."""
     lag: LagSummary | None = None
     """Of the newest committed epoch. None: no source has partitions."""
@@ -191,6 +193,8 @@ class JobMetrics:
         self.dead_rows += _count(event, "dead") if "dead" in event else 0
         # Events of an older release do not have it.
         self.skipped_rows += _count(event, "skipped") if "skipped" in event else 0
+        self.cache_hits += _count(event, "cache_hits") if "cache_hits" in event else 0
+        self.cache_misses += _count(event, "cache_misses") if "cache_misses" in event else 0
         self.watermark = watermark if isinstance(watermark, int) else None
         self.last_checkpoint = LastCheckpoint(
             sealed_at=_instant(event["at"]),
@@ -245,6 +249,8 @@ class JobMetrics:
             "bad_rows": self.bad_rows,
             "dead_rows": self.dead_rows,
             "skipped_rows": self.skipped_rows,
+            "cache_hits": self.cache_hits,
+            "cache_misses": self.cache_misses,
             "lag": self.lag.model_dump(mode="json") if self.lag else None,
             "watermark": self._watermark_text(),
             "watermark_lag_seconds": self.watermark_lag(now),

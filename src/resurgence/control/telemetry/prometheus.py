@@ -151,6 +151,16 @@ _PER_JOB = (
         lambda job, _now: last.state_bytes if (last := job.metrics.last_checkpoint) else None,
     ),
     _PerJob(
+        "resurgence_state_cache_hits_total",
+        "Reads of state files by key from the local disk of an executor.",
+        lambda job, _now: job.metrics.cache_hits,
+    ),
+    _PerJob(
+        "resurgence_state_cache_misses_total",
+        "Reads of state files by key from the object store.",
+        lambda job, _now: job.metrics.cache_misses,
+    ),
+    _PerJob(
         "resurgence_recoveries_total",
         "Incidents from which the job recovered.",
         lambda job, _now: job.metrics.recoveries,

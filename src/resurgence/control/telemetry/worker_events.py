@@ -29,6 +29,8 @@ def event_of(message: FromWorker) -> tuple[str, dict[str, JsonValue]] | None:
                 "duration": round(message.seconds, 3),
                 "watermark": message.watermark,
                 "state_bytes": message.state_bytes,
+                "cache_hits": message.cache_hits,
+                "cache_misses": message.cache_misses,
                 "late": sum(message.counts.late_rows.values()),
                 "partly_late": sum(message.counts.partly_late_rows.values()),
                 "bad": sum(message.counts.bad_rows.values()),

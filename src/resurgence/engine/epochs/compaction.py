@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +23,7 @@ from resurgence.config import Settings
 from resurgence.engine.epochs.epoch_run import EpochRun
 from resurgence.engine.epochs.pipeline import Pipeline
 from resurgence.engine.operators.base import CompactionTask
+from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import Written
 from resurgence.errors import TaskFailed
 from resurgence.faults import FaultInjector, FaultPoint
@@ -107,6 +108,14 @@ def _settle(future: Future[Written], write: Callable[[], Written]) -> None:
         future.set_exception(error)
 
 
+def crowded(tables: Mapping[OperatorId, LiveFiles], limit: int) -> list[OperatorId]:
+    """Return the operators whose table has more files than the limit, the fullest first. In another
+    order one table that is always over the limit would starve the others.
+    """
+    runs = {operator: live.fullest_subtask() for operator, live in tables.items()}
+    return sorted((each for each in runs if runs[each] > limit), key=lambda each: -runs[each])
+
+
 class TableCompaction:
     """Chooses the table to compact, and adopts the result."""
 
@@ -143,8 +152,7 @@ class TableCompaction:
         if not running.replaced & live.paths:
             self._compactor.clear()
             return None
-        crowded = any(each.fullest_subtask() > 2 * self._limit for each in tables.values())
-        done = self._compactor.take(patience if crowded else timedelta(0))
+        done = self._compactor.take(patience if crowded(tables, 2 * self._limit) else timedelta(0))
         if done is None:
             return None
         written = done.written.result()
@@ -158,14 +166,14 @@ class TableCompaction:
     def begin(
         self, epoch: Epoch, watermark_of: Callable[[OperatorId], int | None], time: int
     ) -> None:
-        """Start to merge the files of a table that has too many. The new files are invisible until
-        they are adopted.
+        """Start to merge the files of the fullest table that has too many. The new files are
+        invisible until they are adopted.
         """
         if self._compactor.running is not None:
             return
-        for operator in self._pipeline.operators.values():
-            if operator.live is None or operator.live.fullest_subtask() <= self._limit:
-                continue
+        operators = self._pipeline.operators
+        for each in crowded(self._pipeline.live_files(), self._limit):
+            operator = operators[each]
             task = operator.compaction(time, watermark_of(operator.id))
             if task is not None:
                 write = functools.partial(self._write, task, epoch)

@@ -33,6 +33,7 @@ from resurgence.engine.functions.planning_time import planned_micros
 from resurgence.engine.spark.errors import translate
 from resurgence.engine.spark.job_figures import JobWatch
 from resurgence.engine.spark.master import is_local
+from resurgence.engine.tables.cache_reads import CacheReads
 from resurgence.engine.tables.state_writer import Written
 from resurgence.errors import ResurgenceError, SinkConflict, TooManyDeadLetters
 from resurgence.faults import FaultInjector, FaultPoint
@@ -85,6 +86,8 @@ class EpochReport:
     checkpoint: CheckpointRecords
     timeline: Timeline
     """Complete when the epoch has ended."""
+    cache: CacheReads
+    """The reads of state files by the epoch's tasks."""
     lag: tuple[PartitionLag, ...] = ()
     """Of every partition of the sources that have partitions."""
 
@@ -118,6 +121,8 @@ class Engine:
         )
         self._totals = plan.manifest.totals if plan.manifest else None
         self.compaction = TableCompaction(pipeline, settings, plan.generation, faults)
+        self._cache_reads = CacheReads()
+        """Of all epochs so far."""
         self._time = planned_micros(plan.manifest.inputs) if plan.manifest else 0
         """When the newest epoch was planned, in microseconds."""
         self._inputs: dict[OperatorId, InputRange] = {}
@@ -317,6 +322,7 @@ class Engine:
             counts, checkpoint = self._publish(run)
         if compacted is not None:
             self.compaction.settled()
+        cache = self._pipeline.cache_reads()
         report = EpochReport(
             epoch=epoch,
             counts=counts,
@@ -334,8 +340,10 @@ class Engine:
             replayed=epoch in self._plan.recorded,
             checkpoint=checkpoint,
             timeline=self._timeline,
+            cache=cache.minus(self._cache_reads),
             lag=self._lag(run),
         )
+        self._cache_reads = cache
         with within(Work.MESSAGES):
             sealed(report)
         self._enter("commit", epoch)

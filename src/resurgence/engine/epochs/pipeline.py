@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from pyspark.sql import SparkSession
 
 from resurgence.connectors.contract import Sink, Source
@@ -11,6 +13,7 @@ from resurgence.engine.operators.base import Operator, OperatorContext
 from resurgence.engine.operators.registry import make_operator
 from resurgence.engine.operators.sink import SinkOperator
 from resurgence.engine.operators.source import SourceOperator
+from resurgence.engine.tables.cache_reads import CacheReads
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.lookup_cache import LookupCache
 from resurgence.graph.model import Graph
@@ -69,6 +72,12 @@ class Pipeline:
     def live_files(self) -> dict[OperatorId, LiveFiles]:
         """Return the files of all state tables after the newest sealed epoch."""
         return {each.id: each.live for each in self.operators.values() if each.live is not None}
+
+    def cache_reads(self) -> CacheReads:
+        """Return how often the tasks of all epochs so far have read files of state by key."""
+        return functools.reduce(
+            CacheReads.plus, (each.cache_reads() for each in self.operators.values()), CacheReads()
+        )
 
     def table_schemas(self) -> dict[OperatorId, str]:
         """Return the schemas of all state tables."""

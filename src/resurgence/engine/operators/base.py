@@ -18,6 +18,7 @@ before `promote`, so a failure anywhere leaves nothing to undo.
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.sql import DataFrame, SparkSession
 
 from resurgence.engine.functions.planning_time import reads_planning_time, with_planning_time
+from resurgence.engine.tables.cache_reads import CacheReads
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.lookup_cache import LookupCache
 from resurgence.engine.tables.state_writer import Written
@@ -61,7 +63,38 @@ class CompactionTask:
     replaced: frozenset[str]
     """Their paths."""
     write: Callable[[Epoch, Generation], Written]
-    """Rewrites their rows, in one Spark job."""
+    """Rewrites their rows, in one or several Spark jobs, outside of the thread of the epochs."""
+
+
+_MOST_SHARES = 8
+"""Each share of a merge is a job with a task for every subtask."""
+
+
+def shares_of(live: LiveFiles, cores: int) -> list[LiveFiles]:
+    """Return the files of a table in shares that are merged one after the other: so many subtasks
+    at once that half of the cores are left. Spark runs the tasks of an older job first, so an epoch
+    would wait for a merge that has a task for every core.
+    """
+    parallelism = live.parallelism
+    size = max(1, cores // 2, -(-parallelism // _MOST_SHARES))
+    return [live.only(range(start, start + size)) for start in range(0, parallelism, size)]
+
+
+def merge_in_shares(
+    spark: SparkSession,
+    live: LiveFiles,
+    merged: Callable[[LiveFiles], DataFrame],
+    write: Callable[[DataFrame, Epoch, Generation], Written],
+) -> Callable[[Epoch, Generation], Written]:
+    """Return a function that merges and writes the files of a table, in shares."""
+
+    def write_all(epoch: Epoch, generation: Generation) -> Written:
+        shares = shares_of(live, spark.sparkContext.defaultParallelism)
+        return functools.reduce(
+            Written.plus, (write(merged(each), epoch, generation) for each in shares)
+        )
+
+    return write_all
 
 
 @dataclass(frozen=True)
@@ -136,6 +169,10 @@ class Operator(ABC):
     def compaction(self, time: int, watermark: int | None) -> CompactionTask | None:
         """Return the files worth merging; `time` and watermark are those of the newest epoch."""
         return None
+
+    def cache_reads(self) -> CacheReads:
+        """Return how often the tasks of its epochs have read files of its state so far."""
+        return CacheReads()
 
     # ---------------------------------------------------------------- an epoch
 

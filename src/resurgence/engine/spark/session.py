@@ -34,6 +34,9 @@ _FIXED = {
     "spark.sql.session.timeZone": "UTC",
     # Coalesce must merge adjacent shuffle partitions: a subtask is a range of key hashes.
     "spark.shuffle.reduceLocality.enabled": "false",
+    # Over rows in the order of their groups, aggregate without a hash map: it would be spilled and
+    # merged above some size, which adds floating-point numbers in another order.
+    "spark.sql.execution.replaceHashWithSortAgg": "true",
 }
 
 _DEFAULTS = {
@@ -55,9 +58,6 @@ _DEFAULTS = {
     # Lists and sets of many groups: above this limit Spark sorts instead, and adds numbers in
     # another order than when it computed the row that it must retract.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
-    # Over rows in the order of their groups, aggregate without a hash map: it would be spilled and
-    # merged above some size, which adds floating-point numbers in another order.
-    "spark.sql.execution.replaceHashWithSortAgg": "true",
     # Aggregates over many groups: use the generated hash map on both sides of the shuffle, for up
     # to a million groups before it falls back to the slower one.
     "spark.sql.codegen.aggregate.map.twolevel.partialOnly": "false",

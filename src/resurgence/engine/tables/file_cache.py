@@ -59,6 +59,20 @@ class _Stored:
 _unchecked = _Stored()
 
 
+@dataclass
+class _Reads:
+    """How often this process has read a state file, from the cache and from the object store, and
+    how many bytes from there.
+    """
+
+    hits: int = 0
+    misses: int = 0
+    bytes: int = 0
+
+
+reads = _Reads()
+
+
 def sorted_rows(access: StoreAccess, file: StateFile) -> SortedRows:
     """Return the rows of a file: mapped from the cache, or else read and verified. Raise
     DamagedState if the stored file is damaged or missing.
@@ -66,7 +80,10 @@ def sorted_rows(access: StoreAccess, file: StateFile) -> SortedRows:
     entry = _entry(access, file.path)
     found = None if entry is None else _mapped(entry)
     if found is not None:
+        reads.hits += 1
         return found
+    reads.misses += 1
+    reads.bytes += file.bytes
     data = read_verified(task_store(access), file.path, file.bytes, file.digest)
     if entry is not None:
         _store(entry, data, file.path)

@@ -100,6 +100,7 @@ class GroupTable(KeyedTable):
         """
         held = tuple(tuple(each.file for each in slices) for slices in live.subtasks)
         lookup, parallelism = self._lookup(held, valid_from), self._parallelism
+        reports = self._reports(rows.sparkSession)
         if self._looking_up is None:
             stamped = (EPOCH,) if TIME in rows.columns else (EPOCH, TIME)
             added = (*(StructField(each, LongType()) for each in stamped), *self._previous)
@@ -114,7 +115,8 @@ class GroupTable(KeyedTable):
                     # In a job that does more, a task can have another number than its subtask.
                     subtask = subtask_of(batch.column(GROUP)[0].as_py(), parallelism)
                     rest = itertools.chain([batch], batches)
-                    yield from lookup(_stamped(rest, stamps), subtask)
+                    with reports.counting():
+                        yield from lookup(_stamped(rest, stamps), subtask)
 
         return self._looking_up.of(rows, task)
 
@@ -132,7 +134,7 @@ class GroupTable(KeyedTable):
             tuple(each.file for each in slices if each.file.path not in paths)
             for slices in live.subtasks
         )
-        lookup = self._lookup(held, valid_from)
+        lookup, reports = self._lookup(held, valid_from), self._reports(spark)
         dealt = tuple(
             tuple(each.file for each in slices) for slices in deal(fresh, self._parallelism)
         )
@@ -141,7 +143,8 @@ class GroupTable(KeyedTable):
             # In a union with other rows, a task has another number than its subtask.
             for subtask in [each.as_py() for batch in batches for each in batch.column(0)]:
                 opened = (sorted_rows(access, file) for file in dealt[subtask])
-                yield from lookup((batch for rows in opened for batch in rows.batches), subtask)
+                with reports.counting():
+                    yield from lookup((batch for rows in opened for batch in rows.batches), subtask)
 
         subtasks = spark.range(0, self._parallelism, 1, self._parallelism)
         return self._changed.of(subtasks, task)

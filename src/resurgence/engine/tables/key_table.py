@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
+from resurgence.engine.tables.cache_reads import CacheReports
 from resurgence.engine.tables.file_cache import sorted_rows
 from resurgence.engine.tables.keyed_table import GROUP_OF_KEY, TIME, KeyedTable
 from resurgence.engine.tables.live_files import LiveFiles
@@ -115,7 +116,7 @@ class KeyTable(KeyedTable):
             files = tuple(each.file for each in written)
             reading = _Reading(held, (*held, *files), self._ttl, files, all_keys=all_keys)
             if files or (all_keys and held):
-                rows = self._rows(spark, reading)
+                rows = self._rows(spark, reading, self._reports(spark))
                 if all_keys and any(each.partial for each in slices):
                     rows = rows.where(live.is_owned(subtask, GROUP_OF_KEY))
                 found.append(rows)
@@ -141,7 +142,7 @@ class KeyTable(KeyedTable):
             held = tuple(each.file for each in slices if _is_near(each.file, files, near))
             if files:
                 reading = _Reading(held, (*held, *files), self._ttl, files, side=side)
-                found.append(self._rows(spark, reading))
+                found.append(self._rows(spark, reading, self._reports(spark)))
         return tuple(found)
 
     def read(
@@ -161,10 +162,22 @@ class KeyTable(KeyedTable):
             found.append(rows)
         return tuple(found)
 
-    def _rows(self, spark: SparkSession, reading: _Reading) -> DataFrame:
+    def _rows(
+        self, spark: SparkSession, reading: _Reading, reports: CacheReports | None = None
+    ) -> DataFrame:
         schema = StructType([*self.schema.fields, StructField(NEW, BooleanType())])
         reader = _reader(store_access(self._url), reading)
+        if reports is not None:
+            reader = _counted(reader, reports)
         return spark.range(0, 1, 1, 1).mapInArrow(reader, schema)
+
+
+def _counted(reader: ArrowFunction, reports: CacheReports) -> ArrowFunction:
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with reports.counting():
+            yield from reader(batches)
+
+    return read
 
 
 def _is_near(file: StateFile, fresh: tuple[StateFile, ...], near: int | None) -> bool:

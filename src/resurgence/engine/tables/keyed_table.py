@@ -6,9 +6,10 @@ that order, and a state TTL is measured in the time of the epochs.
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
+from resurgence.engine.tables.cache_reads import CacheReads, CacheReports
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.sorted_rows import KEY
 from resurgence.engine.tables.state_writer import GROUP, Fill, StateWriter, Written
@@ -45,11 +46,22 @@ class KeyedTable:
         self._ttl = ttl_micros
         self._url = url
         self._writer = StateWriter(url, folder, caches=True)
+        self._cache_reports: CacheReports | None = None
         self.schema = StructType(
             [StructField(KEY, LongType()), *columns, StructField(TIME, LongType())]
         )
         names = (f"`{each}`" for each in self.schema.names)
         self._grouped = Projection(*names, f"{GROUP_OF_KEY} AS {GROUP}")
+
+    def cache_reads(self) -> CacheReads:
+        """Return how often the tasks of its epochs have read state files so far."""
+        return CacheReads() if self._cache_reports is None else self._cache_reports.total
+
+    def _reports(self, spark: SparkSession) -> CacheReports:
+        """Return what the tasks of an epoch report their reads to."""
+        if self._cache_reports is None:
+            self._cache_reports = CacheReports.of(spark)
+        return self._cache_reports
 
     def since(self, time: int) -> int | None:
         """Return the expiry bound: keys that were last touched before it are expired."""

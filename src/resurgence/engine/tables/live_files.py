@@ -6,7 +6,7 @@ when the epoch is sealed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 from resurgence.state.key_groups import KEY_GROUPS, FileSlice, deal, owned_groups
@@ -60,6 +60,13 @@ class LiveFiles:
         """Return the value without files that end before `time`."""
         left = tuple(
             tuple(each for each in slices if each.file.time_end >= time) for slices in self.subtasks
+        )
+        return replace(self, subtasks=left)
+
+    def only(self, subtasks: Container[int]) -> LiveFiles:
+        """Return the value with the files of some subtasks; the others have none."""
+        left = tuple(
+            slices if number in subtasks else () for number, slices in enumerate(self.subtasks)
         )
         return replace(self, subtasks=left)
 

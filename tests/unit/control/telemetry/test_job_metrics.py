@@ -46,6 +46,8 @@ def checkpoint(epoch: int, at: float = 0, watermark: int | None = None) -> Event
         duration=1.5,
         watermark=watermark,
         state_bytes=30_000,
+        cache_hits=9,
+        cache_misses=1,
         late=3,
         partly_late=4,
         bad=2,
@@ -243,6 +245,8 @@ def test_progress_is_plain_json_from_the_first_moment_on() -> None:
         "bad_rows": 2,
         "dead_rows": 0,
         "skipped_rows": 6,
+        "cache_hits": 9,
+        "cache_misses": 1,
         "lag": None,
         "watermark": "2030-01-01T00:00:00.000+00:00",
         "watermark_lag_seconds": 10.0,
@@ -284,9 +288,11 @@ def test_lag_is_that_of_the_newest_committed_epoch_and_part_of_the_forecast() ->
     assert metrics.if_it_dies_now([3]).rows_behind is None
 
 
-def test_checkpoints_of_a_release_without_skipped_rows_are_counted() -> None:
-    older = {name: value for name, value in checkpoint(1).items() if name != "skipped"}
-    assert noted(older, checkpoint(2)).skipped_rows == 6
+def test_checkpoints_of_a_release_without_some_counts_are_counted() -> None:
+    newer = ("skipped", "cache_hits", "cache_misses")
+    older = {name: value for name, value in checkpoint(1).items() if name not in newer}
+    found = noted(older, checkpoint(2))
+    assert (found.skipped_rows, found.cache_hits, found.cache_misses) == (6, 9, 1)
 
 
 def test_the_events_of_a_job_that_fails_and_recovers_are_counted(

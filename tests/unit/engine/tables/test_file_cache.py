@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from resurgence.engine.tables import file_cache
+from resurgence.engine.tables.cache_reads import CacheReads, CacheReports
 from resurgence.engine.tables.file_cache import FOLDER, remember, sorted_rows
 from resurgence.engine.tables.sorted_rows import KEY
 from resurgence.errors import DamagedState
@@ -90,6 +91,29 @@ def test_a_file_that_was_just_written_is_not_read(store: StoreAccess) -> None:
     remember(store, file.path, ObjectStore(store.url).read(file.path))
     delete(store, file)
     assert content(store, file) == ROWS
+
+
+class Collected:
+    """An accumulator without Spark."""
+
+    def __init__(self) -> None:
+        self.value = CacheReads()
+
+    def add(self, term: CacheReads) -> None:
+        self.value = self.value.plus(term)
+
+
+def test_a_task_reports_its_own_reads(store: StoreAccess) -> None:
+    file = stored(store, "a.parquet")
+    reports = CacheReports(Collected())  # type: ignore[arg-type]
+    with reports.counting():
+        content(store, file)
+    assert reports.total == CacheReads(0, 1, file.bytes)
+    content(store, file)
+    with reports.counting():
+        content(store, file)
+        content(store, file)
+    assert reports.total == CacheReads(2, 1, file.bytes)
 
 
 def test_a_damaged_entry_is_replaced(store: StoreAccess) -> None:

@@ -34,7 +34,8 @@ from pyspark.sql.types import (
 )
 
 from resurgence.connectors.exact_rows import ExactRows, quoted
-from resurgence.engine.operators.aggregates.aggregate_plan import Partial
+from resurgence.engine.operators.aggregates.aggregate_plan import AggregatePlan, Partial
+from resurgence.engine.operators.aggregates.first_and_last import first_or_last
 from resurgence.engine.operators.aggregates.net_aggregates import net_aggregate, rows_of_group
 from resurgence.engine.operators.aggregates.planner import plan_aggregate
 from resurgence.engine.tables.group_table import HAD_ROW, previous
@@ -55,6 +56,7 @@ LIVE_ROWS = "__live_rows"
 """The value of a group over a changelog that counts its rows."""
 
 _ROWS = "__rows"
+_IN_ORDER = "__in_order"
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,10 @@ class Accumulators:
         if not self.keys:
             # Without keys Spark returns one row for an empty input.
             made = made.where(f"{_ROWS} > 0")
+        if self.order:
+            # Spark drops a sort if all aggregates ignore the order, as it assumes of min and max. It
+            # decides which of several equal values they return, such as 0.0 and -0.0.
+            made = made.where(_IN_ORDER)
         made = self._made.of(made)
         return made if spread or self.order else shuffled(made)
 
@@ -133,6 +139,8 @@ class Accumulators:
         made = [F.expr(f"{each.make} AS {each.name}") for each in self.partials]
         if self.follows_event_time:
             made.append(F.expr(f"coalesce(max({TIME}), 0L) AS {TIME}"))
+        if self.order:
+            made.append(F.first(F.lit(True)).alias(_IN_ORDER))
         return [*made, F.count(F.lit(1)).alias(_ROWS)]
 
     @cached_property
@@ -185,8 +193,13 @@ class Accumulators:
         )
 
     def with_rows(self, rows: DataFrame) -> DataFrame:
-        """Return accumulators without those of groups that have lost all their rows."""
-        return rows.where(f"{LIVE_ROWS} <> 0") if self.is_updating and self.keys else rows
+        """Return accumulators without those that are zero. A group that has lost all its rows
+        keeps another value if a retraction had no row, because it cancels a later insertion.
+        """
+        if not (self.is_updating and self.keys):
+            return rows
+        is_zero = " AND ".join(f"{each.name} <=> 0" for each in self.values)
+        return rows.where(f"NOT ({is_zero})")
 
     def _sum(self, partial: Partial) -> str:
         assert partial.plus is not None
@@ -201,12 +214,12 @@ class Accumulators:
 def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators | None:
     """Return the accumulators of an aggregation; None if its rows must be stored."""
     source = operator.inputs[0]
-    if operator.aggregates is None or not all(map(_may_merge, operator.aggregates)):
+    if operator.aggregates is None:
         return None
     columns = tuple(f"{each.sql} AS {quoted(each.name)}" for each in source.columns)
     named = rows.selectExpr(*columns)
     keys = tuple(named.schema[each] for each in source.keys)
-    planned = net_aggregate if source.is_updating else plan_aggregate
+    planned = net_aggregate if source.is_updating else _mergeable
     plans = []
     for number, call in enumerate(operator.aggregates):
         plan = planned(call, f"__part_{number}", named)
@@ -230,10 +243,10 @@ def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators |
         StructField(each.name, kind.dataType) for each, kind in zip(partials, kinds, strict=True)
     )
     order: tuple[str, ...] = ()
-    if any(_has_floats(each.dataType) for each in values):
+    if any(_depends_on_order(each.dataType) for each in values):
         own = read.schema.fields[len(keys) :]
         is_sortable = all(_is_sortable(each.dataType) for each in own)
-        if not is_sortable or any(_has_floats(each.dataType) for each in keys):
+        if not is_sortable or any(_depends_on_order(each.dataType) for each in keys):
             return None
         order = tuple(form.rsplit(" AS ", 1)[0] for form in ExactRows(own).forms)
     return Accumulators(
@@ -252,12 +265,13 @@ def accumulators(operator: UpdatingQuerySpec, rows: DataFrame) -> Accumulators |
     )
 
 
-def _may_merge(call: AggregateCall) -> bool:
-    """Return whether the function has partials, and none that need event time, which rows without
-    a window may lack.
-    """
+def _mergeable(call: AggregateCall, name: str, rows: DataFrame) -> AggregatePlan | None:
+    """Plan an aggregate call over an append-only stream; None if it has no partials."""
     partials = aggregate_function(call.function).partials
-    return partials is not None and partials is not Partials.BY_EVENT_TIME
+    if partials is Partials.BY_EVENT_TIME:
+        # A window orders by the hidden event time; here the call names its order.
+        return first_or_last(call, name, rows)
+    return None if partials is None else plan_aggregate(call, name, rows)
 
 
 def is_comparable(kind: DataType) -> bool:
@@ -271,11 +285,16 @@ def _is_sortable(kind: DataType) -> bool:
     return isinstance(kind, AtomicType) and not isinstance(kind, VariantType)
 
 
-def _has_floats(kind: DataType) -> bool:
+def _depends_on_order(kind: DataType) -> bool:
+    """Return whether a result of the type can depend on the order of rows: sums of floating-point
+    numbers do, and which of several equal values is the least, if equal ones can differ.
+    """
     if isinstance(kind, ArrayType):
-        return _has_floats(kind.elementType)
+        return _depends_on_order(kind.elementType)
     if isinstance(kind, MapType):
-        return _has_floats(kind.keyType) or _has_floats(kind.valueType)
+        return _depends_on_order(kind.keyType) or _depends_on_order(kind.valueType)
     if isinstance(kind, StructType):
-        return any(_has_floats(each.dataType) for each in kind)
+        return any(_depends_on_order(each.dataType) for each in kind)
+    if isinstance(kind, StringType):
+        return kind != StringType()
     return isinstance(kind, FloatType | DoubleType)

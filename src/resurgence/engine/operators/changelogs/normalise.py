@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from resurgence.engine.operators.base import (
     OperatorContext,
     OperatorState,
     Rows,
+    merge_in_shares,
 )
 from resurgence.engine.operators.changelogs.changelog_normaliser import (
     ChangelogNormaliser,
@@ -21,6 +21,7 @@ from resurgence.engine.operators.changelogs.changelog_normaliser import (
     truncation,
 )
 from resurgence.engine.operators.changelogs.updating_query import ROWS_TABLE
+from resurgence.engine.tables.cache_reads import CacheReads
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.graph.specs.normalise import NormaliseSpec
 from resurgence.ids import Epoch
@@ -63,8 +64,16 @@ class NormaliseOperator(Operator):
         replaced = self._normaliser.mergeable(self.live)
         if not replaced:
             return None
-        rows = self._normaliser.merged(self.live, replaced)
-        return CompactionTask(replaced, functools.partial(self._normaliser.table.write, rows))
+        normaliser = self._normaliser
+
+        def merged(live: LiveFiles) -> DataFrame:
+            return normaliser.merged(live, replaced)
+
+        write = merge_in_shares(self.context.spark, self.live, merged, normaliser.table.write)
+        return CompactionTask(replaced, write)
+
+    def cache_reads(self) -> CacheReads:
+        return self._normaliser.table.cache_reads()
 
     def ingest(self, run: EpochRun) -> None:
         """Apply an epoch's changes to the rows in state."""

@@ -7,7 +7,6 @@ UpdatingQuery that of all other queries.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,12 +20,14 @@ from resurgence.engine.operators.base import (
     OperatorContext,
     OperatorState,
     Rows,
+    merge_in_shares,
 )
 from resurgence.engine.operators.changelogs.first_rows import stored_first_rows
 from resurgence.engine.operators.changelogs.updating_aggregate import UpdatingAggregate
 from resurgence.engine.operators.changelogs.updating_query import ROWS_TABLE, UpdatingQuery
 from resurgence.engine.operators.closed_query import batch_query
 from resurgence.engine.operators.sql_places import SqlFragment, places
+from resurgence.engine.tables.cache_reads import CacheReads
 from resurgence.engine.tables.live_files import LiveFiles
 from resurgence.engine.tables.state_writer import WriteThrough, Written
 from resurgence.graph.specs.updating_query import UpdatingQuerySpec
@@ -94,8 +95,16 @@ class UpdatingOperator(Operator):
         replaced = self._query.table.mergeable(self.live, time)
         if not replaced:
             return None
-        rows = self._query.merged(self.live, replaced, time, watermark)
-        return CompactionTask(replaced, functools.partial(self._query.table.write, rows))
+        query = self._query
+
+        def merged(live: LiveFiles) -> DataFrame:
+            return query.merged(live, replaced, time, watermark)
+
+        write = merge_in_shares(self.context.spark, self.live, merged, query.table.write)
+        return CompactionTask(replaced, write)
+
+    def cache_reads(self) -> CacheReads:
+        return self._query.table.cache_reads()
 
     def ingest(self, run: EpochRun) -> None:
         run.enter(self)
