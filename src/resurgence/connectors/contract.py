@@ -13,6 +13,9 @@ their own. `commit` makes them visible. It is idempotent: any process may call i
 visible with a later commit; `flush` ends that. `discard` and `sweep` remove staged output that
 will never be committed. `retract` removes the output of epochs that a rollback has declared dead.
 
+A process that was killed may have begun a commit that only the sink's own system can end, such as a
+transaction of Kafka. `take_over` ends it, so that nobody waits for it.
+
 An epoch's number alone does not identify what was committed: a state dir that was restored from a
 backup uses the same numbers again, over other input. So a sink records with each commit the input
 that it covers, and `recall` returns these records. The engine compares them with the state before
@@ -385,6 +388,12 @@ class Sink(Protocol):
         between epochs: when the job ends, and with `now` while there is nothing to read, for what
         is due then. `epoch` is the next one. `permit` raises if this process no longer runs the
         job. A sink that holds nothing back does nothing.
+        """
+        ...
+
+    def take_over(self, job: JobIdentity) -> None:
+        """End the commits that earlier processes of the job may have begun. Called before `recall`
+        by the process that runs the job from now on.
         """
         ...
 

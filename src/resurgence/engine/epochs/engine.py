@@ -152,6 +152,8 @@ class Engine:
         """
         self._enter("restore")
         restorable = self._restorable_operators()
+        for operators in self._pipeline.sink_tables():
+            self._pipeline.sinks[operators[0]].take_over(self._plan.job)
         self._compare_sinks()
         now = self._clock.now()
         self._input.restore(restorable, now)

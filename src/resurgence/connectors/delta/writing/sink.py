@@ -292,6 +292,9 @@ class DeltaSink:
         if now is None and self._compaction is not None:
             self._compaction.stop(spark)
 
+    def take_over(self, job: JobIdentity) -> None:
+        """Do nothing: a commit is one object of the log."""
+
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         memory = self._log.recall(job, epochs)
         newest = NO_EPOCH

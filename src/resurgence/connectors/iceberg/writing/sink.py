@@ -235,6 +235,9 @@ class IcebergSink:
 
     # ---------------------------------------------------------------- records
 
+    def take_over(self, job: JobIdentity) -> None:
+        """Do nothing: a commit is one request to the catalog."""
+
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         memory = self._log.recall(job, epochs)
         table = self._catalog.find()

@@ -13,6 +13,11 @@ attempt or in any later one, does this:
    can commit under it any more.
 3. Produce the parts that follow the newest marker, in order, each in a transaction of its own.
 
+Before any of this, a process that takes a job over inits the ids of all lanes that earlier processes
+may have used (`fence_lanes`). Otherwise step 2 would wait for a transaction that one of them has left
+open in another lane: until the broker times it out, if that lane is committed later, or if its task
+waits for a slot.
+
 If another process inits the same id between two steps, the next transaction of this one fails: it
 is fenced. The other one read the markers after it had fenced, so it continues after the last part
 that this one committed. Two processes can fence each other in turns, but no part is committed twice
@@ -36,8 +41,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -60,6 +66,7 @@ from resurgence.ids import Epoch, JobIdentity
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.storage.access import StoreAccess
 from resurgence.storage.object_store import task_store
+from resurgence.storage.parallel import in_parallel
 
 log = logging.getLogger(__name__)
 
@@ -186,6 +193,19 @@ class OpenLane:
             for number in range(committed, len(commit.lanes[self._lane])):
                 marker = _commit_part(self._producer, commit, self._lane, number, access)
                 self.view = self.view.with_marker(self._lane, marker)
+
+
+def fence_lanes(connection: KafkaConnection, keys: Iterable[LaneKey]) -> None:
+    """End the open transactions of lanes, and refuse everything from their producers."""
+    in_parallel([partial(_fence, connection, key) for key in keys])
+
+
+def _fence(connection: KafkaConnection, key: LaneKey) -> None:
+    with (
+        _translated(connection, f"fencing lane {key.lane} of sink '{key.sink}'"),
+        NativeProducer(_settings(connection, TRANSACTION_SECONDS, key)) as producer,
+    ):
+        producer.init_transactions(REQUEST_SECONDS)
 
 
 def close_lane(
