@@ -143,6 +143,21 @@ def read_markers(target: LaneTarget) -> MarkerView:
     return target.markers.read(JOB, SINK, MarkerView())
 
 
+@pytest.mark.parametrize("committed", [0, 1])
+def test_an_attempt_that_staged_nothing_completes_what_an_earlier_one_has_fixed(
+    spark: SparkSession, target: LaneTarget, committed: int
+) -> None:
+    parts = target.stage(1, (["a"],), (["b"],))
+    fix(target, 1, parts)
+    order = target.order(1, parts)
+    for lane in range(committed):
+        commit_lane(order, lane, store_access(target.url))
+    sink_of(target).commit(spark, JOB, Epoch(1), StagedOutput(), covering(1))
+    assert sorted(target.visible()) == ["a", "b"]
+    sink_of(target).commit(spark, JOB, Epoch(2), StagedOutput(), covering(2))
+    assert sink_of(target).recall(JOB, []).newest == 1
+
+
 def test_an_open_transaction_of_another_job_hides_no_marker_that_precedes_it(
     target: LaneTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:

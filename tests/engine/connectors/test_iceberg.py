@@ -13,6 +13,7 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyspark.sql import SparkSession
 
 from resurgence.connectors.connector import LookupDeclaration
+from resurgence.connectors.contract import StagedOutput
 from resurgence.connectors.iceberg import IcebergLookup
 from resurgence.connectors.iceberg.options import IcebergLookupOptions
 from resurgence.engine.spark.errors import translate
@@ -226,6 +227,19 @@ def test_a_zombie_does_not_apply_an_upsert_twice(
     with before_each_commit(monkeypatch, *successor):
         target.commit(2, staged, target.open(["id"]))
     assert target.rows() == {1: "A"}
+    assert len(target.table().snapshots()) == 2
+
+
+def test_an_attempt_that_staged_nothing_completes_what_an_earlier_one_has_fixed(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.write(1, 1)
+    staged = target.stage(2, [(2, "b")])
+    with before_each_commit(monkeypatch, crash), pytest.raises(Crash):
+        target.commit(2, staged)
+    target.commit(2, StagedOutput())
+    target.commit(3, StagedOutput())
+    assert target.rows() == {1: "n1", 2: "b"}
     assert len(target.table().snapshots()) == 2
 
 

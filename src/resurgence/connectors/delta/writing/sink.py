@@ -184,7 +184,8 @@ class DeltaSink:
         staged: StagedOutput,
         covered: CoveredInput,
     ) -> None:
-        if not staged.files:
+        # An earlier attempt may have fixed output, perhaps by another version of the query.
+        if not staged.files and self._log.fixed(job, epoch) is None:
             return
         with self._commits:
             self._commit(spark, job, epoch, staged, covered)

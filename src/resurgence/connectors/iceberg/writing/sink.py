@@ -152,7 +152,8 @@ class IcebergSink:
         staged: StagedOutput,
         covered: CoveredInput,
     ) -> None:
-        if not staged.files:
+        # An earlier attempt may have fixed output, perhaps by another version of the query.
+        if not staged.files and self._log.fixed(job, epoch) is None:
             return
         content: dict[str, JsonValue] = {
             "epoch": epoch,

@@ -164,7 +164,8 @@ class KafkaSink:
         staged: StagedOutput,
         covered: CoveredInput,
     ) -> None:
-        if not staged.files:
+        # An earlier attempt may have fixed output, perhaps by another version of the query.
+        if not staged.files and self._log.fixed(job, epoch) is None:
             return
         # Before the record: then any record means that there were markers.
         self._require_markers(job)
@@ -202,10 +203,9 @@ class KafkaSink:
         self, spark: SparkSession, order: LaneCommit, staged: StagedOutput
     ) -> MarkerView:
         access = store_access(self._table.state_url)
-        if (
-            sum(each.bytes for each in staged.files) <= MOST_BYTES
-            and len(order.lanes) <= MOST_LANES
-        ):
+        # The size of output that only the record names is not known.
+        is_small = bool(staged.files) and sum(each.bytes for each in staged.files) <= MOST_BYTES
+        if is_small and len(order.lanes) <= MOST_LANES:
             return self._open_lanes.commit(order, access)
         # The producers of the tasks would fence these.
         self._open_lanes.close()
