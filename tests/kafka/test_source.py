@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from resurgence.connectors.checks import require_no_more_input
 from resurgence.connectors.kafka.reading.offsets import Positions
 from resurgence.connectors.registry import CONNECTORS, make_source
 from resurgence.engine.epochs.engine import Engine, EpochReport
@@ -340,6 +341,36 @@ def test_lost_records_fail_the_job_or_are_skipped_and_counted(
     reports = drained(engine)
     assert topics.ids() == [0, 1, 7, 8, 9]
     assert [each.counts.skipped_rows.get(SOURCE) for each in reports] == [5, None]
+
+
+def test_records_that_follow_the_stop_of_a_bounded_source_may_be_lost(topics: TopicJob) -> None:
+    topic = topics.broker.create_topic(partitions=2)
+    short = [event(each) for each in range(2)]
+    topics.broker.produce(topic, [*short, *(event(each, partition=1) for each in range(2, 12))])
+    job = topics.job(topic, options=STOP)
+    assert job.open(leg(4)).run_epoch() is not None
+    topics.broker.produce(topic, [event(each) for each in range(50, 55)])
+    topics.delete_records(topic, 6)
+    reports = drained(job.open(leg(4)))
+    assert topics.ids() == list(range(12))
+    assert not any(each.counts.skipped_rows for each in reports)
+
+
+def test_a_finished_bounded_job_is_not_told_of_records_that_expired_since(
+    topics: TopicJob,
+) -> None:
+    topic = topics.broker.create_topic()
+    topics.broker.produce(topic, [event(each) for each in range(5)])
+    job = topics.job(topic, options=STOP)
+    (*_, last) = drained(job.open())
+    topics.broker.produce(topic, [event(each) for each in range(50, 55)])
+    topics.delete_records(topic, 8)
+    assert job.open().finished
+    manifest = last.checkpoint.manifest
+    assert manifest is not None
+    end = manifest.inputs[SOURCE].end
+    graph = compile_pipeline(job.sql, CONNECTORS, {})
+    require_no_more_input(graph, {SOURCE: end}, datetime.now(UTC))
 
 
 @pytest.mark.parametrize("choice", ["fail", "skip"])

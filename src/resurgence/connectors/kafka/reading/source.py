@@ -210,6 +210,10 @@ class KafkaSource(Source):
 
     def plan(self, offset: Offset, most_rows: int, now: datetime) -> InputRange | None:
         positions = Positions.of(offset)
+        if is_at_stop(positions):
+            # Whatever happens to the topics now, nothing of them is due.
+            self._unread = {}
+            return InputRange(start=offset, end=offset, rows=0, final=True)
         due = positions.next
         ends = self._cluster.ends(due, committed=self._is_committed)
         found = available(positions, ends)
@@ -221,8 +225,6 @@ class KafkaSource(Source):
             if changed is not None:
                 return changed
         if not found:
-            if is_at_stop(positions):
-                return InputRange(start=offset, end=offset, rows=0, final=True)
             return None
         return self._range(offset, positions, found, most_rows)
 
