@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
 
 from resurgence.connectors.checks import require_no_more_input
 from resurgence.connectors.kafka.reading.offsets import Positions
+from resurgence.connectors.kafka.reading.source import KafkaSource
 from resurgence.connectors.registry import CONNECTORS, make_source
 from resurgence.engine.epochs.engine import Engine, EpochReport
 from resurgence.errors import BadRecord, ConnectionLost, SourceError, SourceRangeGone, UserError
@@ -28,6 +29,7 @@ from resurgence.graph.specs.source import SourceSpec
 from resurgence.sql import compile_pipeline
 from resurgence.state.records import RecordPosition
 from tests.engine.harness import Job, SetClock
+from tests.kafka.lane_target import Killed
 from tests.kafka.topics import COLUMNS, SOURCE, TopicJob, drained, event, leg, rows_in
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_records import Record
@@ -272,6 +274,29 @@ def test_the_offsets_of_the_group_are_committed_after_the_epoch(topics: TopicJob
     assert 0 < age < 300
     engine.run_epoch()
     assert _committed(topics.broker, group, until=5) == {0: 3, 1: 2}
+
+
+@pytest.mark.parametrize("method", ["_commit", "committed"])
+def test_the_offsets_of_the_group_are_committed_by_a_restore_too(
+    topics: TopicJob, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    topic = topics.broker.create_topic()
+    topics.broker.produce(topic, [event(each) for each in range(6)])
+    job = topics.job(topic, name="crashed")
+    engine = job.open(leg(3))
+    engine.run_epoch()
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine if method == "_commit" else KafkaSource, method, _crash)
+        with pytest.raises(Killed):
+            engine.run_epoch()
+    engine.close()
+    assert _committed(topics.broker, "resurgence-crashed-events", until=3) == {0: 3}
+    job.open(leg(3))
+    assert _committed(topics.broker, "resurgence-crashed-events", until=6) == {0: 6}
+
+
+def _crash(*_: object) -> None:
+    raise Killed
 
 
 def test_a_denied_group_commit_is_logged_once_and_does_not_fail_the_job(

@@ -174,7 +174,9 @@ class Source(Protocol):
         return
 
     def committed(self, input_range: InputRange) -> None:
-        """Take note that the epoch of a range is committed. Must neither wait nor fail."""
+        """Take note that the epoch of a range is committed; once more when the job is restored from
+        it. Must neither wait nor fail.
+        """
         return
 
     def close(self) -> None:
