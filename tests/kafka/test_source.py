@@ -142,6 +142,22 @@ def test_bad_records_are_named_by_their_place_or_dropped_and_counted(topics: Top
     assert rows_in(reports) == 3
 
 
+def test_a_bad_record_is_explained_before_its_transaction_has_ended(topics: TopicJob) -> None:
+    topic = topics.broker.create_topic()
+    options = {"source.read_mode": "read_uncommitted"}
+    source = make_source(_spec(topics.job(topic, options=options)))
+    first = source.first_offset(NOW, 1)
+    with transaction(topics.broker, topic) as producer:
+        producer.produce(topic, b'{"id": "x"}')
+        producer.flush(30)
+        planned = source.plan(first, 100, NOW)
+        assert planned is not None
+        error = source.bad_record(planned, RecordPosition(partition=f"{topic}/0", offset=0))
+        producer.abort_transaction(30)
+    assert "cannot be read again" not in error.message
+    assert "'at' is NOT NULL" in error.message
+
+
 def test_excluded_records_are_left_out(topics: TopicJob) -> None:
     topic = topics.broker.create_topic(partitions=2)
     topics.broker.produce(topic, [event(each, partition=each % 2) for each in range(6)])

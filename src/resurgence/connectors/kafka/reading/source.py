@@ -59,6 +59,7 @@ from resurgence.connectors.kafka.reading.start import StartKind, explicit_offset
 from resurgence.errors import (
     BadRecord,
     ConnectionLost,
+    ResurgenceError,
     SourceError,
     SourceRangeGone,
     UserError,
@@ -470,9 +471,11 @@ class KafkaSource(Source):
         partition = Partition.named(position.partition)
         place = f"topic '{partition.topic}', partition {partition.number}, offset {position.offset}"
         try:
-            fault = self._reader.explain(self._cluster.value_at(partition, position.offset))
-        except SourceError as error:
+            value = self._cluster.value_at(partition, position.offset, committed=self._is_committed)
+        except ResurgenceError as error:
             fault = Fault(f"a bad record, which cannot be read again: {error.message}")
+        else:
+            fault = self._reader.explain(value)
         column = f", column {fault.column}" if fault.column is not None else ""
         return BadRecord(
             f"{place}{column}: {fault.reason}",
