@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -86,6 +87,7 @@ in every plan, because most plans are discarded until an epoch is due.
 _LEAST_TASK_ROWS = 10_000
 """A partition is not split over tasks of fewer rows."""
 _LAST_COMMIT_SECONDS = 5.0
+_FINGERPRINT_KEY = secrets.token_bytes(16)
 _LOST_HINT = (
     "Set on_data_loss = 'skip' on the table to continue after the lost records and count them, or"
     " start a new job with another --name. Raise the retention of the topic if the job was too slow."
@@ -380,8 +382,7 @@ class KafkaSource(Source):
         default it is another one for every read, and each epoch would wait for new connections. A
         consumer with other settings must not be reused. Nothing is committed to this group.
         """
-        digest = hashlib.blake2b(json.dumps(client, sort_keys=True).encode(), digest_size=6)
-        return f"{self._group}-{digest.hexdigest()}"
+        return f"{self._group}-{_fingerprint(client)}"
 
     def _changed_topics(self, start: Positions, spans: Iterable[Partition]) -> list[str]:
         """Return which topics are no longer those of a position, in words."""
@@ -510,6 +511,14 @@ class KafkaSource(Source):
     def close(self) -> None:
         # The process ends without waiting for threads.
         self._group_offsets.wait(_LAST_COMMIT_SECONDS)
+
+
+def _fingerprint(settings: Mapping[str, str]) -> str:
+    """Return a text that is the same for the same settings in this process. Passwords are among them,
+    and brokers log it, so nobody must be able to compute it for a password.
+    """
+    text = json.dumps(settings, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=6, key=_FINGERPRINT_KEY).hexdigest()
 
 
 def _position() -> SparkColumn:
