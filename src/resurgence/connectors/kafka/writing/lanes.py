@@ -47,13 +47,12 @@ from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
 
 from resurgence.connectors.contract import CoveredInput
 from resurgence.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection, kafka_error
 from resurgence.connectors.kafka.writing.librdkafka import NativeProducer, Refused
 from resurgence.connectors.kafka.writing.marker_topic import MarkerTopic
-from resurgence.connectors.kafka.writing.markers import LaneKey, Marker, MarkerView, merged
+from resurgence.connectors.kafka.writing.markers import LaneKey, Marker, MarkerView
 from resurgence.connectors.kafka.writing.parts import Part, read_part
 from resurgence.errors import (
     MessageRefused,
@@ -76,7 +75,10 @@ how long the delivery of a part may take.
 """
 _ABORT_SECONDS = 5.0
 _SHOWN_KEY = 200
-_READ = StructType([StructField("markers", StringType())])
+_OUTCOME_BATCH = pa.schema(
+    [("next_offset", pa.int64()), ("conflict", pa.string()), ("hint", pa.string())]
+)
+_OUTCOME = "next_offset BIGINT, conflict STRING, hint STRING"
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,18 @@ class LaneCommit:
         """Return why nothing of the epoch may be produced, given the markers."""
         return view.conflict(self.place, self.epoch, self.covered)
 
+    def committed_view(self, next_offset: int) -> MarkerView:
+        """Return the markers once all lanes are committed, of which those before an offset were
+        read.
+        """
+        if self.markers is None:
+            return self.known
+        produced = {
+            lane: Marker(epoch=self.epoch, part=len(parts) - 1, input=self.covered)
+            for lane, parts in enumerate(self.lanes)
+        }
+        return MarkerView(next_offset=next_offset, lanes=self.known.lanes | produced)
+
 
 def transactional_id(job: JobIdentity, sink: str, lane: int) -> str:
     """Return the transactional id of a lane."""
@@ -111,23 +125,36 @@ def transactional_id(job: JobIdentity, sink: str, lane: int) -> str:
 
 
 def commit_lanes(spark: SparkSession, commit: LaneCommit, access: StoreAccess) -> MarkerView:
-    """Commit all lanes, one Spark task each. Return the markers that they have read. Raises
-    SinkConflict.
+    """Commit all lanes, one Spark task each. Return the markers as they are then. Raises SinkConflict.
+
+    A task does not return the markers that it has read: each names the input of its epoch, so all
+    of them from every task would be too much. Those of the epoch are known once it is committed, and
+    those of other lanes are of earlier epochs, which are over.
     """
     count = len(commit.lanes)
-    results = spark.range(0, count, 1, count).mapInArrow(_task(commit, access), _READ).collect()
-    views = [MarkerView.model_validate_json(row.markers) for row in results]
-    for conflict in filter(None, map(commit.conflict, views)):
-        raise conflict
-    return merged(views)
+    results = spark.range(0, count, 1, count).mapInArrow(_task(commit, access), _OUTCOME).collect()
+    for row in results:
+        if row.conflict is not None:
+            raise SinkConflict(row.conflict, hint=row.hint)
+    return commit.committed_view(min(row.next_offset for row in results))
 
 
 def _task(commit: LaneCommit, access: StoreAccess) -> ArrowFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for lane in batch.column(0).to_pylist():
-                read = commit_lane(commit, lane, access)
-                yield pa.RecordBatch.from_pydict({"markers": [read.model_dump_json()]})
+                view = commit_lane(commit, lane, access)
+                conflict = commit.conflict(view)
+                yield pa.RecordBatch.from_pylist(
+                    [
+                        {
+                            "next_offset": view.next_offset,
+                            "conflict": conflict and conflict.message,
+                            "hint": conflict and conflict.hint,
+                        }
+                    ],
+                    schema=_OUTCOME_BATCH,
+                )
 
     return run
 
