@@ -1,5 +1,5 @@
 """A proxy before a Kafka broker that loses the answer to one request: the broker processes it, and
-the connection is cut instead of a response.
+the connection is cut instead of a response. Or it holds one request back: the broker never has it.
 
 A broker names its own address to clients, so the proxy must be the address that it advertises.
 """
@@ -27,14 +27,36 @@ class LossyProxy:
         self.lost = 0
         """How many answers were lost."""
         self._to_lose: int | None = None
+        self.held = threading.Event()
+        """A request is held back."""
+        self._to_hold: int | None = None
+        self._to_pass = 0
+        self._counting = threading.Lock()
+        self._closed = threading.Event()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def lose(self, api: int) -> None:
         """Lose the answer to the next request of a kind."""
         self._to_lose = api
 
+    def hold(self, api: int, number: int) -> None:
+        """Hold back a request of a kind, counted from 1, until the proxy is closed."""
+        self.held.clear()
+        self._to_hold, self._to_pass = api, number - 1
+
+    def _holds(self, api: int) -> bool:
+        with self._counting:
+            if api != self._to_hold:
+                return False
+            self._to_pass -= 1
+            if self._to_pass >= 0:
+                return False
+            self._to_hold = None
+            return True
+
     def close(self) -> None:
         self._listener.close()
+        self._closed.set()
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -61,6 +83,10 @@ class LossyProxy:
                     if api == self._to_lose:
                         self._to_lose = None
                         doomed.add(correlation)
+                    if self._holds(api):
+                        self.held.set()
+                        self._closed.wait()
+                        return
                 elif struct.unpack(">i", frame[4:8])[0] in doomed:
                     self.lost += 1
                     for each in (one, other):

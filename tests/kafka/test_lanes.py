@@ -6,13 +6,16 @@ import contextlib
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
-from resurgence.connectors.kafka.writing.lanes import close_lane, commit_lane
+from resurgence.connectors.contract import CoveredInput, SourceSpan
+from resurgence.connectors.kafka.writing.lanes import _task, close_lane, commit_lane, commit_lanes
 from resurgence.connectors.kafka.writing.markers import LaneKey, MarkerView
 from resurgence.connectors.kafka.writing.parts import Part
 from resurgence.errors import ConnectionLost, SinkConflict, SinkError
-from resurgence.ids import Epoch
+from resurgence.ids import Epoch, OperatorId
 from resurgence.storage.access import store_access
 from tests.kafka.lane_target import JOB, SINK, STEPS, Killed, LaneTarget, at_call, covering
 from tests.servers.kafka import KafkaBroker
@@ -179,6 +182,35 @@ def test_markers_are_read_from_where_the_last_read_ended(target: LaneTarget) -> 
     assert read == target.markers.read(JOB, SINK, MarkerView())
     assert read.newest == 3
     assert target.markers.read(JOB, "other", MarkerView()).lanes == {}
+
+
+def test_what_tasks_return_does_not_grow_with_lanes_and_input(target: LaneTarget) -> None:
+    many = SourceSpan(start={f"topic/{each}": 0 for each in range(1000)}, end={})
+    covered = CoveredInput(sources={OperatorId("source-in"): many})
+    parts = target.stage(1, *(([f"{lane}"],) for lane in range(4)))
+    order = target.order(1, parts, covered=covered)
+    lanes = pa.RecordBatch.from_pydict({"id": range(4)})
+    outcomes = [*_task(order, store_access(target.url))(iter([lanes]))]
+    assert [each.to_pylist()[0]["conflict"] for each in outcomes] == [None] * 4
+    assert max(each.nbytes for each in outcomes) < 100
+    later = target.order(1, parts)
+    (refused, *_) = _task(later, store_access(target.url))(iter([lanes]))
+    assert "holds epoch 1 over other input" in refused.to_pylist()[0]["conflict"]
+
+
+def test_tasks_leave_the_markers_that_the_driver_takes_them_to_have_left(
+    spark: SparkSession, target: LaneTarget
+) -> None:
+    access, known = store_access(target.url), MarkerView()
+    for epoch, lanes in ((1, 3), (2, 2), (3, 1)):
+        parts = target.stage(epoch, *(([f"{epoch}-{lane}"], ["x"]) for lane in range(lanes)))
+        known = commit_lanes(spark, target.order(epoch, parts, known=known), access)
+        assert known.lanes == target.markers.read(JOB, SINK, MarkerView()).lanes
+        assert known.next_offset <= target.markers.read(JOB, SINK, MarkerView()).next_offset
+    other = target.order(2, target.stage(2, (["z"],)), known=known)
+    with pytest.raises(SinkConflict, match="holds epoch 3, which is not before epoch 2"):
+        commit_lanes(spark, other, access)
+    assert len(target.visible()) == 12
 
 
 def test_at_least_once_needs_no_markers_and_reports_parts_that_are_taken_for_written(

@@ -19,7 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from resurgence.connectors.checks import require_no_more_input
 from resurgence.connectors.kafka.reading.offsets import Positions
+from resurgence.connectors.kafka.reading.source import KafkaSource
 from resurgence.connectors.registry import CONNECTORS, make_source
 from resurgence.engine.epochs.engine import Engine, EpochReport
 from resurgence.errors import BadRecord, ConnectionLost, SourceError, SourceRangeGone, UserError
@@ -27,6 +29,7 @@ from resurgence.graph.specs.source import SourceSpec
 from resurgence.sql import compile_pipeline
 from resurgence.state.records import RecordPosition
 from tests.engine.harness import Job, SetClock
+from tests.kafka.lane_target import Killed
 from tests.kafka.topics import COLUMNS, SOURCE, TopicJob, drained, event, leg, rows_in
 from tests.servers.kafka import KafkaBroker
 from tests.servers.kafka_records import Record
@@ -137,6 +140,22 @@ def test_bad_records_are_named_by_their_place_or_dropped_and_counted(topics: Top
     assert topics.ids("other") == [1]
     assert sum(each.counts.bad_rows[SOURCE] for each in reports) == 2
     assert rows_in(reports) == 3
+
+
+def test_a_bad_record_is_explained_before_its_transaction_has_ended(topics: TopicJob) -> None:
+    topic = topics.broker.create_topic()
+    options = {"source.read_mode": "read_uncommitted"}
+    source = make_source(_spec(topics.job(topic, options=options)))
+    first = source.first_offset(NOW, 1)
+    with transaction(topics.broker, topic) as producer:
+        producer.produce(topic, b'{"id": "x"}')
+        producer.flush(30)
+        planned = source.plan(first, 100, NOW)
+        assert planned is not None
+        error = source.bad_record(planned, RecordPosition(partition=f"{topic}/0", offset=0))
+        producer.abort_transaction(30)
+    assert "cannot be read again" not in error.message
+    assert "'at' is NOT NULL" in error.message
 
 
 def test_excluded_records_are_left_out(topics: TopicJob) -> None:
@@ -273,6 +292,29 @@ def test_the_offsets_of_the_group_are_committed_after_the_epoch(topics: TopicJob
     assert _committed(topics.broker, group, until=5) == {0: 3, 1: 2}
 
 
+@pytest.mark.parametrize("method", ["_commit", "committed"])
+def test_the_offsets_of_the_group_are_committed_by_a_restore_too(
+    topics: TopicJob, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    topic = topics.broker.create_topic()
+    topics.broker.produce(topic, [event(each) for each in range(6)])
+    job = topics.job(topic, name="crashed")
+    engine = job.open(leg(3))
+    engine.run_epoch()
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine if method == "_commit" else KafkaSource, method, _crash)
+        with pytest.raises(Killed):
+            engine.run_epoch()
+    engine.close()
+    assert _committed(topics.broker, "resurgence-crashed-events", until=3) == {0: 3}
+    job.open(leg(3))
+    assert _committed(topics.broker, "resurgence-crashed-events", until=6) == {0: 6}
+
+
+def _crash(*_: object) -> None:
+    raise Killed
+
+
 def test_a_denied_group_commit_is_logged_once_and_does_not_fail_the_job(
     topics: TopicJob, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -340,6 +382,36 @@ def test_lost_records_fail_the_job_or_are_skipped_and_counted(
     reports = drained(engine)
     assert topics.ids() == [0, 1, 7, 8, 9]
     assert [each.counts.skipped_rows.get(SOURCE) for each in reports] == [5, None]
+
+
+def test_records_that_follow_the_stop_of_a_bounded_source_may_be_lost(topics: TopicJob) -> None:
+    topic = topics.broker.create_topic(partitions=2)
+    short = [event(each) for each in range(2)]
+    topics.broker.produce(topic, [*short, *(event(each, partition=1) for each in range(2, 12))])
+    job = topics.job(topic, options=STOP)
+    assert job.open(leg(4)).run_epoch() is not None
+    topics.broker.produce(topic, [event(each) for each in range(50, 55)])
+    topics.delete_records(topic, 6)
+    reports = drained(job.open(leg(4)))
+    assert topics.ids() == list(range(12))
+    assert not any(each.counts.skipped_rows for each in reports)
+
+
+def test_a_finished_bounded_job_is_not_told_of_records_that_expired_since(
+    topics: TopicJob,
+) -> None:
+    topic = topics.broker.create_topic()
+    topics.broker.produce(topic, [event(each) for each in range(5)])
+    job = topics.job(topic, options=STOP)
+    (*_, last) = drained(job.open())
+    topics.broker.produce(topic, [event(each) for each in range(50, 55)])
+    topics.delete_records(topic, 8)
+    assert job.open().finished
+    manifest = last.checkpoint.manifest
+    assert manifest is not None
+    end = manifest.inputs[SOURCE].end
+    graph = compile_pipeline(job.sql, CONNECTORS, {})
+    require_no_more_input(graph, {SOURCE: end}, datetime.now(UTC))
 
 
 @pytest.mark.parametrize("choice", ["fail", "skip"])

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import base64
 
-import pyarrow as pa
-
 from resurgence.api.models import CorrectedLetter, DeadLetter, DeadLetters, Replayed
 from resurgence.errors import UserError
-from resurgence.state.inspection.dead_letters import Correction, ReplayOutcome
+from resurgence.state.inspection.dead_letters import Correction, Letters, ReplayOutcome
 
 _FINISHED = "the job has finished: start it again to read them"
 
 
-def letters_answer(letters: pa.Table, limit: int) -> DeadLetters:
-    """Return the newest dead letters, oldest first."""
-    omitted = max(0, letters.num_rows - limit)
+def letters_answer(letters: Letters) -> DeadLetters:
     return DeadLetters(
-        dead_letters=[_letter(each) for each in letters.slice(omitted).to_pylist()],
-        omitted=omitted,
+        dead_letters=[_letter(each) for each in letters.rows.to_pylist()],
+        omitted=letters.omitted,
     )
 
 

@@ -48,6 +48,7 @@ from resurgence.control.background import in_thread
 from resurgence.control.controller import Controller, JobView, NewJob
 from resurgence.control.store.metadata import StoredEvent
 from resurgence.ids import Epoch, JobName
+from resurgence.state.inspection.dead_letters import LetterFilter
 
 Name = Annotated[
     str,
@@ -274,18 +275,18 @@ def _add_dead_letters(reading: APIRouter, changing: APIRouter, controller: Contr
         limit: Limit = 100,
     ) -> DeadLetters:
         """Return the newest dead letters of the job, oldest first."""
-        letters = await controller.dead_letters(JobName(name), epoch, operator)
-        return await in_thread(letters_answer, letters, limit)
+        letters = await controller.dead_letters(JobName(name), LetterFilter(epoch, operator), limit)
+        return await in_thread(letters_answer, letters)
 
     @changing.post("/{name}/dead-letters/replay", status_code=202)
     async def replay(name: Name, order: ReplayOrder) -> Replayed:
         """Read dead letters again, as input of a later epoch, exactly once."""
-        letters = await controller.dead_letters(
-            JobName(name), order.epoch, order.operator, order.chosen_ids
-        )
+        ids = None if order.chosen_ids is None else frozenset(order.chosen_ids)
+        wanted = LetterFilter(order.epoch, order.operator, ids)
+        letters = await controller.dead_letters(JobName(name), wanted)
         corrected = {each.id: correction_of(each) for each in order.corrected}
         return replayed_answer(
-            await controller.replay(JobName(name), letters, corrected, again=order.again)
+            await controller.replay(JobName(name), letters.rows, corrected, again=order.again)
         )
 
 

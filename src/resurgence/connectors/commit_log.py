@@ -259,6 +259,22 @@ class CommitLog:
         records = self._records(job)
         return (records[-1].epoch, self._read(records[-1].path)) if records else None
 
+    def newest_output(self, job: JobIdentity) -> tuple[Epoch, dict[str, JsonValue]] | None:
+        """Return the newest epoch that was fixed with output, and its content; None if there is none,
+        or everything since was retracted.
+        """
+        for each in reversed(self._records(job)):
+            if each.kind is EntryKind.RETRACTION:
+                break
+            content = self._read(each.path)
+            if each.kind is EntryKind.COMMIT and _files(content):
+                return each.epoch, content
+        return None
+
+    def staged(self, job: JobIdentity) -> list[str]:
+        """Return the paths of everything that is staged."""
+        return [*self._staged(job)]
+
     def between(self, job: JobIdentity, after: Epoch, up_to: Epoch) -> list[dict[str, JsonValue]]:
         """Return the contents fixed for the epochs after one up to another, oldest first."""
         records = self._records(job)

@@ -13,6 +13,9 @@ their own. `commit` makes them visible. It is idempotent: any process may call i
 visible with a later commit; `flush` ends that. `discard` and `sweep` remove staged output that
 will never be committed. `retract` removes the output of epochs that a rollback has declared dead.
 
+A process that was killed may have begun a commit that only the sink's own system can end, such as a
+transaction of Kafka. `take_over` ends it, so that nobody waits for it.
+
 An epoch's number alone does not identify what was committed: a state dir that was restored from a
 backup uses the same numbers again, over other input. So a sink records with each commit the input
 that it covers, and `recall` returns these records. The engine compares them with the state before
@@ -171,7 +174,9 @@ class Source(Protocol):
         return
 
     def committed(self, input_range: InputRange) -> None:
-        """Take note that the epoch of a range is committed. Must neither wait nor fail."""
+        """Take note that the epoch of a range is committed; once more when the job is restored from
+        it. Must neither wait nor fail.
+        """
         return
 
     def close(self) -> None:
@@ -385,6 +390,12 @@ class Sink(Protocol):
         between epochs: when the job ends, and with `now` while there is nothing to read, for what
         is due then. `epoch` is the next one. `permit` raises if this process no longer runs the
         job. A sink that holds nothing back does nothing.
+        """
+        ...
+
+    def take_over(self, job: JobIdentity) -> None:
+        """End the commits that earlier processes of the job may have begun. Called before `recall`
+        by the process that runs the job from now on.
         """
         ...
 

@@ -75,6 +75,9 @@ class FileSink:
     ) -> None:
         """Do nothing: nothing is held back."""
 
+    def take_over(self, job: JobIdentity) -> None:
+        """Do nothing: a commit of files holds nothing open."""
+
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         return SinkMemory() if self._is_untouched() else self._log.recall(job, epochs)
 

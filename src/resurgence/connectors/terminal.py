@@ -94,6 +94,9 @@ class StdoutSink:
     ) -> None:
         """Do nothing: nothing is held back."""
 
+    def take_over(self, job: JobIdentity) -> None:
+        """Do nothing: a commit holds nothing open."""
+
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         """Return an empty memory: what was printed is not recorded."""
         return SinkMemory()
@@ -160,6 +163,9 @@ class BlackholeSink:
         now: datetime | None = None,
     ) -> None:
         """Do nothing: nothing is held back."""
+
+    def take_over(self, job: JobIdentity) -> None:
+        """Do nothing: a commit holds nothing open."""
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         """Return an empty memory: nothing was recorded."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -66,8 +66,9 @@ from resurgence.ids import ControllerId, Epoch, JobName
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.dead_letters import (
     Correction,
+    LetterFilter,
+    Letters,
     ReplayOutcome,
-    chosen,
     dead_letters,
     request_replay,
 )
@@ -407,14 +408,12 @@ class Controller:
     async def dead_letters(
         self,
         name: JobName,
-        epoch: int | None = None,
-        operator: str | None = None,
-        ids: Collection[str] | None = None,
-    ) -> pa.Table:
-        """Return the dead letters of a job: all, or those that fit the conditions."""
+        wanted: LetterFilter,
+        newest: int | None = None,
+    ) -> Letters:
+        """Return the dead letters of a job that are wanted, or the newest of them."""
         backend = open_state((await self.job(name)).record)
-        letters = await self._read(name, dead_letters, backend, epoch)
-        return await in_thread(chosen, letters, operator, ids)
+        return await self._read(name, dead_letters, backend, wanted, newest)
 
     async def replay(
         self,

@@ -21,6 +21,7 @@ from resurgence.state.inspection.checkpoints import (
     kept_checkpoints,
     newest_checkpoint,
 )
+from resurgence.state.inspection.dead_letters import LetterFilter
 from resurgence.ui.feed import Feed
 from resurgence.ui.job_history import JobHistory
 from resurgence.ui.views.dataflow import (
@@ -164,5 +165,5 @@ class Feeds:
         return await self._controller.read_state(JobName(name), kept_checkpoints)
 
     async def _letters(self, name: str) -> DeadLetters:
-        found = await self._controller.dead_letters(JobName(name))
-        return await in_thread(letters_answer, found, _MOST_LETTERS)
+        found = await self._controller.dead_letters(JobName(name), LetterFilter(), _MOST_LETTERS)
+        return await in_thread(letters_answer, found)

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from resurgence.connectors.contract import StagedOutput
 from resurgence.connectors.delta.table import SinkTable, application_id
+from resurgence.connectors.delta.writing.commit_record import record_of
 from resurgence.connectors.lookups.files import FilePart
 from resurgence.engine.spark.errors import translate
 from resurgence.errors import MessageRefused, SinkConflict, SinkError, UserError
@@ -68,6 +69,17 @@ def test_a_zombie_commits_what_was_fixed_first(target: Target) -> None:
     target.open().sweep(JOB, Epoch(1))
     left = [each.path for each in sinks[0]._store.list("resurgence")]
     assert left == [each.path for each in ours.files]
+
+
+def test_an_attempt_that_staged_nothing_completes_what_an_earlier_one_has_fixed(
+    target: Target,
+) -> None:
+    staged = target.stage(1, [(1, "a"), (2, "b")])
+    target.open()._log.fix(JOB, Epoch(1), record_of(staged), covering(1))
+    target.commit(1, StagedOutput())
+    assert target.ids() == [1, 2]
+    target.commit(2, StagedOutput())
+    assert target.table.version() == 1
 
 
 def test_of_two_commits_at_the_same_time_one_succeeds(

@@ -231,6 +231,19 @@ def test_a_zombie_does_not_apply_an_upsert_twice(
     assert len(target.table().snapshots()) == 2
 
 
+def test_an_attempt_that_staged_nothing_completes_what_an_earlier_one_has_fixed(
+    target: Target, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target.write(1, 1)
+    staged = target.stage(2, [(2, "b")])
+    with before_each_commit(monkeypatch, crash), pytest.raises(Crash):
+        target.commit(2, staged)
+    target.commit(2, StagedOutput())
+    target.commit(3, StagedOutput())
+    assert target.rows() == {1: "n1", 2: "b"}
+    assert len(target.table().snapshots()) == 2
+
+
 @pytest.mark.parametrize("attempts", [1, 2])
 def test_an_upsert_is_completed_after_a_crash_before_its_commit(
     target: Target, monkeypatch: pytest.MonkeyPatch, attempts: int

@@ -15,8 +15,8 @@ from resurgence.errors import InjectedFault
 from resurgence.ids import Epoch
 from resurgence.state.inspection.dead_letters import (
     Correction,
+    LetterFilter,
     ReplayOutcome,
-    chosen,
     dead_letters,
     request_replay,
 )
@@ -63,7 +63,7 @@ def replay(
     job: Job, *ids: str, corrected: Mapping[str, bytes | None] | None = None, again: bool = False
 ) -> ReplayOutcome:
     state = backend(job)
-    picked = chosen(dead_letters(state), ids=ids or None)
+    picked = dead_letters(state, LetterFilter(ids=frozenset(ids) if ids else None)).rows
     corrections = {each: Correction(raw) for each, raw in (corrected or {}).items()}
     return request_replay(state, picked, NOW, corrected=corrections, again=again)
 
@@ -145,7 +145,7 @@ def test_a_rollback_removes_the_dead_letters_of_the_epochs_that_it_undoes(
     state = backend(job)
     claim = state.claim_generation(SystemClock().now())
     state.record_rollback(claim, Epoch(1), SystemClock().now())
-    assert [each["epoch"] for each in dead_letters(state).to_pylist()] == [1]
+    assert [each["epoch"] for each in dead_letters(state).rows.to_pylist()] == [1]
     engine = job.open(Leg(rows=3))
     assert found(job) == DEAD[:1]
     while not engine.finished:

@@ -264,6 +264,23 @@ def test_a_failure_on_rows_in_state_fails_the_job(
     assert letters(job) == []
 
 
+def test_a_job_that_fails_without_its_poison_rows_too_fails_with_the_first_error(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    query = (
+        "SELECT tumble(INTERVAL '1 hour') AS w, 1 / (sum(checked(number)) - 22) AS number"
+        " FROM events GROUP BY w"
+    )
+    job = made_job(spark, tmp_path, [line(each) for each in range(8)], query=query, before=ON_ERROR)
+    error = failure(job)
+    assert "running it without 1 of its records" in caplog.text
+    assert isinstance(error, FunctionFailed)
+    assert "number is a poison number" in str(error)
+    assert letters(job) == []
+    assert not list((tmp_path / "state").rglob("dead-letters/*"))
+    assert not [each for each in kept_checkpoints(backend(job)) if each.manifest is not None]
+
+
 def test_more_poison_rows_than_allowed_fail_the_job(spark: SparkSession, tmp_path: Path) -> None:
     query = "SELECT checked(6) AS number FROM events"
     lines = [line(each) for each in range(8)]

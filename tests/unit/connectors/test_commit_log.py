@@ -47,6 +47,21 @@ def test_epochs_and_jobs_are_kept_apart(log: CommitLog) -> None:
     assert log.fix(JobIdentity("other"), Epoch(1), files("c"), INPUT)["files"] == ["c"]
 
 
+def test_the_newest_output_is_that_of_an_epoch_that_is_not_empty_and_not_retracted(
+    log: CommitLog,
+) -> None:
+    assert log.newest_output(JOB) is None
+    for epoch, names in ((1, ("a",)), (2, ("b", "c")), (3, ())):
+        log.fix(JOB, Epoch(epoch), files(*names), INPUT)
+    found = log.newest_output(JOB)
+    assert found is not None
+    assert (found[0], found[1]["files"]) == (2, ["b", "c"])
+    log.close(JOB, Epoch(1), Epoch(5), {})
+    assert log.newest_output(JOB) == found
+    log.mark_retracted(JOB, Epoch(1), Epoch(5), {})
+    assert log.newest_output(JOB) is None
+
+
 def test_concurrent_commits_of_an_epoch_return_the_same_content(log: CommitLog) -> None:
     def fix(number: int) -> JsonValue:
         return log.fix(JOB, Epoch(7), files(str(number)), INPUT)["files"]

@@ -15,6 +15,7 @@ from resurgence.connectors.kafka.writing.parts import (
     bounded,
     encoded,
     lanes_of,
+    most_lanes,
     read_part,
     require_fitting,
 )
@@ -76,3 +77,14 @@ def test_values_without_bytes_are_not_tombstones() -> None:
     messages = message_array(pa.array([b"", b""], pa.binary()), None, None)
     assert all(int(each) for each in itertools.chain(messages["payload"]))
     assert messages["partition"].tolist() == [-1, -1]
+
+
+def test_an_epoch_has_no_more_lanes_than_first_parts_of_one_attempt() -> None:
+    def staged(attempt: str, *parts: tuple[int, int]) -> list[str]:
+        return [f"staged/{attempt}-{lane:05}-{number:05}-9f86d0" for lane, number in parts]
+
+    first = staged("0000000004-1", (0, 0), (0, 1), (3, 0), (3, 1), (3, 2))
+    repeated = staged("0000000005-2", (0, 0), (1, 0), (1, 0))
+    assert most_lanes(first) == 2
+    assert most_lanes([*first, *repeated]) == 3
+    assert most_lanes([]) == 0

@@ -35,7 +35,7 @@ from resurgence.errors import ConfigError, UserError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from resurgence.state.inspection.dead_letters import Correction
+    from resurgence.state.inspection.dead_letters import Correction, Letters
 
 commands = typer.Typer(
     no_args_is_help=True, help="Inspect and replay the records that a job could not process."
@@ -97,8 +97,8 @@ def list_command(
     def command() -> int:
         from resurgence.api.dead_letter_answer import letters_answer
 
-        letters = _letters(state_dir, job or name, epoch, operator, None, where)
-        return _print(letters_answer(letters, limit), as_json)
+        letters = _letters(state_dir, job or name, epoch, operator, None, where, limit)
+        return _print(letters_answer(letters), as_json)
 
     run_and_exit(debug, command)
 
@@ -111,7 +111,7 @@ def show_command(
     debug: Debug = False,
 ) -> None:
     """Show one dead letter with its raw record."""
-    run_and_exit(debug, lambda: _show(_letters(state_dir, name, None, None, [letter], None)))
+    run_and_exit(debug, lambda: _show(_letters(state_dir, name, ids=[letter]).rows))
 
 
 @commands.command("query")
@@ -130,9 +130,12 @@ def query_command(
     """Query the table dead_letters, read-only."""
 
     def command() -> int:
-        from resurgence.state.inspection.letter_database import LetterDatabase
+        from resurgence.state.inspection.dead_letters import dead_letters
+        from resurgence.state.inspection.letter_database import LetterDatabase, columns_of_query
 
-        with LetterDatabase(_letters(state_dir, name)) as database:
+        backend = open_job(state_dir or DEFAULT_STATE_DIR, name)
+        letters = dead_letters(backend, columns=columns_of_query(sql))
+        with LetterDatabase(letters.rows) as database:
             print_rows(*database.query(sql), layout)
         return 0
 
@@ -194,7 +197,7 @@ def replay_command(
         ids = _ids(letter, corrected)
         letters = _letters(state_dir, job or name, epoch, operator, ids, where)
         now = SystemClock().now()
-        outcome = request_replay(backend, letters, now, corrected=corrected, again=again)
+        outcome = request_replay(backend, letters.rows, now, corrected=corrected, again=again)
         return _print_replayed(replayed_answer(outcome), as_json)
 
     run_and_exit(debug, command)
@@ -210,16 +213,22 @@ def _letters(
     operator: str | None = None,
     ids: list[str] | None = None,
     where: str | None = None,
-) -> pa.Table:
-    from resurgence.state.inspection.dead_letters import chosen, dead_letters
-    from resurgence.state.inspection.letter_database import LetterDatabase
+    newest: int | None = None,
+) -> Letters:
+    from resurgence.state.inspection.dead_letters import LetterFilter, Letters, dead_letters
+    from resurgence.state.inspection.letter_database import LetterDatabase, columns_of_condition
 
     backend = open_job(state_dir or DEFAULT_STATE_DIR, name)
-    letters = chosen(dead_letters(backend, epoch), operator, ids)
+    wanted = LetterFilter(epoch, operator, None if ids is None else frozenset(ids))
     if where is None:
-        return letters
-    with LetterDatabase(letters) as database:
-        return chosen(letters, ids=database.matching(where))
+        return dead_letters(backend, wanted, newest)
+    candidates = dead_letters(backend, wanted, columns=columns_of_condition(where)).rows
+    with LetterDatabase(candidates) as database:
+        matching = database.matching(where)
+    found = [each for each in candidates.column("id").to_pylist() if each in matching]
+    omitted = 0 if newest is None else max(0, len(found) - newest)
+    kept = LetterFilter(epoch, operator, frozenset(found[omitted:]))
+    return Letters(dead_letters(backend, kept).rows, omitted)
 
 
 def _refuse(value: str | None, flag: str) -> None:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from resurgence.connectors.lookups.files import FilePart, StoredFile, selected_rows
+from resurgence.connectors.lookups.files import FilePart, selected_rows
 from resurgence.errors import (
     ObjectMissing,
     ResurgenceError,
@@ -25,6 +25,7 @@ from resurgence.errors import (
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.storage.access import StoreAccess, store_access
 from resurgence.storage.object_store import task_store
+from resurgence.storage.ranged_file import RangedFile
 
 _BATCH_ROWS = 20_000
 MissingFile: TypeAlias = Callable[[str], ResurgenceError]
@@ -113,7 +114,7 @@ def _rows(
 ) -> Iterator[pa.RecordBatch]:
     place = f"{access.url}/{part.path}"
     try:
-        with StoredFile(task_store(access), part.path) as stored:
+        with RangedFile(task_store(access), part.path) as stored:
             file = pq.ParquetFile(stored, coerce_int96_timestamp_unit="us", pre_buffer=True)
             names = {each.lower(): each for each in file.schema_arrow.names}
             in_file = [names[each.lower()] for each in wanted.names if each.lower() in names]

@@ -6,11 +6,9 @@ can write to can be looked up, without Spark's file systems.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,12 +29,12 @@ from resurgence.graph.values import Column
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.storage.access import StoreAccess, store_access
 from resurgence.storage.object_store import (
-    ObjectStore,
     shared_store,
     split_url,
     storage_url,
     task_store,
 )
+from resurgence.storage.ranged_file import RangedFile
 
 _BATCH_ROWS = 20_000
 _SUFFIX = ".parquet"
@@ -144,7 +142,7 @@ def _read_part(
 ) -> Iterator[pa.RecordBatch]:
     place = f"{access.url}/{part.path}"
     try:
-        with StoredFile(task_store(access), part.path) as stored:
+        with RangedFile(task_store(access), part.path) as stored:
             file = pq.ParquetFile(stored, coerce_int96_timestamp_unit="us", pre_buffer=True)
             names = file.schema_arrow.names
             shared = {
@@ -190,38 +188,3 @@ def selected_rows(
             yield batch.filter(pa.concat_arrays([known, rest]))
         else:
             yield batch
-
-
-class StoredFile(io.RawIOBase):
-    """A stored object as a file for Arrow: each read requests that range."""
-
-    def __init__(self, store: ObjectStore, path: str) -> None:
-        size = store.size(path)
-        if size is None:
-            raise ObjectMissing(f"{store.url}/{path} does not exist")
-        self._store, self._path, self._size, self._at = store, path, size, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = start + offset
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-    def read(self, size: int = -1) -> bytes:
-        end = self._size if size < 0 else min(self._at + size, self._size)
-        data = self._store.read_range(self._path, self._at, end)
-        self._at += len(data)
-        return data

@@ -223,6 +223,9 @@ class PostgresSink:
     ) -> None:
         """Do nothing: nothing is held back."""
 
+    def take_over(self, job: JobIdentity) -> None:
+        """Do nothing: the server ends transactions with their connection."""
+
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         def read(connection: psycopg.Connection[Any]) -> SinkMemory:
             if not has_markers(connection):

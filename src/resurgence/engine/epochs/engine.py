@@ -157,6 +157,8 @@ class Engine:
         """
         self._enter("restore")
         restorable = self._restorable_operators()
+        for operators in self._pipeline.sink_tables():
+            self._pipeline.sinks[operators[0]].take_over(self._plan.job)
         self._compare_sinks()
         now = self._clock.now()
         self._input.restore(restorable, now)
@@ -177,6 +179,10 @@ class Engine:
             self._commit(
                 manifest.epoch, staged, self._staged_letters(), manifest.inputs, manifest.counts
             )
+        if manifest is not None:
+            # The process that committed the epoch may have died before its sources took note.
+            for operator_id in restorable.intersection(self._pipeline.sources):
+                self._pipeline.sources[operator_id].committed(manifest.inputs[operator_id])
         self._retract()
         self.sweep(self._epoch)
         is_over = self._input.has_ended() or self._is_full(self._totals)

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from resurgence.errors import StorageError, UserError
 from resurgence.graph.watermarks import END_OF_TIME
@@ -23,8 +25,9 @@ from resurgence.state.inspection.checkpoints import CheckpointStatus, kept_check
 from resurgence.state.protocol.decisions import dead_ranges, is_dead
 from resurgence.state.records import Manifest, ReplayRequest
 from resurgence.state.replays import REPLAY_SCHEMA, Replays
+from resurgence.storage.object_store import StoredObject
 from resurgence.storage.parallel import in_parallel
-from resurgence.storage.parquet import whole_table
+from resurgence.storage.ranged_file import RangedFile
 
 _FILE = re.compile(r"/dead-letters/[^/.]+-(\d{10})-\d+\.parquet$")
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,6 +50,12 @@ _STORED = pa.schema(
 _MOST_RECORDS = 500
 """Of a request, which one epoch reads."""
 _IDENTITY = ("source", "epoch", "partition", "offset")
+Identity = tuple[object, ...]
+"""The values of these columns."""
+_SMALL_BYTES = 1024 * 1024
+"""A file up to this size is read by one request."""
+_EPOCHS_AT_ONCE = 32
+"""How many epochs are read at the same time. Each has at most `pipeline.max_dead_letters`."""
 
 
 @dataclass(frozen=True)
@@ -92,81 +101,189 @@ class ReplayOutcome:
         return sum(sum(each.rows.values()) for each in self.requests)
 
 
-def dead_letters(backend: StateBackend, epoch: int | None = None) -> pa.Table:
-    """Return the dead letters of all epochs, or of one, oldest first: what is stored, an `id`, and
-    whether they were replayed.
-    """
-    dead = dead_ranges(backend.rollbacks())
-    files = []
-    for each in backend.store.list(backend.paths.dead_letters):
-        found = _FILE.search(each.path)
-        if found and epoch in (None, int(found[1])) and not is_dead(Epoch(int(found[1])), dead):
-            files.append(each.path)
-    tables = in_parallel([functools.partial(_read, backend, path) for path in files])
-    letters = pa.concat_tables([_STORED.empty_table(), *tables])
-    order = ("epoch", "source", "partition", "offset")
-    letters = letters.sort_by([(each, "ascending") for each in order])
-    numbers: dict[int, int] = {}
-    ids = []
-    for each in letters.column("epoch").to_pylist():
-        numbers[each] = numbers.get(each, 0) + 1
-        ids.append(f"{each}-{numbers[each]}")
-    letters = letters.add_column(0, "id", pa.array(ids, pa.string()))
-    done = _replayed(backend) if letters.num_rows else set()
-    replayed = [each in done for each in _identities(letters)]
-    return letters.append_column("replayed", pa.array(replayed, pa.bool_()))
+@dataclass(frozen=True)
+class LetterFilter:
+    """Which dead letters are wanted: of an epoch, of an operator or source, with certain ids; by default all."""
 
+    epoch: int | None = None
+    operator: str | None = None
+    ids: frozenset[str] | None = None
 
-def _read(backend: StateBackend, path: str) -> pa.Table:
-    try:
-        return whole_table(backend.store.read(path)).cast(_STORED)
-    except (pa.ArrowException, OSError) as error:
-        raise StorageError(
-            f"dead letters in {path} cannot be read: {str(error).splitlines()[0]}",
-            hint="Restore the file from a backup.",
-        ) from error
-
-
-def _identities(letters: pa.Table) -> list[tuple[object, ...]]:
-    return list(zip(*(letters.column(each).to_pylist() for each in _IDENTITY), strict=True))
-
-
-def _replayed(backend: StateBackend) -> set[tuple[object, ...]]:
-    """Return the identities of all dead letters for which a replay was requested."""
-    job, _ = backend.identity()
-    replays = Replays(backend.store, backend.paths)
-    requests = [each for some in replays.listed(job).values() for each in some]
-    return _requested(replays, requests)
-
-
-def _requested(replays: Replays, requests: Iterable[ReplayRequest]) -> set[tuple[object, ...]]:
-    found: set[tuple[object, ...]] = set()
-    for each in requests:
-        records = replays.records(each)
-        source = pa.array([each.operator] * len(records), pa.string())
-        found.update(_identities(records.append_column("source", source)))
-    return found
-
-
-def chosen(
-    letters: pa.Table, operator: str | None = None, ids: Collection[str] | None = None
-) -> pa.Table:
-    """Return some of the dead letters: of an operator or source, or with certain ids."""
-    if operator is not None:
-        is_it = pc.or_(
-            pc.equal(letters.column("operator"), operator),
-            pc.equal(letters.column("source"), operator),
+    def epochs_among(self, epochs: Iterable[int]) -> list[int]:
+        """Return the epochs that may have some, newest first."""
+        named = None if self.ids is None else {each.partition("-")[0] for each in self.ids}
+        return sorted(
+            (
+                each
+                for each in epochs
+                if self.epoch in (None, each) and (named is None or str(each) in named)
+            ),
+            reverse=True,
         )
-        letters = letters.filter(is_it)
-    if ids is not None:
-        unknown = sorted(set(ids) - set(letters.column("id").to_pylist()))
+
+    def of(self, letters: pa.Table) -> pa.Table:
+        """Return those that are wanted among the letters of whole epochs."""
+        if self.operator is not None:
+            letters = letters.filter(
+                pc.or_(
+                    pc.equal(letters.column("operator"), self.operator),
+                    pc.equal(letters.column("source"), self.operator),
+                )
+            )
+        if self.ids is not None:
+            wanted = pa.array(sorted(self.ids), pa.string())
+            letters = letters.filter(pc.is_in(letters.column("id"), wanted))
+        return letters
+
+    def require_found(self, letters: pa.Table) -> None:
+        """Raise UserError if an id is not among the letters that were found."""
+        unknown = sorted((self.ids or frozenset()) - {*letters.column("id").to_pylist()})
         if unknown:
             raise UserError(
                 f"there is no dead letter {unknown[0]}",
                 hint="Print their ids with `resurgence dead-letters list`.",
             )
-        letters = letters.filter(pc.is_in(letters.column("id"), pa.array(sorted(ids), pa.string())))
-    return letters
+
+
+@dataclass(frozen=True)
+class Letters:
+    """Dead letters, oldest first: what is stored, an `id`, and whether they were replayed."""
+
+    rows: pa.Table
+    omitted: int = 0
+    """How many older ones were left out."""
+
+
+def dead_letters(
+    backend: StateBackend,
+    wanted: LetterFilter | None = None,
+    newest: int | None = None,
+    columns: Collection[str] | None = None,
+) -> Letters:
+    """Return the dead letters that are wanted, or the newest of them.
+
+    A raw record can be as large as a message, and a job can have millions. So epochs are read from
+    the newest on, some at a time, until there are enough; of those before only the number is read.
+    `columns` leaves others out, except those that identify a letter.
+    """
+    wanted = wanted or LetterFilter()
+    files = _files(backend)
+    names = _named(columns)
+    epochs = wanted.epochs_among(files)
+    pieces: list[pa.Table] = []
+    while epochs and (newest is None or sum(each.num_rows for each in pieces) < newest):
+        some, epochs = epochs[:_EPOCHS_AT_ONCE], epochs[_EPOCHS_AT_ONCE:]
+        read = [functools.partial(_epoch_letters, backend, files[each], names) for each in some]
+        pieces += map(wanted.of, in_parallel(read))
+    letters = pa.concat_tables([_with_ids(_empty(names)), *reversed(pieces)])
+    wanted.require_found(letters)
+    omitted = 0 if newest is None else max(0, letters.num_rows - newest)
+    letters = letters.slice(omitted)
+    if epochs:
+        count = [functools.partial(_count, backend, files[each], wanted) for each in epochs]
+        omitted += sum(in_parallel(count))
+    identities = _identities(letters)
+    done = _replayed(backend, {*identities}) if identities else set()
+    replayed = pa.array([each in done for each in identities], pa.bool_())
+    return Letters(letters.append_column("replayed", replayed), omitted)
+
+
+def _files(backend: StateBackend) -> dict[int, list[StoredObject]]:
+    """Return the files of each epoch that was not rolled back."""
+    dead = dead_ranges(backend.rollbacks())
+    files: dict[int, list[StoredObject]] = {}
+    for each in backend.store.list(backend.paths.dead_letters):
+        found = _FILE.search(each.path)
+        if found and not is_dead(Epoch(int(found[1])), dead):
+            files.setdefault(int(found[1]), []).append(each)
+    return files
+
+
+def _named(columns: Collection[str] | None) -> list[str]:
+    """Return the stored columns to read, in their order."""
+    return [
+        each
+        for each in _STORED.names
+        if columns is None or each in columns or each in (*_IDENTITY, "operator")
+    ]
+
+
+def _empty(names: list[str]) -> pa.Table:
+    return pa.schema([_STORED.field(each) for each in names]).empty_table()
+
+
+def _epoch_letters(
+    backend: StateBackend, files: Sequence[StoredObject], names: list[str]
+) -> pa.Table:
+    """Return the dead letters of one epoch, with their ids."""
+    letters = pa.concat_tables([_read(backend, each, names) for each in files])
+    order = [(each, "ascending") for each in ("source", "partition", "offset")]
+    return _with_ids(letters.sort_by(order))
+
+
+def _with_ids(letters: pa.Table) -> pa.Table:
+    """Return the letters of one epoch with their ids: the epoch, and their place in it."""
+    epochs = letters.column("epoch").to_pylist()
+    ids = [f"{epoch}-{place}" for place, epoch in enumerate(epochs, start=1)]
+    return letters.add_column(0, "id", pa.array(ids, pa.string()))
+
+
+def _count(backend: StateBackend, files: Sequence[StoredObject], wanted: LetterFilter) -> int:
+    """Return how many dead letters of an epoch are of the operator that is wanted."""
+    if wanted.operator is None:
+        return sum(_footer(backend, each).num_rows for each in files)
+    names = ["operator", "source"]
+    return sum(wanted.of(_read(backend, each, names)).num_rows for each in files)
+
+
+def _read(backend: StateBackend, file: StoredObject, names: list[str]) -> pa.Table:
+    schema = pa.schema([_STORED.field(each) for each in names])
+    with _opened(backend, file) as parquet:
+        # Without Arrow's thread pool: see whole_table.
+        return parquet.read(columns=names, use_threads=False).select(names).cast(schema)
+
+
+def _footer(backend: StateBackend, file: StoredObject) -> pq.FileMetaData:
+    with _opened(backend, file) as parquet:
+        return parquet.metadata
+
+
+@contextmanager
+def _opened(backend: StateBackend, file: StoredObject) -> Iterator[pq.ParquetFile]:
+    """Open a file. Of a large one only what is used is read."""
+    store, path = backend.store, file.path
+    try:
+        with (
+            pa.BufferReader(store.read(path))
+            if file.size <= _SMALL_BYTES
+            else RangedFile(store, path, file.size)
+        ) as stored:
+            yield pq.ParquetFile(stored, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        raise StorageError(
+            f"dead letters in {file.path} cannot be read: {str(error).splitlines()[0]}",
+            hint="Restore the file from a backup.",
+        ) from error
+
+
+def _identities(letters: pa.Table) -> list[Identity]:
+    return list(zip(*(letters.column(each).to_pylist() for each in _IDENTITY), strict=True))
+
+
+def _replayed(backend: StateBackend, among: Collection[Identity]) -> set[Identity]:
+    """Return for which of these letters a replay was requested."""
+    job, _ = backend.identity()
+    replays = Replays(backend.store, backend.paths)
+    requests = [each for some in replays.listed(job).values() for each in some]
+    return {each for each in _requested(replays, requests) if each in among}
+
+
+def _requested(replays: Replays, requests: Iterable[ReplayRequest]) -> Iterator[Identity]:
+    """Yield the identities of the letters of requests."""
+    for each in requests:
+        records = replays.records(each)
+        source = pa.array([each.operator] * len(records), pa.string())
+        yield from _identities(records.append_column("source", source))
 
 
 def request_replay(
@@ -214,10 +331,11 @@ def _stored(
     replays = Replays(backend.store, backend.paths)
     requests: list[ReplayRequest] = []
 
-    def known() -> tuple[int, set[tuple[object, ...]]]:
+    def known() -> tuple[int, set[Identity]]:
         # The number first: a request that is stored after it takes the next number.
         newest = replays.newest(source)
-        return newest, set() if again else _requested(replays, replays.listed(job).get(source, ()))
+        listed = () if again else replays.listed(job).get(source, ())
+        return newest, {*_requested(replays, listed)}
 
     newest, done = known()
     for start in range(0, letters.num_rows, _MOST_RECORDS):

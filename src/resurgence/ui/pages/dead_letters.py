@@ -9,7 +9,7 @@ from nicegui import ui
 
 from resurgence.api.dead_letter_answer import replayed_answer
 from resurgence.api.models import DeadLetter
-from resurgence.state.inspection.dead_letters import Correction
+from resurgence.state.inspection.dead_letters import Correction, LetterFilter
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.job_frame import JobPage, job_framed
 from resurgence.ui.pages.job_actions import button
@@ -107,9 +107,9 @@ class _Letters:
         controller, name = self._job.page.console.controller, self._job.name
 
         async def replay() -> None:
-            letters = await controller.dead_letters(name, None, None, ids)
+            letters = await controller.dead_letters(name, LetterFilter(ids=frozenset(ids)))
             outcome = replayed_answer(
-                await controller.replay(name, letters, corrected, again=False)
+                await controller.replay(name, letters.rows, corrected, again=False)
             )
             warnings = "; ".join(outcome.warnings)
             ui.notify(

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from tests.unit.cli.conftest import Cli
 from tests.unit.state.dead_letter_files import letter, write_letters
 from tests.unit.state.real_state import NOW, SOURCE, RealJob
 
 from resurgence.ids import Epoch
-from resurgence.state.inspection.dead_letters import chosen, dead_letters, request_replay
+from resurgence.state.backend import StateBackend
+from resurgence.state.inspection import dead_letters as inspection
+from resurgence.state.inspection.dead_letters import LetterFilter, dead_letters, request_replay
 from resurgence.state.replays import Replays
+from resurgence.storage.object_store import ObjectStore, StoredObject
 
 
 @pytest.fixture
@@ -189,8 +194,79 @@ def test_many_dead_letters_are_several_requests(cli: Cli, real: RealJob) -> None
 def test_a_dead_letter_that_another_process_replays_at_the_same_time_is_replayed_once(
     cli: Cli, dead: RealJob
 ) -> None:
-    before = chosen(dead_letters(dead.backend), ids=["3-1", "3-2"])
+    before = dead_letters(dead.backend, LetterFilter(ids=frozenset({"3-1", "3-2"}))).rows
     assert cli("dead-letters", "replay", "--id", "3-1").status == 0
     outcome = request_replay(dead.backend, before, NOW)
     assert (outcome.rows, outcome.skipped) == (1, 1)
     assert requests(dead) == [[b"{"], [b"\xff"]]
+
+
+def many(real: RealJob, epochs: int) -> None:
+    write_letters(
+        real, *(letter(epoch, offset) for epoch in range(1, epochs + 1) for offset in (1, 2))
+    )
+
+
+@pytest.mark.parametrize("operator", [None, str(SOURCE), "another"])
+def test_no_more_raw_records_are_read_than_are_listed(
+    real: RealJob, monkeypatch: pytest.MonkeyPatch, operator: str | None
+) -> None:
+    many(real, 9)
+    monkeypatch.setattr(inspection, "_EPOCHS_AT_ONCE", 1)
+    columns, read = [], inspection._read
+
+    def noted(backend: StateBackend, file: StoredObject, names: list[str]) -> pa.Table:
+        columns.append("raw" in names)
+        return read(backend, file, names)
+
+    monkeypatch.setattr(inspection, "_read", noted)
+    found = dead_letters(real.backend, LetterFilter(operator=operator), newest=3)
+    if operator == "another":
+        assert (found.rows.num_rows, found.omitted) == (0, 0)
+        return
+    assert found.rows.column("id").to_pylist() == ["8-2", "9-1", "9-2"]
+    assert found.omitted == 15
+    assert sum(columns) == 2
+
+
+def test_only_the_epoch_of_an_id_is_read(
+    cli: Cli, real: RealJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many(real, 9)
+    opened: list[str] = []
+    read = ObjectStore.read
+
+    def noted(self: ObjectStore, path: str) -> bytes:
+        opened.append(path)
+        return read(self, path)
+
+    monkeypatch.setattr(ObjectStore, "read", noted)
+    assert cli("dead-letters", "show", "4-2").status == 0
+    assert len([each for each in opened if "/dead-letters/" in each]) == 1
+    assert dead_letters(real.backend, LetterFilter(ids=frozenset())).rows.num_rows == 0
+
+
+def test_a_large_file_is_read_in_part(real: RealJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    raws = [os.urandom(700_000) for _ in range(3)]
+    write_letters(real, *(letter(1, offset, raw) for offset, raw in enumerate(raws)))
+    sizes: list[int] = []
+    read = ObjectStore.read_range
+
+    def noted(self: ObjectStore, path: str, start: int, end: int) -> bytes:
+        sizes.append(end - start)
+        return read(self, path, start, end)
+
+    monkeypatch.setattr(ObjectStore, "read_range", noted)
+    slim = dead_letters(real.backend, columns={"error"}).rows
+    assert slim.column("error").to_pylist() == ["not JSON"] * 3
+    assert sum(sizes) < 200_000
+    assert "raw" not in slim.column_names
+    assert dead_letters(real.backend, newest=2).rows.column("raw").to_pylist() == raws[1:]
+
+
+def test_a_condition_and_a_limit_choose_the_newest_that_match(cli: Cli, real: RealJob) -> None:
+    many(real, 5)
+    done = cli("dead-letters", "list", "--json", "--where", '"offset" = 2', "--limit", "2")
+    assert [json.loads(line)["id"] for line in done.out.splitlines()] == ["4-2", "5-2"]
+    assert "3 older dead letters omitted" in done.err
+    assert listed(cli, "--where", "raw IS NULL") == []

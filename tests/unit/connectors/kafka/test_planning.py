@@ -187,6 +187,33 @@ def test_a_deleted_topic_is_a_loss_and_one_that_is_no_longer_read_is_not() -> No
     assert [each.message for each in found.losses] == ["topic 'b' was deleted"]
 
 
+STOP = {"a": {0: 5, 1: 7}}
+
+
+def test_a_partition_at_its_stop_has_lost_nothing() -> None:
+    here = position({"a": ("id", {0: 5, 1: 6})}, stop=STOP)
+    found = reconciled(here, TOPICS, {A0: 10, A1: 6}, ends={A0: 3})
+    assert found.positions == here
+    assert found.losses == ()
+
+
+def test_what_follows_the_stop_is_no_loss() -> None:
+    here = position({"a": ("id", {0: 3, 1: 7})}, stop=STOP)
+    found = reconciled(here, TOPICS, {A0: 10, A1: 10})
+    assert found.positions == here.moved({A0: 5})
+    assert [each.rows for each in found.losses] == [2]
+    assert is_at_stop(found.positions)
+
+
+@pytest.mark.parametrize(("offset", "losses"), [(7, 0), (6, 1)])
+def test_a_topic_that_was_read_to_its_stop_may_be_deleted_or_created_again(
+    offset: int, losses: int
+) -> None:
+    here = position({"a": ("old", {0: 5, 1: offset})}, stop=STOP)
+    assert len(reconciled(here, {}, {}, deleted=["a"]).losses) == losses
+    assert len(reconciled(here, TOPICS, {A0: 0, A1: 0}).losses) == losses
+
+
 def test_a_range_has_only_what_moved_in_the_same_topic() -> None:
     start = position({"a": ("id", {0: 3, 1: 7}), "b": ("old", {0: 0})})
     end = position({"a": ("id", {0: 5, 1: 7}), "b": ("new", {0: 9}), "c": ("third", {0: 4})})

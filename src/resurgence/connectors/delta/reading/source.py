@@ -29,11 +29,12 @@ from resurgence.connectors.formats.json.lines import JsonLineReader
 from resurgence.connectors.generator import NUMBER, Generator
 from resurgence.connectors.lakehouse.stored_rows import ROW_NUMBER, gone_from_source, read_stored
 from resurgence.connectors.lookups.contract import arrow_schema, spark_schema
-from resurgence.connectors.lookups.files import FilePart, StoredFile
+from resurgence.connectors.lookups.files import FilePart
 from resurgence.errors import BadRecord, ObjectMissing, SourceRangeGone, UserError
 from resurgence.graph.values import CHANGE, Column
 from resurgence.state.records import InputRange, Offset, RecordPosition
 from resurgence.storage.object_store import shared_store, storage_url
+from resurgence.storage.ranged_file import RangedFile
 
 _MOVES_AFTER = 50
 """After so many versions without rows, an epoch without rows records that they were passed over."""
@@ -172,7 +173,7 @@ class DeltaSource(Generator):
         if file.rows is not None:
             return file
         try:
-            with StoredFile(shared_store(self._url), file.path) as stored:
+            with RangedFile(shared_store(self._url), file.path) as stored:
                 rows = pq.ParquetFile(stored).metadata.num_rows
         except ObjectMissing as error:
             raise SourceRangeGone(

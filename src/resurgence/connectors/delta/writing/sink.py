@@ -194,7 +194,8 @@ class DeltaSink:
         staged: StagedOutput,
         covered: CoveredInput,
     ) -> None:
-        if not staged.files:
+        # An earlier attempt may have fixed output, perhaps by another version of the query.
+        if not staged.files and self._log.fixed(job, epoch) is None:
             return
         with self._commits:
             self._commit(spark, job, epoch, staged, covered)
@@ -308,6 +309,9 @@ class DeltaSink:
         """Nothing is held back. The compaction ends with the job."""
         if now is None and self._compaction is not None:
             self._compaction.stop(spark)
+
+    def take_over(self, job: JobIdentity) -> None:
+        """Do nothing: a commit is one object of the log."""
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         memory = self._log.recall(job, epochs)

@@ -20,11 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from resurgence.connectors.lakehouse.stored_rows import MissingFile, as_type
-from resurgence.connectors.lookups.files import StoredFile
 from resurgence.errors import ObjectMissing, SourceError, StorageError
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.storage.access import StoreAccess
 from resurgence.storage.object_store import task_store
+from resurgence.storage.ranged_file import RangedFile
 
 FILE, ROW = "__file", "__row"
 """The columns with the path of a row's file, relative to the table, and its number in it."""
@@ -141,7 +141,7 @@ def _read_piece(
     place = f"{piece.file.url}/{piece.file.path}"
     try:
         deleted = _deleted_rows(piece, accesses)
-        with StoredFile(task_store(accesses[piece.file.url]), piece.file.path) as stored:
+        with RangedFile(task_store(accesses[piece.file.url]), piece.file.path) as stored:
             file = pq.ParquetFile(stored, coerce_int96_timestamp_unit="us", pre_buffer=True)
             found = _found_columns(file.schema_arrow, columns)
             # Even if no column of the file is wanted, the number of rows is.
@@ -222,7 +222,7 @@ def _deleted_rows(piece: FilePiece, accesses: Mapping[str, StoreAccess]) -> Posi
     """Return the positions of the deleted rows of a file."""
     found = []
     for each in piece.deletes:
-        with StoredFile(task_store(accesses[each.url]), each.path) as stored:
+        with RangedFile(task_store(accesses[each.url]), each.path) as stored:
             deletes = pq.ParquetFile(stored).read(columns=["file_path", "pos"])
         is_own = pc.equal(deletes.column("file_path"), piece.location)
         found.append(deletes.filter(is_own).column("pos").to_numpy())

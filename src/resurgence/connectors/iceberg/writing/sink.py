@@ -152,7 +152,8 @@ class IcebergSink:
         staged: StagedOutput,
         covered: CoveredInput,
     ) -> None:
-        if not staged.files:
+        # An earlier attempt may have fixed output, perhaps by another version of the query.
+        if not staged.files and self._log.fixed(job, epoch) is None:
             return
         content: dict[str, JsonValue] = {
             "epoch": epoch,
@@ -234,6 +235,9 @@ class IcebergSink:
             self._compaction.stop(spark)
 
     # ---------------------------------------------------------------- records
+
+    def take_over(self, job: JobIdentity) -> None:
+        """Do nothing: a commit is one request to the catalog."""
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         memory = self._log.recall(job, epochs)

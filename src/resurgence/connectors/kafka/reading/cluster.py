@@ -174,10 +174,20 @@ class Cluster:
 
     # ---------------------------------------------------------------- records
 
-    def value_at(self, partition: Partition, offset: int) -> bytes | None:
-        """Return the value of one record, None for a tombstone. Raise SourceError if it cannot be
-        read within the deadline.
+    def value_at(self, partition: Partition, offset: int, *, committed: bool) -> bytes | None:
+        """Return the value of one record, None for a tombstone; if `committed`, only if its
+        transaction is. Raise SourceError if it cannot be read within the deadline.
         """
+        from confluent_kafka import KafkaException
+
+        try:
+            return self._value_at(partition, offset, committed=committed)
+        except KafkaException as error:
+            raise kafka_error(
+                error.args[0], f"reading {partition.name}", self.connection
+            ) from error
+
+    def _value_at(self, partition: Partition, offset: int, *, committed: bool) -> bytes | None:
         from confluent_kafka import Consumer, TopicPartition
 
         consumer = Consumer(
@@ -186,6 +196,7 @@ class Cluster:
                 "group.id": "resurgence",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
+                "isolation.level": "read_committed" if committed else "read_uncommitted",
             }
         )
         try:

@@ -92,18 +92,21 @@ def reconciled(
     have been truncated.
 
     New topics and partitions begin at their first record, because all of their records are new. A
-    bounded source does not read them, nor a topic that was created again. A topic that the source
-    no longer reads is dropped.
+    bounded source does not read them, nor a topic that was created again. What it has read up to its
+    stop, and what follows that, cannot be lost. A topic that the source no longer reads is dropped.
     """
+    due = {each.topic for each in _due(positions)}
     losses = [
         Loss(f"topic '{name}' was deleted", None)
-        for name in sorted(set(deleted) & positions.topics.keys())
+        for name in sorted(set(deleted) & positions.topics.keys() & due)
     ]
+    stops = positions.stops
     found: dict[str, TopicPosition] = {}
     for name, topic in sorted(topics.items()):
         before = positions.topics.get(name)
         if before is not None and before.id != topic.id:
-            losses.append(Loss(f"topic '{name}' was deleted and created again", None))
+            if name in due:
+                losses.append(Loss(f"topic '{name}' was deleted and created again", None))
             before = None
         elif before is None and positions.stop is not None:
             continue
@@ -114,7 +117,8 @@ def reconciled(
             if offset is None and before is not None and positions.stop is not None:
                 continue
             end = None if ends is None else ends.get(partition)
-            offsets[number], loss = _held(partition, offset, starts[partition], end)
+            stop = None if stops is None or offset is None else stops.get(partition, offset)
+            offsets[number], loss = _held(partition, offset, starts[partition], end, stop)
             losses += [loss] if loss else []
         found[name] = TopicPosition(id=topic.id, partitions=offsets)
     return Reconciled(Positions(topics=found, stop=_stop(positions, found)), tuple(losses))
@@ -138,14 +142,19 @@ def _stop(
 
 
 def _held(
-    partition: Partition, offset: int | None, start: int, end: int | None
+    partition: Partition, offset: int | None, start: int, end: int | None, stop: int | None
 ) -> tuple[int, Loss | None]:
-    """Return the next offset that the log holds, and the loss if it is not the one that is due."""
+    """Return the next offset that the log holds, and the loss if it is not the one that is due. At
+    its stop, a partition has nothing due any more.
+    """
     if offset is None:
         return start, None
+    if stop is not None and offset >= stop:
+        return offset, None
     if offset < start:
         message = f"{partition.name} begins at offset {start}, but offset {offset} is due"
-        return start, Loss(message, start - offset)
+        found = start if stop is None else min(start, stop)
+        return found, Loss(message, found - offset)
     if end is not None and offset > end:
         message = f"{partition.name} ends at offset {end}, but the job has read up to {offset}"
         return end, Loss(message, None)
@@ -167,12 +176,19 @@ def available(positions: Positions, ends: Mapping[Partition, int]) -> dict[Parti
     return found
 
 
+def _due(positions: Positions) -> list[Partition]:
+    """Return the partitions that have not been read to their stop."""
+    stops = positions.stops
+    return [
+        partition
+        for partition, offset in positions.next.items()
+        if stops is None or offset < stops.get(partition, offset)
+    ]
+
+
 def is_at_stop(positions: Positions) -> bool:
     """Return whether a bounded source has been read to its end."""
-    stops = positions.stops
-    return stops is not None and all(
-        offset >= stops.get(partition, offset) for partition, offset in positions.next.items()
-    )
+    return positions.stop is not None and not _due(positions)
 
 
 def rotated(candidates: Iterable[Partition], after: Partition | None) -> list[Partition]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -59,6 +60,7 @@ from resurgence.connectors.kafka.reading.start import StartKind, explicit_offset
 from resurgence.errors import (
     BadRecord,
     ConnectionLost,
+    ResurgenceError,
     SourceError,
     SourceRangeGone,
     UserError,
@@ -85,6 +87,7 @@ in every plan, because most plans are discarded until an epoch is due.
 _LEAST_TASK_ROWS = 10_000
 """A partition is not split over tasks of fewer rows."""
 _LAST_COMMIT_SECONDS = 5.0
+_FINGERPRINT_KEY = secrets.token_bytes(16)
 _LOST_HINT = (
     "Set on_data_loss = 'skip' on the table to continue after the lost records and count them, or"
     " start a new job with another --name. Raise the retention of the topic if the job was too slow."
@@ -210,6 +213,10 @@ class KafkaSource(Source):
 
     def plan(self, offset: Offset, most_rows: int, now: datetime) -> InputRange | None:
         positions = Positions.of(offset)
+        if is_at_stop(positions):
+            # Whatever happens to the topics now, nothing of them is due.
+            self._unread = {}
+            return InputRange(start=offset, end=offset, rows=0, final=True)
         due = positions.next
         ends = self._cluster.ends(due, committed=self._is_committed)
         found = available(positions, ends)
@@ -221,8 +228,6 @@ class KafkaSource(Source):
             if changed is not None:
                 return changed
         if not found:
-            if is_at_stop(positions):
-                return InputRange(start=offset, end=offset, rows=0, final=True)
             return None
         return self._range(offset, positions, found, most_rows)
 
@@ -377,8 +382,7 @@ class KafkaSource(Source):
         default it is another one for every read, and each epoch would wait for new connections. A
         consumer with other settings must not be reused. Nothing is committed to this group.
         """
-        digest = hashlib.blake2b(json.dumps(client, sort_keys=True).encode(), digest_size=6)
-        return f"{self._group}-{digest.hexdigest()}"
+        return f"{self._group}-{_fingerprint(client)}"
 
     def _changed_topics(self, start: Positions, spans: Iterable[Partition]) -> list[str]:
         """Return which topics are no longer those of a position, in words."""
@@ -468,9 +472,11 @@ class KafkaSource(Source):
         partition = Partition.named(position.partition)
         place = f"topic '{partition.topic}', partition {partition.number}, offset {position.offset}"
         try:
-            fault = self._reader.explain(self._cluster.value_at(partition, position.offset))
-        except SourceError as error:
+            value = self._cluster.value_at(partition, position.offset, committed=self._is_committed)
+        except ResurgenceError as error:
             fault = Fault(f"a bad record, which cannot be read again: {error.message}")
+        else:
+            fault = self._reader.explain(value)
         column = f", column {fault.column}" if fault.column is not None else ""
         return BadRecord(
             f"{place}{column}: {fault.reason}",
@@ -505,6 +511,14 @@ class KafkaSource(Source):
     def close(self) -> None:
         # The process ends without waiting for threads.
         self._group_offsets.wait(_LAST_COMMIT_SECONDS)
+
+
+def _fingerprint(settings: Mapping[str, str]) -> str:
+    """Return a text that is the same for the same settings in this process. Passwords are among them,
+    and brokers log it, so nobody must be able to compute it for a password.
+    """
+    text = json.dumps(settings, sort_keys=True).encode()
+    return hashlib.blake2b(text, digest_size=6, key=_FINGERPRINT_KEY).hexdigest()
 
 
 def _position() -> SparkColumn:

@@ -13,6 +13,11 @@ attempt or in any later one, does this:
    can commit under it any more.
 3. Produce the parts that follow the newest marker, in order, each in a transaction of its own.
 
+Before any of this, a process that takes a job over inits the ids of all lanes that earlier processes
+may have used (`fence_lanes`). Otherwise step 2 would wait for a transaction that one of them has left
+open in another lane: until the broker times it out, if that lane is committed later, or if its task
+waits for a slot.
+
 If another process inits the same id between two steps, the next transaction of this one fails: it
 is fenced. The other one read the markers after it had fenced, so it continues after the last part
 that this one committed. Two processes can fence each other in turns, but no part is committed twice
@@ -36,18 +41,18 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
 
 from resurgence.connectors.contract import CoveredInput
 from resurgence.connectors.kafka.connection import REQUEST_SECONDS, KafkaConnection, kafka_error
 from resurgence.connectors.kafka.writing.librdkafka import NativeProducer, Refused
 from resurgence.connectors.kafka.writing.marker_topic import MarkerTopic
-from resurgence.connectors.kafka.writing.markers import LaneKey, Marker, MarkerView, merged
+from resurgence.connectors.kafka.writing.markers import LaneKey, Marker, MarkerView
 from resurgence.connectors.kafka.writing.parts import Part, read_part
 from resurgence.errors import (
     MessageRefused,
@@ -60,6 +65,7 @@ from resurgence.ids import Epoch, JobIdentity
 from resurgence.spark_tasks import ArrowFunction
 from resurgence.storage.access import StoreAccess
 from resurgence.storage.object_store import task_store
+from resurgence.storage.parallel import in_parallel
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +75,10 @@ how long the delivery of a part may take.
 """
 _ABORT_SECONDS = 5.0
 _SHOWN_KEY = 200
-_READ = StructType([StructField("markers", StringType())])
+_OUTCOME_BATCH = pa.schema(
+    [("next_offset", pa.int64()), ("conflict", pa.string()), ("hint", pa.string())]
+)
+_OUTCOME = "next_offset BIGINT, conflict STRING, hint STRING"
 
 
 @dataclass(frozen=True)
@@ -97,6 +106,18 @@ class LaneCommit:
         """Return why nothing of the epoch may be produced, given the markers."""
         return view.conflict(self.place, self.epoch, self.covered)
 
+    def committed_view(self, next_offset: int) -> MarkerView:
+        """Return the markers once all lanes are committed, of which those before an offset were
+        read.
+        """
+        if self.markers is None:
+            return self.known
+        produced = {
+            lane: Marker(epoch=self.epoch, part=len(parts) - 1, input=self.covered)
+            for lane, parts in enumerate(self.lanes)
+        }
+        return MarkerView(next_offset=next_offset, lanes=self.known.lanes | produced)
+
 
 def transactional_id(job: JobIdentity, sink: str, lane: int) -> str:
     """Return the transactional id of a lane."""
@@ -104,23 +125,36 @@ def transactional_id(job: JobIdentity, sink: str, lane: int) -> str:
 
 
 def commit_lanes(spark: SparkSession, commit: LaneCommit, access: StoreAccess) -> MarkerView:
-    """Commit all lanes, one Spark task each. Return the markers that they have read. Raises
-    SinkConflict.
+    """Commit all lanes, one Spark task each. Return the markers as they are then. Raises SinkConflict.
+
+    A task does not return the markers that it has read: each names the input of its epoch, so all
+    of them from every task would be too much. Those of the epoch are known once it is committed, and
+    those of other lanes are of earlier epochs, which are over.
     """
     count = len(commit.lanes)
-    results = spark.range(0, count, 1, count).mapInArrow(_task(commit, access), _READ).collect()
-    views = [MarkerView.model_validate_json(row.markers) for row in results]
-    for conflict in filter(None, map(commit.conflict, views)):
-        raise conflict
-    return merged(views)
+    results = spark.range(0, count, 1, count).mapInArrow(_task(commit, access), _OUTCOME).collect()
+    for row in results:
+        if row.conflict is not None:
+            raise SinkConflict(row.conflict, hint=row.hint)
+    return commit.committed_view(min(row.next_offset for row in results))
 
 
 def _task(commit: LaneCommit, access: StoreAccess) -> ArrowFunction:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for lane in batch.column(0).to_pylist():
-                read = commit_lane(commit, lane, access)
-                yield pa.RecordBatch.from_pydict({"markers": [read.model_dump_json()]})
+                view = commit_lane(commit, lane, access)
+                conflict = commit.conflict(view)
+                yield pa.RecordBatch.from_pylist(
+                    [
+                        {
+                            "next_offset": view.next_offset,
+                            "conflict": conflict and conflict.message,
+                            "hint": conflict and conflict.hint,
+                        }
+                    ],
+                    schema=_OUTCOME_BATCH,
+                )
 
     return run
 
@@ -186,6 +220,19 @@ class OpenLane:
             for number in range(committed, len(commit.lanes[self._lane])):
                 marker = _commit_part(self._producer, commit, self._lane, number, access)
                 self.view = self.view.with_marker(self._lane, marker)
+
+
+def fence_lanes(connection: KafkaConnection, keys: Iterable[LaneKey]) -> None:
+    """End the open transactions of lanes, and refuse everything from their producers."""
+    in_parallel([partial(_fence, connection, key) for key in keys])
+
+
+def _fence(connection: KafkaConnection, key: LaneKey) -> None:
+    with (
+        _translated(connection, f"fencing lane {key.lane} of sink '{key.sink}'"),
+        NativeProducer(_settings(connection, TRANSACTION_SECONDS, key)) as producer,
+    ):
+        producer.init_transactions(REQUEST_SECONDS)
 
 
 def close_lane(

@@ -6,15 +6,18 @@ markers. A sink that has read the topic once continues at that offset.
 
 Markers are read with `read_committed`, which ends at the last stable offset: the first offset of a
 transaction that is still open. To see every commit before a moment, take the end offset then, and
-read until the last stable offset has passed it. Open transactions of other jobs delay that. They
-are short: a marker is the last record of a transaction, so the topic is part of one only while it
-is committed.
+read until the last stable offset has passed it. The process that takes a job over has ended the open
+transactions of its sinks before, so these do not delay that. Those of other jobs may last until they
+time out, if their process was killed. They hide nothing unless a marker of this sink follows the
+last stable offset, which is looked up with `read_uncommitted`.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Generator
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +34,7 @@ from resurgence.errors import ConnectionLost, SinkConflict, UserError
 from resurgence.ids import JobIdentity
 
 if TYPE_CHECKING:
+    from confluent_kafka import Message
     from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo
 
 DEFAULT_MARKER_TOPIC = "resurgence-markers"
@@ -157,7 +161,7 @@ class MarkerTopic:
             raise kafka_error(error.args[0], self._doing("reading"), self.connection) from error
         if end <= known.next_offset:
             return known
-        return self._read_up_to(end, job, sink, known)
+        return self._read_up_to(end, known, lambda key: (key.job, key.sink) == (job, sink))
 
     def _end(self) -> int:
         """Return the end offset, which includes open transactions."""
@@ -175,7 +179,36 @@ class MarkerTopic:
 
         return int(ask(self.connection, list_end).offset)
 
-    def _read_up_to(self, end: int, job: JobIdentity, sink: str, known: MarkerView) -> MarkerView:
+    def _read_up_to(
+        self, end: int, known: MarkerView, is_own: Callable[[LaneKey], bool]
+    ) -> MarkerView:
+        lanes = dict(known.lanes)
+        with closing(self._polled("read_committed", known.next_offset)) as polled:
+            for each in polled:
+                if isinstance(each, int):
+                    if each >= end or not self._has_own(each, end, is_own):
+                        return MarkerView(next_offset=each, lanes=lanes)
+                elif (key := LaneKey.decoded(each.key())) is not None and is_own(key):
+                    lanes[key.lane] = Marker.decoded(each.value(), self.name)
+        raise self._late(end)
+
+    def _has_own(self, start: int, end: int, is_own: Callable[[LaneKey], bool]) -> bool:
+        """Return whether there are markers of the sink from one offset up to another, be they
+        committed or not.
+        """
+        with closing(self._polled("read_uncommitted", start)) as polled:
+            for each in polled:
+                if isinstance(each, int):
+                    if each >= end:
+                        return False
+                elif (key := LaneKey.decoded(each.key())) is not None and is_own(key):
+                    return True
+        raise self._late(end)
+
+    def _polled(self, level: str, start: int) -> Generator[Message | int, None, None]:
+        """Yield the records from an offset on, and the next offset whenever there are no more for
+        now, until it takes too long.
+        """
         from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
         consumer = Consumer(
@@ -186,36 +219,34 @@ class MarkerTopic:
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "earliest",
-                "isolation.level": "read_committed",
+                "isolation.level": level,
                 "fetch.wait.max.ms": 20,
             }
         )
         deadline = time.monotonic() + STABLE_SECONDS
-        lanes = dict(known.lanes)
         try:
-            consumer.assign([TopicPartition(self.name, _PARTITION, known.next_offset)])
-            while True:
+            consumer.assign([TopicPartition(self.name, _PARTITION, start)])
+            while time.monotonic() <= deadline:
                 for record in consumer.consume(1000, timeout=_POLL_SECONDS):
                     error = record.error()
                     if error is None:
-                        key = LaneKey.decoded(record.key())
-                        if key is not None and (key.job, key.sink) == (job, sink):
-                            lanes[key.lane] = Marker.decoded(record.value(), self.name)
-                    elif error.code() != KafkaError._PARTITION_EOF:
+                        yield record
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        yield record.offset() or 0
+                    else:
                         raise kafka_error(error, self._doing("reading"), self.connection)
-                    elif (reached := record.offset() or 0) >= end:
-                        return MarkerView(next_offset=reached, lanes=lanes)
-                if time.monotonic() > deadline:
-                    raise ConnectionLost(
-                        f"topic '{self.name}' could not be read up to offset {end} within"
-                        f" {STABLE_SECONDS:.0f} s",
-                        hint="Check for transactions that hang, with kafka-transactions.sh"
-                        " find-hanging. The job will retry.",
-                    )
         except KafkaException as error:
             raise kafka_error(error.args[0], self._doing("reading"), self.connection) from error
         finally:
             consumer.close()
+
+    def _late(self, end: int) -> ConnectionLost:
+        return ConnectionLost(
+            f"topic '{self.name}' could not be read up to offset {end} within"
+            f" {STABLE_SECONDS:.0f} s",
+            hint="Check for transactions that hang, with kafka-transactions.sh find-hanging. The job"
+            " will retry.",
+        )
 
     def _doing(self, verb: str) -> str:
         return f"{verb} topic '{self.name}'"

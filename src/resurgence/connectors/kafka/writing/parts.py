@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +59,17 @@ def lanes_of(parts: Sequence[Part]) -> tuple[tuple[Part, ...], ...]:
     """
     grouped = itertools.groupby(parts, key=lambda each: each.path.rsplit("-", 2)[0])
     return tuple(tuple(each) for _, each in grouped)
+
+
+def most_lanes(paths: Iterable[str]) -> int:
+    """Return how many lanes an epoch can have at most, given everything that is staged: each has one
+    part with number 0.
+    """
+    attempts: Counter[str] = Counter()
+    for path in paths:
+        attempt, _, number, _ = path.rsplit("-", 3)
+        attempts[attempt] += int(number) == 0
+    return max(attempts.values(), default=0)
 
 
 def stage_parts(messages: DataFrame, url: str, prefix: str, limit: MessageLimit) -> StagedOutput:

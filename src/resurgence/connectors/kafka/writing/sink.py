@@ -2,8 +2,9 @@
 
 `stage` writes messages as parts to the job's storage (`parts`). `commit` fixes by a record which
 parts are the output of the epoch (`commit_log`), then produces them in transactions, each with a
-marker (`lanes`, which has the proof). `recall` returns both records and markers: a state dir that
-was restored from a backup lacks newer records, but Kafka still has the markers.
+marker (`lanes`, which has the proof). `take_over` fences the producers of earlier processes. `recall`
+returns both records and markers: a state dir that was restored from a backup lacks newer records,
+but Kafka still has the markers.
 """
 
 from __future__ import annotations
@@ -26,12 +27,23 @@ from resurgence.connectors.contract import (
 from resurgence.connectors.formats.contract import RecordWriter
 from resurgence.connectors.kafka.connection import KafkaOptions
 from resurgence.connectors.kafka.topics import MessageLimit, message_limit, require_topic
-from resurgence.connectors.kafka.writing.lanes import LaneCommit, close_lane, commit_lanes
+from resurgence.connectors.kafka.writing.lanes import (
+    LaneCommit,
+    close_lane,
+    commit_lanes,
+    fence_lanes,
+)
 from resurgence.connectors.kafka.writing.marker_topic import DEFAULT_MARKER_TOPIC, MarkerTopic
 from resurgence.connectors.kafka.writing.markers import LaneKey, MarkerView
 from resurgence.connectors.kafka.writing.messages import MessageLayout, as_messages
 from resurgence.connectors.kafka.writing.open_lanes import MOST_BYTES, MOST_LANES, OpenLanes
-from resurgence.connectors.kafka.writing.parts import Part, checked_parts, lanes_of, stage_parts
+from resurgence.connectors.kafka.writing.parts import (
+    Part,
+    checked_parts,
+    lanes_of,
+    most_lanes,
+    stage_parts,
+)
 from resurgence.errors import ConfigError, SinkConflict, SinkError
 from resurgence.graph.table_options import option
 from resurgence.ids import NO_EPOCH, Epoch, Generation, JobIdentity
@@ -152,7 +164,8 @@ class KafkaSink:
         staged: StagedOutput,
         covered: CoveredInput,
     ) -> None:
-        if not staged.files:
+        # An earlier attempt may have fixed output, perhaps by another version of the query.
+        if not staged.files and self._log.fixed(job, epoch) is None:
             return
         # Before the record: then any record means that there were markers.
         self._require_markers(job)
@@ -190,14 +203,26 @@ class KafkaSink:
         self, spark: SparkSession, order: LaneCommit, staged: StagedOutput
     ) -> MarkerView:
         access = store_access(self._table.state_url)
-        if (
-            sum(each.bytes for each in staged.files) <= MOST_BYTES
-            and len(order.lanes) <= MOST_LANES
-        ):
+        # The size of output that only the record names is not known.
+        is_small = bool(staged.files) and sum(each.bytes for each in staged.files) <= MOST_BYTES
+        if is_small and len(order.lanes) <= MOST_LANES:
             return self._open_lanes.commit(order, access)
         # The producers of the tasks would fence these.
         self._open_lanes.close()
         return commit_lanes(spark, order, access)
+
+    def take_over(self, job: JobIdentity) -> None:
+        if self._markers is not None:
+            newest = self._log.newest_output(job)
+            fixed = 0 if newest is None else _lane_count(newest[1], newest[0])
+            # A process that is still alive may be about to fix what it has staged.
+            self._fence(job, max(fixed, most_lanes(self._log.staged(job))))
+
+    def _fence(self, job: JobIdentity, lanes: int) -> None:
+        fence_lanes(self._connection, [self._lane_key(job, lane) for lane in range(lanes)])
+
+    def _lane_key(self, job: JobIdentity, lane: int) -> LaneKey:
+        return LaneKey(job=job, sink=self._table.table, lane=lane)
 
     def recall(self, job: JobIdentity, epochs: Collection[Epoch]) -> SinkMemory:
         memory = self._log.recall(job, epochs)
@@ -234,13 +259,11 @@ class KafkaSink:
         dead = self._log.between(job, after, up_to)
         if self._markers is not None:
             self._require_markers(job)
+            lanes = max((_lane_count(each, up_to) for each in dead), default=0)
+            self._fence(job, lanes)
             view = self._markers.read(job, self._table.table, MarkerView())
-            lanes = {*view.lanes}
-            for each in dead:
-                lanes.update(range(len(lanes_of(_parts(each, up_to)))))
-            for lane in sorted(lanes):
-                key = LaneKey(job=job, sink=self._table.table, lane=lane)
-                close_lane(self._connection, self._markers, key, up_to)
+            for lane in sorted({*view.lanes, *range(lanes)}):
+                close_lane(self._connection, self._markers, self._lane_key(job, lane), up_to)
         self._log.mark_retracted(job, after, up_to, {})
 
     def _require_markers(self, job: JobIdentity) -> None:
@@ -270,6 +293,10 @@ class KafkaSink:
 
 def _columns(text: str | None) -> tuple[str, ...]:
     return tuple(each.strip() for each in text.split(",")) if text else ()
+
+
+def _lane_count(content: Mapping[str, JsonValue], epoch: Epoch) -> int:
+    return len(lanes_of(_parts(content, epoch)))
 
 
 def _parts(content: Mapping[str, JsonValue], epoch: Epoch) -> tuple[Part, ...]:
