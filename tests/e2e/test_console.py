@@ -35,7 +35,7 @@ WITH (connector = 'filesystem', path = 'out', format = 'json', type = 'sink');
 INSERT INTO copies SELECT at, customer FROM orders;
 """
 pytestmark = pytest.mark.timeout(600)
-expect.set_options()
+expect.set_options(timeout=SOON)
 
 
 @dataclass
