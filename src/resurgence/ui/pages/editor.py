@@ -137,7 +137,6 @@ class _Editor:
         self._pending: asyncio.Task[None] | None = None
 
     async def build(self, actions: list[tuple[str, Callable[[], Awaitable[None]], str]]) -> None:
-        may_write = self._page.visitor.may_write
         sql, functions, settings = self._texts
         with ui.element("div").classes("split"):
             with ui.element("div"):
@@ -160,7 +159,7 @@ class _Editor:
                 )
         EditorShade([self._sql, self._functions, self._settings])
         self._graph = LiveHtml(html(""))
-        if not may_write:
+        if not self._page.may_create:
             for each in (self._sql, self._functions, self._settings):
                 each.disable()
         for each in (self._sql, self._functions, self._settings):
