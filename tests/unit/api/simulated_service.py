@@ -74,6 +74,8 @@ class SimulatedController(Controller):
         self.progress: dict[str, JsonValue] = {}
         self.failing: Exception | None = None
         """Raised by whatever is asked next."""
+        self.reads = 0
+        """Looks at a job."""
         self.sinks_retract = True
         self.held: Epoch | None = None
         self.is_stuck = False
@@ -118,6 +120,7 @@ class SimulatedController(Controller):
         return [self._view(name) for name in self.records]
 
     async def job(self, name: JobName) -> JobView:
+        self.reads += 1
         self._step(name)
         return self._view(name)
 
@@ -192,6 +195,11 @@ class SimulatedController(Controller):
 
     async def graph(self, name: JobName) -> Graph:
         return compile_pipeline(self._record(name).pipeline.sql, CONNECTORS, {})
+
+    async def compiled_text(
+        self, sql: str, functions: str | None, settings: dict[str, str]
+    ) -> Graph:
+        return compile_pipeline(sql, CONNECTORS, {})
 
     def last_event_id(self) -> int:
         return 0
