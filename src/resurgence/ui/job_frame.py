@@ -10,6 +10,7 @@ from fastapi import Request
 from nicegui import ui
 
 from resurgence.control.controller import JobView
+from resurgence.control.store.metadata import NoSuchJob
 from resurgence.errors import ResurgenceError
 from resurgence.ids import JobName
 from resurgence.ui.elements.live_html import LiveHtml
@@ -79,9 +80,11 @@ async def job_framed(request: Request, name: str, tab: str) -> AsyncIterator[Job
         async def redraw() -> None:
             try:
                 fresh = await page.console.feeds.job.get(name)
-            except ResurgenceError:
-                # Deleted.
+            except NoSuchJob:
                 ui.navigate.to("/")
+                return
+            except ResurgenceError:
+                # What is shown stays while the job cannot be read.
                 return
             head.show(head_of(fresh))
 
