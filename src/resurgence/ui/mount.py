@@ -32,6 +32,7 @@ from resurgence.ui.console import Console
 from resurgence.ui.end_of_sessions import end_sessions
 from resurgence.ui.feeds import Feeds
 from resurgence.ui.pages import add_pages
+from resurgence.ui.shown import Shown
 
 _RECONNECT_SECONDS = 20.0
 _STATIC = "/_nicegui/resurgence"
@@ -45,7 +46,9 @@ async def console_of(
     the cookies of sessions.
     """
     doorkeeper = Doorkeeper(guard, ring, SessionSigner(secret))
-    console = Console(controller, doorkeeper, Feeds(controller))
+    feeds = Feeds(controller)
+    shown = Shown(feeds, lambda: len(controller.other_controllers()))
+    console = Console(controller, doorkeeper, feeds, shown)
     _configure()
     nicegui_app.state.console = console
     app.add_middleware(ConsoleGate, pages=core.app, doorkeeper=doorkeeper, owner_of=owner_of)

@@ -25,6 +25,7 @@ from resurgence.control.controller import NewJob
 from resurgence.control.store.metadata import KeyRole
 from resurgence.ids import JobName
 from resurgence.ui.feeds import Feeds
+from resurgence.ui.shown import Shown
 
 RIDES = JobName("rides")
 
@@ -80,8 +81,9 @@ def shared_console() -> Iterator[Console]:
 def console(shared_console: Console, tmp_path: Path) -> Console:
     """With one job, two keys, and nothing read yet."""
     shared_console.controller.begin_anew(tmp_path)
+    feeds = Feeds(shared_console.controller)
     nicegui_app.state.console = replace(
-        nicegui_app.state.console, feeds=Feeds(shared_console.controller)
+        nicegui_app.state.console, feeds=feeds, shown=Shown(feeds, lambda: 0)
     )
     asyncio.run(shared_console.controller.create(NewJob(RIDES, SQL)))
     return shared_console

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import socketio
+import socketio  # type: ignore[import-untyped]
 from nicegui import ui
 from nicegui.client import Client
 from nicegui.element import Element
@@ -100,10 +100,10 @@ async def opened(console: Console, key: str, path: str) -> AsyncIterator[OpenPag
     sio = socketio.AsyncClient(reconnection=False)
     page = OpenPage(id, cookie, sio)
 
-    @sio.on("*")
     async def note(kind: str, what: object) -> None:
         page.sent.append((kind, what))
 
+    sio.on("*", note)
     query = f"client_id={id}&implicit_handshake=true&tab_id=t&document_id=d&next_message_id=0"
     await sio.connect(
         f"{console.url}?{query}",

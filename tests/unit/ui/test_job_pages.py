@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+from datetime import timedelta
 
+from tests.unit.api.simulated_service import NOW
 from tests.unit.ui.conftest import RIDES, Console
 from tests.unit.ui.open_page import opened
 
 from resurgence.errors import StorageError
+from resurgence.ui.feeds import Feeds
+from resurgence.ui.shown import Shown
 
 
 def test_a_page_stays_open_while_the_job_cannot_be_read(console: Console) -> None:
@@ -29,5 +34,50 @@ def test_the_page_of_a_deleted_job_leads_to_the_list(console: Console) -> None:
         async with opened(console, console.read, "/jobs/rides") as page:
             del console.controller.records[RIDES]
             await page.hear("open", "/")
+
+    asyncio.run(check())
+
+
+def test_the_charts_of_a_recreated_job_begin_anew(console: Console) -> None:
+    controller = console.controller
+
+    def sealed(epoch: int) -> None:
+        controller.happened(RIDES, "checkpoint", epoch=epoch, rows=10, duration=1.0)
+
+    async def check() -> None:
+        feeds = Feeds(controller)
+        for each in range(1, 4):
+            sealed(each)
+        before = await feeds.history.get(RIDES)
+        assert [each.epoch for each in before.points] == [1, 2, 3]
+        record = controller.records[RIDES]
+        controller.records[RIDES] = replace(record, created_at=NOW + timedelta(days=1))
+        del controller.stored[RIDES]
+        sealed(1)
+        feeds.job.expire(RIDES)
+        feeds.history.expire(RIDES)
+        after = await feeds.history.get(RIDES)
+        assert [each.epoch for each in after.points] == [1]
+
+    asyncio.run(check())
+
+
+def test_the_failing_operator_is_marked_as_soon_as_the_incident_is_known(
+    console: Console,
+) -> None:
+    """What is read from storage is older than that."""
+    controller = console.controller
+
+    async def check() -> None:
+        feeds = Feeds(controller)
+        shown = Shown(feeds, lambda: 0)
+        operator = str((await controller.graph(RIDES)).operators[0].id)
+        assert "failing" not in await shown.dataflow.get(RIDES)
+        controller.progress = {"incident": {"operator_id": operator}}
+        feeds.job.expire(RIDES)
+        assert "failing" in await shown.dataflow.get(RIDES)
+        controller.progress = {}
+        feeds.job.expire(RIDES)
+        assert "failing" not in await shown.dataflow.get(RIDES)
 
     asyncio.run(check())

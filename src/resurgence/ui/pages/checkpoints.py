@@ -21,8 +21,8 @@ from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.frame import show_error
 from resurgence.ui.job_frame import JobPage, job_framed
 from resurgence.ui.pages.job_actions import button
-from resurgence.ui.views.checkpoints import PAGE, checkpoints_table, rollback_panel, verdict
-from resurgence.ui.views.lists import pager
+from resurgence.ui.shown import PageKey
+from resurgence.ui.views.checkpoints import rollback_panel, verdict
 from resurgence.ui.views.markup import Markup, html
 
 
@@ -51,15 +51,9 @@ class _List:
         self._element.show(await self._content())
 
     async def _content(self) -> Markup:
-        views = await self._job.page.console.feeds.checkpoints.get(self._job.name)
-        part = views[::-1][self._page * PAGE : (self._page + 1) * PAGE]
-        return html(
-            '<section class="panel">{}{}</section>',
-            checkpoints_table(
-                part, may_write=self._job.page.visitor.may_write, opened=self._opened
-            ),
-            pager(self._page, PAGE, len(views)),
-        )
+        may_write = self._job.page.visitor.may_write
+        key = PageKey(self._job.name, self._page, may_write, self._opened)
+        return await self._job.page.console.shown.checkpoints.get(key)
 
     async def _act(self, facts: dict[str, str]) -> None:
         match facts["action"]:

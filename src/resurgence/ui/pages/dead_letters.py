@@ -13,9 +13,8 @@ from resurgence.state.inspection.dead_letters import Correction
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.job_frame import JobPage, job_framed
 from resurgence.ui.pages.job_actions import button
-from resurgence.ui.views.dead_letters import PAGE, letters_table
-from resurgence.ui.views.lists import pager
-from resurgence.ui.views.markup import Markup, html
+from resurgence.ui.shown import PageKey
+from resurgence.ui.views.markup import Markup
 
 
 def add() -> None:
@@ -42,25 +41,8 @@ class _Letters:
         self._element.show(await self._content())
 
     async def _content(self) -> Markup:
-        found = await self._job.page.console.feeds.letters.get(self._job.name)
-        letters = found.dead_letters[::-1]
-        part = letters[self._page * PAGE : (self._page + 1) * PAGE]
-        may_write = self._job.page.visitor.may_write
-        every = html("")
-        if may_write and any(not each.replayed for each in letters):
-            every = html('<button class="plain" data-action="replay-all">Replay all…</button>')
-        omitted = html("")
-        if found.omitted:
-            omitted = html(
-                '<p class="note">{} older ones are not listed.</p>', f"{found.omitted:,}"
-            )
-        return html(
-            '<div class="tools">{}{}</div><section class="panel" style="margin-top:.75rem">{}{}</section>',
-            every,
-            omitted,
-            letters_table(part, may_write=may_write),
-            pager(self._page, PAGE, len(letters)),
-        )
+        key = PageKey(self._job.name, self._page, self._job.page.visitor.may_write)
+        return await self._job.page.console.shown.letters.get(key)
 
     async def _act(self, facts: dict[str, str]) -> None:
         found = (await self._job.page.console.feeds.letters.get(self._job.name)).dead_letters

@@ -162,6 +162,6 @@ async def _change(
 ) -> None:
     if await page.change(request, f"Requested to {verb} {name}"):
         page.console.feeds.jobs.expire(None)
-        page.console.feeds.jobs_shown.expire_all()
+        page.console.feeds.views.expire(None)
         page.console.feeds.job.expire(name)
         await redraw()

@@ -11,6 +11,7 @@ from resurgence.state.inspection.verification import Verification
 from resurgence.state.records import OperatorCheckpointMetadata, TableKind
 from resurgence.ui.views.dataflow import watermark_text
 from resurgence.ui.views.jobs import since
+from resurgence.ui.views.lists import pager
 from resurgence.ui.views.markup import NOTHING, Markup, html
 from resurgence.ui.views.numbers import UNKNOWN, byte_size, count, short_count, span
 
@@ -36,6 +37,18 @@ def checkpoints_table(
         '<th class="num">State rows</th><th class="num">Generation</th><th>Committed</th><th></th></tr>'
         "</thead><tbody>{}</tbody></table></div>",
         html.join(_line(each, may_write, opened) for each in views),
+    )
+
+
+def checkpoints_panel(
+    views: Sequence[CheckpointView], page: int, *, may_write: bool, opened: int | None
+) -> Markup:
+    """Return one page of checkpoints, the newest first."""
+    part = views[::-1][page * PAGE : (page + 1) * PAGE]
+    return html(
+        '<section class="panel">{}{}</section>',
+        checkpoints_table(part, may_write=may_write, opened=opened),
+        pager(page, PAGE, len(views)),
     )
 
 

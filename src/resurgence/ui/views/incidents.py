@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from resurgence.ui.views.jobs import since
+from resurgence.ui.views.lists import pager
 from resurgence.ui.views.markup import NOTHING, Markup, html
 from resurgence.ui.views.numbers import count, span
 
@@ -118,6 +119,12 @@ def incidents_panel(incidents: Sequence[IncidentView], *, with_job: bool) -> Mar
         '<section class="panel" aria-label="Incidents">{}</section>',
         html.join(_incident(each, with_job) for each in incidents),
     )
+
+
+def incidents_page(views: Sequence[IncidentView], page: int, *, with_job: bool) -> Markup:
+    """Return one page of incidents."""
+    part = views[page * PAGE : (page + 1) * PAGE]
+    return html("{}{}", incidents_panel(part, with_job=with_job), pager(page, PAGE, len(views)))
 
 
 def _incident(view: IncidentView, with_job: bool) -> Markup:
