@@ -126,6 +126,11 @@ def job(console: Console) -> str:
     problem = page.locator("[data-problem]")
     expect(problem).to_contain_text("order_s")
     expect(page.locator(".rsg-error")).to_have_text("order_s")
+    # The mark goes with the text, and comes again with the same one.
+    page.keyboard.press("Control+A")
+    page.keyboard.insert_text(SQL.replace("FROM orders;", "FROM order_s;"))
+    expect(page.locator(".rsg-error")).to_have_text("order_s")
+    page.keyboard.press("Control+End")
     page.keyboard.type("SELECT cust")
     expect(page.locator(".cm-tooltip-autocomplete")).to_contain_text("customer")
     page.keyboard.press("Escape")
@@ -176,6 +181,13 @@ def test_a_dead_letter_is_corrected_and_replayed(console: Console, job: str) -> 
     expect(letter).to_have_count(1)
     letter.get_by_text("Raw record").click()
     expect(letter.locator("pre")).to_have_text("not JSON")
+    # A newer one is listed above it, and what was opened stays open.
+    console.write_input("letters.json", "not JSON, either")
+    letters = letter
+    expect(letters).to_have_count(2, timeout=LATER)
+    expect(letters.nth(0).locator("pre")).to_be_hidden()
+    expect(letters.nth(1).locator("pre")).to_be_visible()
+    letter = letters.nth(1)
     letter.get_by_role("button", name="Replay…").click()
     page.get_by_label("Record").fill('{"at": "2026-01-01T00:00:03", "customer": 3}')
     page.get_by_role("button", name="Replay", exact=True).click()

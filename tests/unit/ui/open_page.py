@@ -54,12 +54,17 @@ class OpenPage:
         """Send an action to every element that takes actions, as a forged page might."""
         for each in self.elements:
             if isinstance(each, LiveHtml):
-                await self._send(each, "act", facts)
+                await self.send(each, "act", facts)
 
     async def click(self, text: str) -> None:
         """Click the newest button with a text, as soon as there is one."""
         await self.until(lambda: bool(self.buttons(text)))
-        await self._send(self.buttons(text)[-1], "click", {})
+        await self.send(self.buttons(text)[-1], "click", {})
+
+    async def close_dialog(self) -> None:
+        for each in self.elements:
+            if isinstance(each, ui.dialog):
+                await self.send(each, "hide", {})
 
     async def hear(self, kind: str, text: str) -> None:
         """Wait for a message of a kind that contains a text."""
@@ -78,7 +83,7 @@ class OpenPage:
             client.cookies.set(COOKIE, self._cookie)
             client.post("/logout", headers=console.origin)
 
-    async def _send(self, element: Element, kind: str, args: object) -> None:
+    async def send(self, element: Element, kind: str, args: object) -> None:
         for listener in [*element._event_listeners.values()]:
             if listener.type == kind:
                 message = {

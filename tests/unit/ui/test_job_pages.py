@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
 from dataclasses import replace
 from datetime import timedelta
 
+import pytest
+from nicegui import ui
 from tests.unit.api.simulated_service import NOW
 from tests.unit.ui.conftest import RIDES, Console
 from tests.unit.ui.open_page import opened
@@ -79,5 +83,35 @@ def test_the_failing_operator_is_marked_as_soon_as_the_incident_is_known(
         controller.progress = {}
         feeds.job.expire(RIDES)
         assert "failing" not in await shown.dataflow.get(RIDES)
+
+    asyncio.run(check())
+
+
+def test_a_dialog_is_removed_when_it_is_closed_and_its_action_goes_on(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    async def stop(*_: object) -> None:
+        await asyncio.to_thread(go_on.wait, 30)
+
+    monkeypatch.setattr(console.controller, "stop", stop)
+
+    async def check() -> None:
+        async with opened(console, console.write, "/jobs/rides") as page:
+            before = len(page.elements)
+            for _ in range(3):
+                await page.act(action="stop")
+                await page.until(lambda: len(page.buttons("Stop job")) == 1)
+                await page.click("Stop job")
+                await page.close_dialog()
+                await page.until(lambda: not page.buttons("Stop job"))
+                gc.collect()
+                go_on.set()
+                await page.hear("notify", "Requested to stop")
+                page.sent.clear()
+                go_on.clear()
+            # Each leaves an invisible element beside the button that opened it.
+            assert len(page.elements) <= before + 3
 
     asyncio.run(check())

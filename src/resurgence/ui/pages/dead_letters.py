@@ -10,9 +10,9 @@ from nicegui import ui
 from resurgence.api.dead_letter_answer import replayed_answer
 from resurgence.api.models import DeadLetter
 from resurgence.state.inspection.dead_letters import Correction
+from resurgence.ui.dialogs import ending, opened_dialog
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.job_frame import JobPage, job_framed
-from resurgence.ui.pages.job_actions import button
 from resurgence.ui.shown import PageKey
 from resurgence.ui.views.markup import Markup
 
@@ -59,11 +59,8 @@ class _Letters:
 
     def _dialog(self, letters: Sequence[DeadLetter]) -> None:
         alone = letters[0] if len(letters) == 1 else None
-        with ui.dialog() as dialog, ui.card().classes("dialog"):
-            title = (
-                f"Replay dead letter {alone.id}" if alone else f"Replay {len(letters)} dead letters"
-            )
-            ui.label(f"{title}?").style("font-weight:600;font-size:1.05rem")
+        title = f"Replay dead letter {alone.id}" if alone else f"Replay {len(letters)} dead letters"
+        with opened_dialog(f"{title}?") as dialog:
             ui.label("A later epoch of the source reads them again, exactly once.")
             text = None
             if alone is not None and alone.raw is not None and alone.raw_base64 is None:
@@ -74,16 +71,12 @@ class _Letters:
                 )
 
             async def confirmed() -> None:
-                dialog.close()
                 corrected: dict[str, Correction] = {}
                 if alone is not None and text is not None and text.value != alone.raw:
                     corrected[alone.id] = Correction((text.value or "").encode())
                 await self._replay([each.id for each in letters], corrected)
 
-            with ui.element("div").classes("row-end"):
-                button("Cancel", dialog.close)
-                button("Replay", confirmed, "strong")
-        dialog.open()
+            ending(self._job.page, dialog, "Replay", confirmed)
 
     async def _replay(self, ids: list[str], corrected: dict[str, Correction]) -> None:
         controller, name = self._job.page.console.controller, self._job.name

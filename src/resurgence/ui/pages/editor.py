@@ -25,12 +25,12 @@ from resurgence.sql.catalog.declared_names import declared_names
 from resurgence.sql.functions.aggregates import AGGREGATES
 from resurgence.sql.functions.registry import WINDOWS
 from resurgence.sql.syntax.masking import masked_sql
+from resurgence.ui.dialogs import button, ending, opened_dialog
 from resurgence.ui.elements.editor_shade import EditorShade
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.elements.sql_completion import SqlCompletion
 from resurgence.ui.frame import Page, framed, show_error
 from resurgence.ui.job_frame import JobPage, job_framed
-from resurgence.ui.pages.job_actions import button
 from resurgence.ui.views.dataflow import Dataflow, dataflow_panel
 from resurgence.ui.views.editor import (
     EXAMPLE,
@@ -112,20 +112,15 @@ async def _apply(job: JobPage, editor: _Editor) -> None:
     except ResurgenceError as error:
         show_error(error)
         return
-    with ui.dialog() as dialog, ui.card().classes("dialog"):
-        ui.label(f"Apply the edit to {name}?").style("font-weight:600;font-size:1.05rem")
+    with opened_dialog(f"Apply the edit to {name}?") as dialog:
         LiveHtml(fates_panel(epoch, judged))
         ui.label("A running job switches to the new pipeline after a checkpoint.").classes("note")
 
         async def confirmed() -> None:
-            dialog.close()
             if await job.page.change(lambda: controller.edit(name, *change), "The edit is applied"):
                 job.page.console.feeds.job.expire(name)
 
-        with ui.element("div").classes("row-end"):
-            button("Cancel", dialog.close)
-            button("Apply edit", confirmed, "strong")
-    dialog.open()
+        ending(job.page, dialog, "Apply edit", confirmed)
 
 
 class _Editor:
@@ -244,11 +239,12 @@ class _Editor:
             found = marked_range(text, error.line, error.column)
             if found is not None:
                 marks = [{"kind": "mark", "from": found[0], "to": found[1], "class": "rsg-error"}]
-        if [*self._sql.decorations] != marks:
+        if marks or self._sql.decorations:
+            # Also if they are equal to those before: the browser has moved these with the text.
             self._sql.decorations = marks
-            place = error.line if isinstance(error, SqlError) else 0
-            last = text.count("\n") + 1
-            self._sql.line_tooltips = {min(place, last): error.message} if error and place else {}
+        place = error.line if isinstance(error, SqlError) else 0
+        last = text.count("\n") + 1
+        self._sql.line_tooltips = {min(place, last): error.message} if error and place else {}
         self._problem.show(problem(error) if error is not None else html(""))
 
     async def _go(self, facts: dict[str, str]) -> None:

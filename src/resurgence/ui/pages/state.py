@@ -13,10 +13,10 @@ from resurgence.state.inspection.checkpoints import CheckpointView, of_each_epoc
 from resurgence.state.inspection.query_process import confined
 from resurgence.state.inspection.state_database import StateTable, state_tables
 from resurgence.state.inspection.state_queries import difference, query_state
+from resurgence.ui.dialogs import button
 from resurgence.ui.elements.editor_shade import EditorShade
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.job_frame import JobPage, job_framed
-from resurgence.ui.pages.job_actions import button
 from resurgence.ui.views.frame import error_alert
 from resurgence.ui.views.markup import Markup, html
 from resurgence.ui.views.numbers import byte_size, count

@@ -64,11 +64,12 @@ def _line(view: CheckpointView, may_write: bool, opened: int | None) -> Markup:
     contents = NOTHING
     if is_open:
         contents = html(
-            '<tr><td colspan="10" style="background:var(--bg)">{}</td></tr>',
+            '<tr data-key="contents-{}"><td colspan="10" style="background:var(--bg)">{}</td></tr>',
+            view.epoch,
             checkpoint_contents(view),
         )
     return html(
-        '<tr data-epoch="{epoch}"><th scope="row">{epoch}</th>'
+        '<tr data-key="{epoch}" data-epoch="{epoch}"><th scope="row">{epoch}</th>'
         '<td><span class="state {tone}"><i></i>{status}</span>{reasons}</td>'
         '<td>{sealed}</td><td class="num">{duration}</td><td class="num">{size}</td>'
         '<td class="num">{files}</td><td class="num">{rows}</td><td class="num">{generation}</td>'

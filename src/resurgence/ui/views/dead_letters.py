@@ -53,7 +53,7 @@ def _line(letter: DeadLetter, may_write: bool) -> Markup:
     if letter.raw is not None:
         raw = html('<pre class="raw">{}</pre>', letter.raw[:4000])
     return html(
-        '<tr data-letter="{id}"><th scope="row">{id}</th><td>{operator}</td><td class="wrap">{position}'
+        '<tr data-key="{id}" data-letter="{id}"><th scope="row">{id}</th><td>{operator}</td><td class="wrap">{position}'
         '</td><td class="wrap">{error}<details><summary>Raw record</summary>{raw}</details></td>'
         '<td>{at}</td><td class="end">{action}</td></tr>',
         id=letter.id,

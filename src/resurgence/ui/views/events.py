@@ -79,8 +79,9 @@ def _line(job: str, stored: StoredEvent, with_job: bool) -> Markup:
     event = stored.event
     kind = str(event["event"])
     return html(
-        '<tr><td class="mono" style="white-space:nowrap">{}</td>{}<td><span class="{}">{}</span></td>'
+        '<tr data-key="{}"><td class="mono" style="white-space:nowrap">{}</td>{}<td><span class="{}">{}</span></td>'
         '<td class="wrap">{}</td></tr>',
+        stored.id,
         str(event["at"])[:23].replace("T", " "),
         html('<td><a href="/jobs/{0}/events">{0}</a></td>', job) if with_job else "",
         "bad" if kind in _BAD else "",

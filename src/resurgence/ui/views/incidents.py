@@ -150,9 +150,10 @@ def _incident(view: IncidentView, with_job: bool) -> Markup:
         html("{} error", view.domain) if view.domain else NOTHING,
     ]
     return html(
-        '<article class="incident" data-incident="{at}"><div class="top">{job}<h3>{kind}</h3>{outcome}'
+        '<article class="incident" data-key="{of} {at}" data-incident="{at}"><div class="top">{job}<h3>{kind}</h3>{outcome}'
         '<span class="dim">{since}</span></div><div class="cause">{reason}</div>{hint}{timeline}'
         '<div class="note">{facts}</div>{fallbacks}</article>',
+        of=view.job,
         at=view.detected_at,
         job=html('<a href="/jobs/{0}/incidents"><b>{0}</b></a>', view.job) if with_job else "",
         kind=view.kind,
