@@ -74,6 +74,8 @@ class SimulatedController(Controller):
         self.progress: dict[str, JsonValue] = {}
         self.failing: Exception | None = None
         """Raised by whatever is asked next."""
+        self.compiled: list[str | None] = []
+        """The functions of the texts that were compiled."""
         self.reads = 0
         """Looks at a job."""
         self.sinks_retract = True
@@ -199,6 +201,7 @@ class SimulatedController(Controller):
     async def compiled_text(
         self, sql: str, functions: str | None, settings: dict[str, str]
     ) -> Graph:
+        self.compiled.append(functions)
         return compile_pipeline(sql, CONNECTORS, {})
 
     def last_event_id(self) -> int:

@@ -87,6 +87,27 @@ def test_the_failing_operator_is_marked_as_soon_as_the_incident_is_known(
     asyncio.run(check())
 
 
+def test_typed_functions_run_when_their_editor_is_left_and_not_before(console: Console) -> None:
+    text = "def doubled(number): ..."
+
+    async def check() -> None:
+        async with opened(console, console.write, "/jobs/rides/sql") as page:
+            sql, functions, _ = (e for e in page.elements if isinstance(e, ui.codemirror))
+            typed = {"sections": [0, len(text)], "inserted": [[text]]}
+            await page.send(functions, "update:value", typed)
+            await page.until(lambda: functions.value == text)
+            # The text is compiled again, but with the functions that there were before.
+            compilations = len(console.controller.compiled)
+            changed = {"sections": [0, 1, len(sql.value), -1], "inserted": [["\n"]]}
+            await page.send(sql, "update:value", changed)
+            await page.until(lambda: len(console.controller.compiled) > compilations)
+            assert set(console.controller.compiled) == {None}
+            await page.send(functions, "focusout", {})
+            await page.until(lambda: console.controller.compiled[-1] == text)
+
+    asyncio.run(check())
+
+
 def test_a_dialog_is_removed_when_it_is_closed_and_its_action_goes_on(
     console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -129,6 +129,10 @@ class _Editor:
     def __init__(self, page: Page, sql: str, functions: str, settings: str) -> None:
         self._page = page
         self._texts = (sql, functions, settings)
+        self._compiled_functions = functions
+        """The functions that the text is compiled with while the user types: they run when they are
+        inspected, so half-typed ones are not.
+        """
         self._pending: asyncio.Task[None] | None = None
 
     async def build(self, actions: list[tuple[str, Callable[[], Awaitable[None]], str]]) -> None:
@@ -157,8 +161,9 @@ class _Editor:
         if not self._page.may_create:
             for each in (self._sql, self._functions, self._settings):
                 each.disable()
-        for each in (self._sql, self._functions, self._settings):
+        for each in (self._sql, self._settings):
             each.on_value_change(self._changed)
+        self._functions.on("focusout", self._left_functions)
         await self._compile()
 
     def _build_preview(self) -> None:
@@ -201,6 +206,11 @@ class _Editor:
             self._pending.cancel()
         self._pending = asyncio.create_task(self._compile_soon())
 
+    def _left_functions(self) -> None:
+        if self._functions.value != self._compiled_functions:
+            self._compiled_functions = self._functions.value
+            self._changed()
+
     async def _compile_soon(self) -> None:
         await asyncio.sleep(_PAUSE)
         self._completion.show(await in_thread(declared_names, self._sql.value, CONNECTORS))
@@ -225,9 +235,8 @@ class _Editor:
 
     async def _compiled(self, text: str) -> Graph:
         visitor = await self._page.console.doorkeeper.again(self._page.visitor)
-        functions = self._functions.value if self._functions.value.strip() else None
+        functions = self._compiled_functions if self._compiled_functions.strip() else None
         if text != self._texts[0] or functions != (self._texts[1] or None):
-            # Python functions run when they are inspected.
             visitor.require_write()
         settings = {} if not visitor.may_write else settings_of(self._settings.value)
         async with _COMPILING:
