@@ -199,6 +199,65 @@ def test_a_dead_letter_is_corrected_and_replayed(console: Console, job: str) -> 
     page.context.close()
 
 
+def focus_by_keyboard(page: Page, text: str) -> None:
+    """Press Tab until something with a text has the focus."""
+    passed = []
+    for _ in range(100):
+        page.keyboard.press("Tab")
+        passed.append(page.evaluate("document.activeElement.textContent.trim()"))
+        if passed[-1] == text:
+            return
+    pytest.fail(f"Tab does not lead to '{text}', only to {passed}")
+
+
+def test_a_checkpoint_is_verified_by_keyboard_alone(console: Console, job: str) -> None:
+    page = console.browser.new_context().new_page()
+    page.set_default_timeout(SOON)
+    page.goto(console.service.url)
+    page.keyboard.type(console.keys["ops"])
+    page.keyboard.press("Enter")
+    expect(page.locator(f"tr[data-key='{job}']")).to_be_visible()
+    focus_by_keyboard(page, job)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{console.service.url}/jobs/{job}")
+    expect(page.locator(".tabs")).to_be_visible()
+    focus_by_keyboard(page, "Checkpoints")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"{console.service.url}/jobs/{job}/checkpoints")
+    expect(page.locator("tr[data-epoch='1']")).to_be_visible()
+    focus_by_keyboard(page, "Verify")
+    page.keyboard.press("Enter")
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text("is intact")
+    focus_by_keyboard(page, "Close")
+    page.keyboard.press("Enter")
+    expect(dialog).to_have_count(0)
+    page.context.close()
+
+
+def test_escape_and_tab_leave_an_editor(console: Console, job: str) -> None:
+    page = console.open(f"/jobs/{job}/sql")
+    editor = page.locator(".cm-content").first
+    editor.click()
+    page.keyboard.press("Tab")
+    expect(editor).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Tab")
+    expect(editor).not_to_be_focused()
+    page.context.close()
+
+
+def test_a_large_graph_can_be_fitted_to_the_width_of_a_phone(console: Console, job: str) -> None:
+    page = console.open(f"/jobs/{job}", width=390)
+    picture = page.locator(".graph svg")
+    expect(picture).to_be_visible()
+    assert picture.bounding_box()["width"] > 390  # type: ignore[index]
+    page.get_by_label("Fit to the width").check()
+    assert picture.bounding_box()["width"] < 390  # type: ignore[index]
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.context.close()
+
+
 def test_a_rollback_shows_its_dry_run_first(console: Console, job: str) -> None:
     page = console.open(f"/jobs/{job}/checkpoints")
     first = page.locator("tr[data-epoch='1']")

@@ -199,7 +199,9 @@ class _Editor:
     def _code(self, text: str, language: str, name: str) -> ui.codemirror:
         code = ui.codemirror(text, line_wrapping=False)
         code.set_language(language)  # type: ignore[arg-type]
-        return code.props(f'aria-label="{name}"')
+        return code.props(
+            f'aria-label="{name}" aria-description="Escape, then Tab leaves the editor"'
+        )
 
     def _changed(self) -> None:
         if self._pending is not None:
