@@ -16,7 +16,7 @@ from resurgence.state.inspection.query_process import QueryStopped, confined
 from resurgence.state.inspection.state_queries import difference, query_state
 
 PARTIALS = "window_7f_partials"
-ENDLESS = "SELECT count(*) FROM range(100000000) a, range(100000000) b"
+ENDLESS = "SELECT sum(range) FROM range(1000000000000)"
 
 
 @pytest.fixture
