@@ -344,6 +344,11 @@ def served(
                 closing, listener, guard or Guard(), build, keys.read, on_ready, session_secret
             )
         )
+        # Sockets of pages wait for their next ping.
+        if left := asyncio.all_tasks(loop):
+            for each in left:
+                each.cancel()
+            loop.run_until_complete(asyncio.wait(left))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
