@@ -178,7 +178,7 @@ def dataflow_panel(dataflow: Dataflow, about: str) -> Markup:
     """Return the picture of a graph, and the same as a table."""
     return html(
         '<section class="panel"><header><h2>Dataflow</h2><span class="dim">{} operators{}</span>'
-        '<label class="fit"><input type="checkbox"> Fit to the width</label></header>{}'
+        '<label class="to-width"><input type="checkbox"> Fit to the width</label></header>{}'
         '<details class="body"><summary>As a table</summary>{}</details></section>',
         len(dataflow.graph.operators),
         about,
