@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help venv check test test-all soak bench demo clean
+.PHONY: help venv check test test-all soak bench demo screenshots clean
 
 help:
 	@echo "make demo      kill a running pipeline and watch it recover"
@@ -14,6 +14,7 @@ help:
 	@echo "make soak      run random pipelines under random faults: MINUTES=n SEED=n"
 	@echo "make check     check style, types, import layers and links"
 	@echo "make bench     run a short form of every benchmark"
+	@echo "make screenshots  make the pictures of the console in docs/images again"
 	@echo "make clean     delete everything that the other targets created"
 
 venv: $(STAMP)
@@ -68,6 +69,10 @@ bench: venv
 
 demo: venv
 	@$(BIN)/python -m resurgence.cli.commands.demo
+
+screenshots: venv
+	@$(SERVERS) chromium
+	@$(BIN)/python -m scripts.screenshots
 
 clean:
 	@rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist

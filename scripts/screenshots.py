@@ -1,5 +1,6 @@
 """Makes pictures of the console for README and docs: starts a service with a job, lets its worker die
-once, and photographs the pages. `python -m scripts.screenshots FOLDER`
+once, and photographs the pages. `make screenshots` replaces those that the docs show;
+`python -m scripts.screenshots --all FOLDER` makes all of them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -66,11 +68,37 @@ _PAGES = {
 }
 
 
+_ALSO_DARK_AND_NARROW = ("jobs", "job", "incidents", "sql")
+IMAGES = Path(__file__).parent.parent / "docs" / "images"
+IN_DOCS = ("console-incidents.png", "console-job.png", "console-sql-dark.png")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A page, and how it is photographed."""
+
+    path: str
+    is_dark: bool = False
+    width: int = 1280
+
+
+def pictures() -> dict[str, Picture]:
+    """Return all pictures by the names of their files."""
+    found = {f"console-{name}.png": Picture(path) for name, path in _PAGES.items()}
+    for name in _ALSO_DARK_AND_NARROW:
+        found[f"console-{name}-dark.png"] = Picture(_PAGES[name], is_dark=True)
+        found[f"console-{name}-phone.png"] = Picture(_PAGES[name], width=390)
+    return found
+
+
 def main() -> None:
     """Entry point."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path)
-    target: Path = parser.parse_args().folder
+    parser.add_argument("folder", type=Path, nargs="?", default=IMAGES)
+    parser.add_argument("--all", action="store_true", help="also those that the docs do not show")
+    options = parser.parse_args()
+    target: Path = options.folder
+    chosen = {name: each for name, each in pictures().items() if options.all or name in IN_DOCS}
     target.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -79,7 +107,7 @@ def main() -> None:
             command = [sys.executable, "-m", "resurgence", "serve", "--port", "0"]
             service = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
         try:
-            _photograph(_with_a_past(folder / "serve.log"), target)
+            _photograph(_with_a_past(folder / "serve.log"), target, chosen)
         finally:
             service.send_signal(signal.SIGTERM)
             service.wait(_DEADLINE)
@@ -131,29 +159,25 @@ def _until(holds: Callable[[], bool]) -> None:
         time.sleep(0.5)
 
 
-def _photograph(url: str, target: Path) -> None:
+def _photograph(url: str, target: Path, chosen: Mapping[str, Picture]) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS)
-        for name, path in _PAGES.items():
-            _picture(browser, f"{url}{path}", target / f"{name}.png", dark=False, width=1280)
-        for name in ("jobs", "job", "incidents", "sql"):
-            address = f"{url}{_PAGES[name]}"
-            _picture(browser, address, target / f"{name}-dark.png", dark=True, width=1280)
-            _picture(browser, address, target / f"{name}-phone.png", dark=False, width=390)
+        for name, picture in chosen.items():
+            _take(browser, url, picture, target / name)
         browser.close()
 
 
-def _picture(browser: Browser, url: str, file: Path, *, dark: bool, width: int) -> None:
-    shade = "dark" if dark else "light"
+def _take(browser: Browser, url: str, picture: Picture, file: Path) -> None:
     context = browser.new_context(
-        viewport={"width": width, "height": 860}, color_scheme="dark" if dark else "light"
+        viewport={"width": picture.width, "height": 860},
+        color_scheme="dark" if picture.is_dark else "light",
     )
     page = context.new_page()
-    page.goto(url)
+    page.goto(f"{url}{picture.path}")
     page.wait_for_timeout(_SETTLED)
     page.screenshot(path=file)
     context.close()
-    print(f"{file} ({shade})")
+    print(file)
 
 
 if __name__ == "__main__":

@@ -174,3 +174,15 @@ def test_every_error_code_of_the_api_is_documented() -> None:
     codes = re.findall(r'"((?:auth|limit|http|request|worker|job|sql|setting)\.\w+)"', sources)
     undocumented = {each for each in codes if f"`{each}`" not in text}
     assert undocumented == {"http.request"}, "no code, but what servers call a part of a body"
+
+
+def test_the_script_makes_every_picture_of_the_console_that_a_page_shows() -> None:
+    from scripts.screenshots import IN_DOCS, pictures
+
+    shown = {
+        name
+        for page in PAGES
+        for name in re.findall(r"images/(console-[\w-]+\.png)\)", page.read_text())
+    }
+    assert shown == set(IN_DOCS)
+    assert shown <= pictures().keys()

@@ -358,8 +358,7 @@ class Controller:
         self, sql: str, functions: str | None, settings: dict[str, str]
     ) -> Graph:
         """Return a pipeline compiled, which need not be of a job. Raise if it is invalid."""
-        pipeline = PipelineRecord(sql, self._environment.state_url, functions, settings)
-        _, graph = await self._compiled(_NO_JOB, pipeline)
+        _, graph = await self._compiled_aside(sql, functions, settings)
         return graph
 
     async def preview(
@@ -369,9 +368,15 @@ class Controller:
         its real sources. Runs the user's code. One preview runs at a time.
         """
         text = await in_thread(preview_text, sql, query)
-        pipeline = PipelineRecord(text, self._environment.state_url, functions, settings)
-        definition, graph = await self._compiled(_NO_JOB, pipeline)
+        definition, graph = await self._compiled_aside(text, functions, settings)
         return await self._previews.call(previewed_rows, definition, graph)
+
+    async def _compiled_aside(
+        self, sql: str, functions: str | None, settings: dict[str, str]
+    ) -> tuple[JobDefinition, Graph]:
+        await in_thread(self._environment.tidy_functions, _NO_JOB)
+        pipeline = PipelineRecord(sql, self._environment.state_url, functions, settings)
+        return await self._compiled(_NO_JOB, pipeline)
 
     async def read_state(
         self,

@@ -133,6 +133,12 @@ class OneJob(Controller):
             raise self._refusal()
         return self._definition, await in_thread(self._definition.compile, pipeline.sql)
 
+    async def compiled_text(
+        self, sql: str, functions: str | None, settings: dict[str, str]
+    ) -> Graph:
+        # Its functions are those of the file that the command was given, whatever was typed.
+        return await in_thread(self._definition.compile, sql)
+
     # ---------------------------------------------------------------- requests
 
     async def stop(self, name: JobName, mode: StopMode) -> JobView:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from resurgence.control.controller import Controller
 from resurgence.ui.access.doorkeeper import Doorkeeper
 from resurgence.ui.feeds import Feeds
+from resurgence.ui.shown import Shown
 
 
 @dataclass(frozen=True)
@@ -16,3 +17,4 @@ class Console:
     controller: Controller
     doorkeeper: Doorkeeper
     feeds: Feeds
+    shown: Shown

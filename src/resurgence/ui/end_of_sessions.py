@@ -15,6 +15,8 @@ from resurgence.ui.access.visitor import SessionEnded, Visitor
 from resurgence.ui.console import Console
 
 _INTERVAL = 2.0
+_RELOAD_WITHIN = 0.2
+"""Until pages have received the message."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -37,11 +39,15 @@ async def _watch(console: Console) -> None:
             await close_ended(console)
         except ResurgenceError as error:
             _LOG.warning("cannot verify the sessions of the console: %s", error.message)
+        except Exception:
+            # Without this watch, pages would stay open after a logout until they are reloaded.
+            _LOG.exception("cannot close the pages of ended sessions; this is tried again")
 
 
 async def close_ended(console: Console) -> None:
     """Close the pages whose visitor may no longer see them, or may do something else now."""
     known: dict[Visitor, bool] = {}
+    ended = []
     for client in [*Client.instances.values()]:
         visitor = client.request.scope.get(VISITOR) if client._request is not None else None
         if not isinstance(visitor, Visitor):
@@ -49,10 +55,16 @@ async def close_ended(console: Console) -> None:
         if visitor not in known:
             known[visitor] = await _stands(console, visitor)
         if not known[visitor]:
-            # The page asks again who it is for, and is sent to the login if to nobody.
-            client.run_javascript("location.reload()")
-            await asyncio.sleep(0)
-            await asyncio.sleep(0.2)
+            ended.append(client)
+    if not ended:
+        return
+    for client in ended:
+        # The page asks again who it is for, and is sent to the login if to nobody.
+        client.run_javascript("location.reload()")
+    await asyncio.sleep(_RELOAD_WITHIN)
+    for client in ended:
+        # Its user may have closed it meanwhile.
+        if client.id in Client.instances:
             client.delete()
 
 

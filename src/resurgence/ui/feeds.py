@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from resurgence.api.dead_letter_answer import letters_answer
@@ -11,7 +13,7 @@ from resurgence.api.log_tail import last_lines
 from resurgence.api.models import DeadLetters
 from resurgence.control.background import in_thread
 from resurgence.control.controller import Controller, JobView, WorkerView
-from resurgence.control.jobs.job_record import PipelineRecord
+from resurgence.control.jobs.job_record import JobRecord, PipelineRecord
 from resurgence.control.store.metadata import StoredEvent
 from resurgence.errors import ResurgenceError
 from resurgence.graph.model import Graph
@@ -24,17 +26,14 @@ from resurgence.state.inspection.checkpoints import (
 from resurgence.state.inspection.dead_letters import LetterFilter
 from resurgence.ui.feed import Feed
 from resurgence.ui.job_history import JobHistory
-from resurgence.ui.views.dataflow import (
-    Dataflow,
-    dataflow_panel,
-    failing_operators,
-    operator_facts,
-)
-from resurgence.ui.views.jobs import JobRow, JobsKey, JobsShown, job_row, jobs_shown
-from resurgence.ui.views.markup import Markup
+from resurgence.ui.views.dataflow import failing_operators
+from resurgence.ui.views.incidents import IncidentView, incident_view
+from resurgence.ui.views.jobs import JobRow, job_row
 
 _SHORT = timedelta(seconds=1.5)
 _LONG = timedelta(seconds=10)
+_NONE = timedelta(0)
+"""Of what is a part of another feed's value."""
 _RATE_OVER = 30.0
 _RECENT_INCIDENTS = 1000
 _LOG_LINES = 3000
@@ -46,29 +45,46 @@ EventKey = tuple[str, int, int, str, str]
 """The job or nothing, before which id, how many, of which kind or nothing, with which text."""
 
 
+@dataclass(frozen=True)
+class GraphFacts:
+    """A job's graph, and what was last stored and measured about its operators."""
+
+    graph: Graph
+    newest: CheckpointView | None
+    seconds: Mapping[str, float]
+    """Of recent epochs, by operator."""
+
+
 class Feeds:
     """The feeds of a service."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
         self._samples: dict[str, deque[tuple[float, float]]] = {}
-        self._histories: dict[str, JobHistory] = {}
+        self._histories: dict[str, tuple[datetime, JobHistory]] = {}
+        """With the creation of their jobs: another job may have the name now."""
         self._graphs: dict[str, tuple[PipelineRecord, Graph]] = {}
+        self.views: Feed[None, list[JobView]] = Feed(self._views, _SHORT)
         self.jobs: Feed[None, list[JobRow]] = Feed(self._jobs, _SHORT)
-        self.jobs_shown: Feed[JobsKey, JobsShown] = Feed(self._jobs_shown, _SHORT)
         self.job: Feed[str, JobView] = Feed(self._job, _SHORT)
+        self.record: Feed[str, JobRecord] = Feed(self._record, _NONE)
+        self.failing: Feed[str, set[str]] = Feed(self._failing, _NONE)
         self.incidents: Feed[str, list[dict[str, object]]] = Feed(self._incidents, _SHORT)
+        self.open_incidents: Feed[str, list[IncidentView]] = Feed(self._open_incidents, _NONE)
         self.events: Feed[EventKey, list[tuple[str, StoredEvent]]] = Feed(self._events, _SHORT)
         self.history: Feed[str, JobHistory] = Feed(self._history, _SHORT)
         self.newest: Feed[str, CheckpointView | None] = Feed(self._newest, _LONG)
-        self.dataflow_picture: Feed[str, Markup] = Feed(self._dataflow_picture, _LONG)
+        self.graph_facts: Feed[str, GraphFacts] = Feed(self._graph_facts, _LONG)
         self.checkpoints: Feed[str, tuple[CheckpointView, ...]] = Feed(self._checkpoints, _LONG)
         self.letters: Feed[str, DeadLetters] = Feed(self._letters, _LONG)
         self.log: Feed[tuple[str, str], list[str]] = Feed(self._log, _SHORT)
         self.workers: Feed[None, list[WorkerView]] = Feed(self._workers, _SHORT)
 
+    async def _views(self, _: None) -> list[JobView]:
+        return await self._controller.jobs()
+
     async def _jobs(self, _: None) -> list[JobRow]:
-        views = await self._controller.jobs()
+        views = await self.views.get(None)
         incidents = await self.incidents.get("")
         yesterday = datetime.now(UTC) - timedelta(days=1)
         recent: dict[str, int] = {}
@@ -79,12 +95,11 @@ class Feeds:
         rows = [
             job_row(each, self._rate(each, now), recent.get(each.record.name, 0)) for each in views
         ]
-        for gone in self._samples.keys() - {each.name for each in rows}:
-            del self._samples[gone]
+        names = {each.name for each in rows}
+        for kept in (self._samples, self._histories, self._graphs):
+            for gone in kept.keys() - names:
+                del kept[gone]
         return sorted(rows, key=lambda each: each.name)
-
-    async def _jobs_shown(self, key: JobsKey) -> JobsShown:
-        return jobs_shown(await self.jobs.get(None), key)
 
     def _rate(self, view: JobView, now: float) -> float | None:
         """Return the rows read per second, over the last half minute."""
@@ -103,6 +118,21 @@ class Feeds:
     async def _job(self, name: str) -> JobView:
         return await self._controller.job(JobName(name))
 
+    async def _record(self, name: str) -> JobRecord:
+        return (await self.job.get(name)).record
+
+    async def _failing(self, name: str) -> set[str]:
+        return failing_operators(await self.job.get(name))
+
+    async def _open_incidents(self, job: str) -> list[IncidentView]:
+        """Return the incidents that have no end yet."""
+        views = [await self.job.get(job)] if job else await self.views.get(None)
+        return [
+            incident_view(facts, job=each.record.name, is_open=True)
+            for each in views
+            if isinstance(facts := each.progress.get("incident"), dict)
+        ]
+
     async def _incidents(self, job: str) -> list[dict[str, object]]:
         found = await self._controller.incidents(JobName(job) if job else None, _RECENT_INCIDENTS)
         return [dict(each) for each in reversed(found)]
@@ -118,17 +148,18 @@ class Feeds:
 
     async def _history(self, name: str) -> JobHistory:
         """Read only what is new. A job's history is a new value whenever it has grown."""
-        before = self._histories.get(name)
+        created_at = (await self.job.get(name)).record.created_at
+        kept = self._histories.get(name)
+        before = kept[1] if kept is not None and kept[0] == created_at else None
         found = await JobHistory.after(before, self._controller, JobName(name))
-        self._histories[name] = found
+        self._histories[name] = (created_at, found)
         return found
 
     async def _newest(self, name: str) -> CheckpointView | None:
         record = (await self.job.get(name)).record
         return await self._controller.read_state(record.name, newest_checkpoint)
 
-    async def _dataflow_picture(self, name: str) -> Markup:
-        """Return the picture of a job's graph, with the numbers of the newest checkpoint."""
+    async def _graph_facts(self, name: str) -> GraphFacts:
         view = await self.job.get(name)
         known = self._graphs.get(name)
         if known is None or known[0] != view.record.pipeline:
@@ -144,9 +175,7 @@ class Feeds:
         except ResurgenceError:
             # A job can be looked at while its storage is unavailable, or no checkpoint is valid.
             newest = None
-        facts = operator_facts(known[1], newest, seconds, failing_operators(view))
-        about = f" · counts and state as of epoch {newest.epoch}" if newest else ""
-        return dataflow_panel(Dataflow(known[1], facts), about)
+        return GraphFacts(known[1], newest, seconds)
 
     async def _workers(self, _: None) -> list[WorkerView]:
         return await self._controller.workers()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from fastapi import Request
 from nicegui import app, ui
+from nicegui.client import Client
 
 from resurgence.errors import ResurgenceError
 from resurgence.ui.access.console_gate import VISITOR
@@ -30,6 +31,7 @@ class Page:
 
     console: Console
     visitor: Visitor
+    client: Client
 
     @property
     def may_create(self) -> bool:
@@ -75,7 +77,7 @@ def show_error(error: ResurgenceError) -> None:
 def framed(request: Request, title: str, at: str = "") -> Iterator[Page]:
     """Build the frame of a page around its content. `at` is its entry in the navigation."""
     visitor = request.scope[VISITOR]
-    page = Page(app.state.console, visitor)
+    page = Page(app.state.console, visitor, ui.context.client)
     theme = request.cookies.get(_THEME_COOKIE, "auto")
     ui.page_title(f"{title} · Resurgence")
     ui.add_head_html(_head(theme))

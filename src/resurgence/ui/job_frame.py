@@ -10,6 +10,7 @@ from fastapi import Request
 from nicegui import ui
 
 from resurgence.control.controller import JobView
+from resurgence.control.store.metadata import NoSuchJob
 from resurgence.errors import ResurgenceError
 from resurgence.ids import JobName
 from resurgence.ui.elements.live_html import LiveHtml
@@ -21,8 +22,8 @@ from resurgence.ui.pages.job_actions import (
     start,
     stop_dialog,
 )
-from resurgence.ui.views.job import TABS, actions_on, job_head
-from resurgence.ui.views.markup import Markup
+from resurgence.ui.shown import HeadKey
+from resurgence.ui.views.job import TABS
 
 _DIALOGS = {
     "start": start,
@@ -64,31 +65,32 @@ async def job_framed(request: Request, name: str, tab: str) -> AsyncIterator[Job
     error of the content is shown in its place.
     """
     with framed(request, f"{name} · {TABS[tab]}", "/") as page:
+        key = HeadKey(
+            name, tab, page.visitor.may_write, only_stop=page.console.controller.can_only_stop
+        )
         try:
             view = await page.console.feeds.job.get(name)
+            shown = await page.console.shown.head.get(key)
         except ResurgenceError as error:
             show_failure(error)
             yield None
             return
-        only_stop = page.console.controller.can_only_stop
-
-        def head_of(view: JobView) -> Markup:
-            may_write = page.visitor.may_write
-            return job_head(view, tab, actions_on(view, only_stop=only_stop) if may_write else [])
 
         async def redraw() -> None:
             try:
-                fresh = await page.console.feeds.job.get(name)
-            except ResurgenceError:
-                # Deleted.
+                fresh = await page.console.shown.head.get(key)
+            except NoSuchJob:
                 ui.navigate.to("/")
                 return
-            head.show(head_of(fresh))
+            except ResurgenceError:
+                # What is shown stays while the job cannot be read.
+                return
+            head.show(fresh)
 
         async def act(facts: dict[str, str]) -> None:
             await _DIALOGS[facts["action"]](page, name, redraw)
 
-        head = LiveHtml(head_of(view), act)
+        head = LiveHtml(shown, act)
         page.follow(redraw)
         try:
             yield JobPage(page, JobName(name), view)

@@ -26,12 +26,14 @@ from resurgence.api.access.key_ring import KeyRing
 from resurgence.control.controller import Controller
 from resurgence.ui.access.console_gate import VISITOR, ConsoleGate
 from resurgence.ui.access.doorkeeper import Doorkeeper
+from resurgence.ui.access.logouts import Logouts
 from resurgence.ui.access.sessions import SessionSigner
 from resurgence.ui.access.visitor import Visitor
 from resurgence.ui.console import Console
 from resurgence.ui.end_of_sessions import end_sessions
 from resurgence.ui.feeds import Feeds
 from resurgence.ui.pages import add_pages
+from resurgence.ui.shown import Shown
 
 _RECONNECT_SECONDS = 20.0
 _STATIC = "/_nicegui/resurgence"
@@ -39,13 +41,20 @@ _STATIC = "/_nicegui/resurgence"
 
 @asynccontextmanager
 async def console_of(
-    app: FastAPI, controller: Controller, guard: Guard, ring: KeyRing, secret: bytes
+    app: FastAPI,
+    controller: Controller,
+    guard: Guard,
+    ring: KeyRing,
+    secret: bytes,
+    logouts: Path | None,
 ) -> AsyncIterator[None]:
     """Serve the console beside an application's own paths, until the context ends. `secret` signs
-    the cookies of sessions.
+    the cookies of sessions; `logouts` is the file of those that were logged out.
     """
-    doorkeeper = Doorkeeper(guard, ring, SessionSigner(secret))
-    console = Console(controller, doorkeeper, Feeds(controller))
+    doorkeeper = Doorkeeper(guard, ring, SessionSigner(secret), Logouts(logouts))
+    feeds = Feeds(controller)
+    shown = Shown(feeds, lambda: len(controller.other_controllers()))
+    console = Console(controller, doorkeeper, feeds, shown)
     _configure()
     nicegui_app.state.console = console
     app.add_middleware(ConsoleGate, pages=core.app, doorkeeper=doorkeeper, owner_of=owner_of)

@@ -74,6 +74,10 @@ class SimulatedController(Controller):
         self.progress: dict[str, JsonValue] = {}
         self.failing: Exception | None = None
         """Raised by whatever is asked next."""
+        self.compiled: list[str | None] = []
+        """The functions of the texts that were compiled."""
+        self.reads = 0
+        """Looks at a job."""
         self.sinks_retract = True
         self.held: Epoch | None = None
         self.is_stuck = False
@@ -118,6 +122,7 @@ class SimulatedController(Controller):
         return [self._view(name) for name in self.records]
 
     async def job(self, name: JobName) -> JobView:
+        self.reads += 1
         self._step(name)
         return self._view(name)
 
@@ -192,6 +197,12 @@ class SimulatedController(Controller):
 
     async def graph(self, name: JobName) -> Graph:
         return compile_pipeline(self._record(name).pipeline.sql, CONNECTORS, {})
+
+    async def compiled_text(
+        self, sql: str, functions: str | None, settings: dict[str, str]
+    ) -> Graph:
+        self.compiled.append(functions)
+        return compile_pipeline(sql, CONNECTORS, {})
 
     def last_event_id(self) -> int:
         return 0
@@ -333,6 +344,11 @@ def served(
                 closing, listener, guard or Guard(), build, keys.read, on_ready, session_secret
             )
         )
+        # Sockets of pages wait for their next ping.
+        if left := asyncio.all_tasks(loop):
+            for each in left:
+                each.cancel()
+            loop.run_until_complete(asyncio.wait(left))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()

@@ -6,10 +6,12 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
+from nicegui import app as nicegui_app
 from tests.unit.api.simulated_service import (
     SQL,
     KeyBox,
@@ -22,6 +24,8 @@ from resurgence.api.access.guard import Guard
 from resurgence.control.controller import NewJob
 from resurgence.control.store.metadata import KeyRole
 from resurgence.ids import JobName
+from resurgence.ui.feeds import Feeds
+from resurgence.ui.shown import Shown
 
 RIDES = JobName("rides")
 
@@ -44,6 +48,13 @@ class Console:
             while (client.get("/").status_code == 303) is not does:
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
+
+    def wait_until_it_knows(self, key: str) -> None:
+        deadline = time.monotonic() + 60
+        with self.client() as client:
+            while client.post("/login", data={"key": key}, headers=self.origin).status_code != 303:
+                assert time.monotonic() < deadline
+                time.sleep(1)
 
     def client(self) -> httpx.Client:
         return httpx.Client(base_url=self.url, trust_env=False, timeout=20)
@@ -68,8 +79,12 @@ def shared_console() -> Iterator[Console]:
 
 @pytest.fixture
 def console(shared_console: Console, tmp_path: Path) -> Console:
-    """With one job, and two keys."""
+    """With one job, two keys, and nothing read yet."""
     shared_console.controller.begin_anew(tmp_path)
+    feeds = Feeds(shared_console.controller)
+    nicegui_app.state.console = replace(
+        nicegui_app.state.console, feeds=feeds, shown=Shown(feeds, lambda: 0)
+    )
     asyncio.run(shared_console.controller.create(NewJob(RIDES, SQL)))
     return shared_console
 

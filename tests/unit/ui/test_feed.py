@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from resurgence.errors import StorageError
-from resurgence.ui.feed import Feed
+from resurgence.ui.feed import Derived, Feed
 
 
 class Source:
@@ -105,5 +105,46 @@ def test_what_no_page_asks_for_is_forgotten() -> None:
         source.now = 1000
         await feed.get("jobs")
         assert [*feed._entries] == ["jobs"]
+
+    asyncio.run(check())
+
+
+def test_a_value_that_expires_during_its_read_is_read_again() -> None:
+    async def check() -> None:
+        source = Source()
+        feed = source.feed()
+        before = asyncio.create_task(feed.get("jobs"))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert source.reads == 1
+        feed.expire("jobs")
+        await before
+        assert source.reads == 2
+        await feed.get("jobs")
+        assert source.reads == 2
+
+    asyncio.run(check())
+
+
+def test_a_derived_value_is_computed_again_only_if_its_source_has_changed() -> None:
+    async def check() -> None:
+        source, computed = Source(), []
+        feed = source.feed()
+
+        async def sources(key: str) -> tuple[object, ...]:
+            return (await feed.get(key),)
+
+        def derive(key: str, value: list[int]) -> str:
+            computed.append(key)
+            return f"{key}: {value}"
+
+        derived: Derived[str, str] = Derived(sources, derive)
+        found = await asyncio.gather(*(derived.get("jobs") for _ in range(50)))
+        source.now = 5
+        assert await derived.get("jobs") is found[0]
+        assert (source.reads, len(computed)) == (2, 1)
+        source.value, source.now = [2], 10
+        assert await derived.get("jobs") == "jobs: [2]"
+        assert len(computed) == 2
 
     asyncio.run(check())

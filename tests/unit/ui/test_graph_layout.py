@@ -60,3 +60,23 @@ def test_a_chain_is_a_straight_line() -> None:
 def test_a_source_stands_next_to_its_reader() -> None:
     layout = laid_out({"a": [], "b": ["a"], "late": [], "c": ["b", "late"]})
     assert layout.places["late"].x == layout.places["b"].x
+
+
+@st.composite
+def graphs_of_any_height(draw: st.DrawFn) -> tuple[dict[str, list[str]], dict[str, float]]:
+    graph = draw(graphs())
+    some = st.sampled_from([44.0, 58.0, 72.0, 104.0, 122.0])
+    return graph, {name: draw(some) for name in graph}
+
+
+@given(graphs_of_any_height())
+def test_operators_of_different_heights_never_overlap(
+    given_graph: tuple[dict[str, list[str]], dict[str, float]],
+) -> None:
+    graph, heights = given_graph
+    places = laid_out(graph, heights).places
+    for one, other in combinations(graph, 2):
+        (upper, name), (lower, _) = sorted(
+            ((places[each], each) for each in (one, other)), key=lambda each: each[0].y
+        )
+        assert abs(upper.x - lower.x) >= WIDTH or lower.y >= upper.y + heights[name] - 0.01

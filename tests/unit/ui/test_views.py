@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from itertools import combinations
 
 import pytest
 from tests.unit.api.simulated_service import SQL
@@ -116,6 +118,74 @@ def test_the_failing_operator_is_marked_in_the_graph() -> None:
     assert "1.2k in" in picture
     for name in names:
         assert f'data-operator="{name}"' in picture
+
+
+ALL_FACTS = OperatorFacts(
+    rows_in=123_456_789,
+    rows_out=98_765_432,
+    late_rows=123_456,
+    bad_rows=654_321,
+    state_bytes=987_654_321_000,
+    state_rows=123_456_789,
+    watermark="2030-01-01 00:00:00",
+    watermark_at="2030-01-01T00:00:00+00:00",
+    share=0.375,
+)
+
+
+def test_every_fact_of_an_operator_is_drawn_in_full() -> None:
+    graph = compile_pipeline(SQL, CONNECTORS, {})
+    name = next(str(each.id) for each in graph.operators if each.has_state)
+    picture = dataflow_svg(Dataflow(graph, {name: ALL_FACTS}))
+    box = picture[picture.index(f'data-operator="{name}"') :].split("</g>")[0]
+    drawn = re.findall(r'<text x="12" y="[\d.]+">(.*?)</text>', box)
+    assert drawn == [
+        "123M in · 98.8M out",
+        "123k late · 654k bad",
+        "state 920 GiB · 123M rows",
+        'watermark <tspan data-since="2030-01-01T00:00:00+00:00"></tspan> behind',
+        "38% of time",
+    ]
+    assert "watermark 2030-01-01 00:00:00" in box
+
+
+def sixty_operators() -> str:
+    """A pipeline of about sixty operators: sources, filters, windows, sinks."""
+    parts = []
+    for number in range(9):
+        parts.append(
+            f"CREATE TABLE in_{number} (at TIMESTAMP NOT NULL, k BIGINT, WATERMARK FOR at AS at) "
+            f"WITH (connector = 'single_file', path = 'in{number}', format = 'json', "
+            "type = 'source');"
+            f"CREATE TABLE out_{number} (start TIMESTAMP, n BIGINT) "
+            "WITH (connector = 'blackhole', type = 'sink');"
+            f"INSERT INTO out_{number} SELECT window.start, n FROM ("
+            "SELECT tumble(INTERVAL '1 hour') AS window, count(*) AS n "
+            f"FROM in_{number} WHERE k > {number} GROUP BY window);"
+        )
+    return "\n".join(parts)
+
+
+def test_the_boxes_of_sixty_operators_with_different_facts_do_not_overlap() -> None:
+    graph = compile_pipeline(sixty_operators(), CONNECTORS, {})
+    assert len(graph.operators) >= 60
+    some = [OperatorFacts(), OperatorFacts(rows_in=1), OperatorFacts(share=0.5), ALL_FACTS]
+    facts = {str(each.id): some[number % 4] for number, each in enumerate(graph.operators)}
+    picture = dataflow_svg(Dataflow(graph, facts))
+    boxes = [
+        tuple(map(float, each))
+        for each in re.findall(
+            r'translate\(([\d.-]+) ([\d.-]+)\)".*?class="box" width="([\d.]+)" height="([\d.]+)"',
+            picture,
+            re.DOTALL,
+        )
+    ]
+    assert len(boxes) == len(graph.operators)
+    for (x, y, w, h), (x2, y2, w2, h2) in combinations(boxes, 2):
+        assert x + w <= x2 or x2 + w2 <= x or y + h <= y2 + 0.1 or y2 + h2 <= y + 0.1
+    width, height = re.findall(r'<svg width="(\d+)" height="(\d+)"', picture)[0]
+    assert max(x + w for x, _, w, _ in boxes) <= float(width)
+    assert max(y + h for _, y, _, h in boxes) <= float(height)
 
 
 INCIDENT = {

@@ -181,8 +181,16 @@ async def _serve_until_signalled(listener: socket.socket, guard: Guard, service:
 
     for each in signals:
         loop.add_signal_handler(each, on_signal)
-    secret = session_secret(service.folder)
-    await serve_until(closing, listener, guard, build, service.metadata.keys, announce, secret)
+    await serve_until(
+        closing,
+        listener,
+        guard,
+        build,
+        service.metadata.keys,
+        announce,
+        session_secret(service.folder),
+        service.folder / "console.logouts",
+    )
 
 
 def session_secret(folder: Path) -> bytes:
@@ -209,10 +217,12 @@ async def serve_until(
     read_keys: ReadKeys,
     on_ready: Callable[[str], None],
     session_secret: bytes | None = None,
+    logouts: Path | None = None,
 ) -> None:
     """Serve a controller on a socket until `closing` is set; then wait for open requests for at
     most `_SHUTDOWN_SECONDS`, and close the controller. With a `session_secret`, which signs the
-    sessions of its users, the web console is served, too.
+    sessions of its users, the web console is served, too. Without a file for `logouts`, a session
+    that was logged out is valid again in another process with that secret.
     """
     import uvicorn
 
@@ -255,7 +265,7 @@ async def serve_until(
             server.should_exit = True
 
         ending = asyncio.create_task(close())
-        async with _console(app, controller, guard, ring, session_secret):
+        async with _console(app, controller, guard, ring, session_secret, logouts):
             await server.serve(sockets=[listener])
         ending.cancel()
         with contextlib.suppress(asyncio.CancelledError):
@@ -263,14 +273,19 @@ async def serve_until(
 
 
 def _console(
-    app: FastAPI, controller: Controller, guard: Guard, ring: KeyRing, secret: bytes | None
+    app: FastAPI,
+    controller: Controller,
+    guard: Guard,
+    ring: KeyRing,
+    secret: bytes | None,
+    logouts: Path | None,
 ) -> AbstractAsyncContextManager[None]:
     """Return a context in which the application has the console, if there is a secret for it."""
     if secret is None:
         return contextlib.nullcontext()
     from resurgence.ui.mount import console_of
 
-    return console_of(app, controller, guard, ring, secret)
+    return console_of(app, controller, guard, ring, secret, logouts)
 
 
 def _listening(host: str, port: int) -> socket.socket:

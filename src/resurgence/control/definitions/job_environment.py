@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import shutil
+import time
 import uuid
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 
 from resurgence.config import settings_from
@@ -22,6 +24,8 @@ from resurgence.sql import compile_pipeline
 from resurgence.storage.private_files import make_private_folder
 
 _RETAINED_LOGS = 20
+_UNUSED_FUNCTIONS = timedelta(minutes=10)
+"""Longer than a compilation or a preview takes."""
 _STORAGE = "storage."
 """The controller opens the stores of all jobs with its own settings."""
 
@@ -72,6 +76,14 @@ class JobEnvironment:
         for file in self.log_files(name)[:-_RETAINED_LOGS]:
             _remove(file)
 
+    def tidy_functions(self, name: JobName) -> None:
+        """Remove the functions that were last compiled a while ago. For pipelines that are of no
+        job: nothing else uses theirs.
+        """
+        for file in (self.folder / "functions" / name).glob("*.py"):
+            if time.time() - _changed_at(file) > _UNUSED_FUNCTIONS.total_seconds():
+                _remove(file)
+
     def remove(self, name: JobName) -> None:
         """Remove the logs and functions of a job."""
         for file in self.log_files(name):
@@ -108,7 +120,9 @@ def _remove(file: Path) -> None:
 
 def _write_once(module: Path, text: str) -> None:
     """Write the module atomically, and never again, because a worker may be reading it."""
-    if not module.exists():
+    if module.exists():
+        module.touch()
+    else:
         make_private_folder(module.parent)
         fresh = module.with_suffix(f".{uuid.uuid4().hex[:8]}")
         fresh.write_text(text, encoding="utf-8")

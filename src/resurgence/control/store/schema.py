@@ -101,6 +101,8 @@ EVENTS = sa.Table(
     _required("event"),
     _required("facts", Json),
     sa.Index("events_of_job", "job", "id"),
+    sa.Index("events_of_kind", "event", "id"),
+    sa.Index("events_of_job_and_kind", "job", "event", "id"),
     sqlite_autoincrement=True,
 )
 INCIDENTS = sa.Table(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,10 +22,19 @@ _FETCH_ROWS = 1000
 _NO_SUCH_TABLE = re.compile(r"Table with name (\S+) does not exist")
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What queries may use."""
+
+    memory: str
+    """As DuckDB writes sizes: `768MB`."""
+    threads: int
+
+
 class ReadOnlyDatabase:
     """Tables that can be queried. Call `lock` when they are defined."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
         self.names: tuple[str, ...] = ()
         """The names of all tables."""
         self._connection = duckdb.connect(
@@ -34,6 +44,7 @@ class ReadOnlyDatabase:
                 "autoinstall_known_extensions": False,
                 "autoload_known_extensions": False,
                 "temp_directory": "",
+                **({} if limits is None else _settings(limits)),
             },
         )
         self._connection.execute("SET TimeZone = 'UTC'")
@@ -96,10 +107,6 @@ class ReadOnlyDatabase:
         except duckdb.Error as error:
             raise self._translated(error) from error
 
-    def interrupt(self) -> None:
-        """End the query that runs in another thread."""
-        self._connection.interrupt()
-
     def _fetched(self, result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         try:
             while rows := result.fetchmany(_FETCH_ROWS):
@@ -116,6 +123,10 @@ class ReadOnlyDatabase:
             return UserError(message, hint=did_you_mean(missing[1], self.names))
         candidates = rest.split("\n", 1)[0].strip()
         return UserError(message, hint=candidates if "LINE" not in candidates else "")
+
+
+def _settings(limits: Limits) -> dict[str, str]:
+    return {"memory_limit": limits.memory, "threads": str(limits.threads)}
 
 
 def unreadable(error: duckdb.Error) -> StorageError:

@@ -18,7 +18,12 @@ from resurgence.errors import DamagedState
 from resurgence.ids import OperatorId
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import CheckpointView
-from resurgence.state.inspection.read_only_database import ReadOnlyDatabase, quoted, unreadable
+from resurgence.state.inspection.read_only_database import (
+    Limits,
+    ReadOnlyDatabase,
+    quoted,
+    unreadable,
+)
 from resurgence.state.records import StateFile, TableCheckpoint, TableKind
 from resurgence.state.table_schema import table_columns
 from resurgence.storage.object_store import split_url
@@ -68,10 +73,14 @@ class StateDatabase(ReadOnlyDatabase):
     """A database with the tables of one checkpoint, and the table `checkpoints`."""
 
     def __init__(
-        self, backend: StateBackend, view: CheckpointView, kept: Sequence[CheckpointView]
+        self,
+        backend: StateBackend,
+        view: CheckpointView,
+        kept: Sequence[CheckpointView],
+        limits: Limits | None = None,
     ) -> None:
         """`view` is the checkpoint to query, `kept` are all retained checkpoints."""
-        super().__init__()
+        super().__init__(limits)
         self._backend = backend
         self.tables = state_tables(view)
         self.names = (*(each.name for each in self.tables), CHECKPOINTS)

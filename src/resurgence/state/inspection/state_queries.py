@@ -1,27 +1,22 @@
-"""Queries over the state of checkpoints, with bounds: for callers that serve many people.
-
-A query ends after a deadline, and returns a bounded number of rows.
+"""Queries over the state of checkpoints that return a bounded number of rows, for callers that serve
+many people. `query_process` bounds their memory and time.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 
 import pyarrow as pa
 
 from resurgence.errors import UserError
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import CheckpointView, checkpoint_of, kept_checkpoints
-from resurgence.state.inspection.read_only_database import ReadOnlyDatabase, quoted
+from resurgence.state.inspection.read_only_database import Limits, ReadOnlyDatabase, quoted
 from resurgence.state.inspection.state_database import EPOCH, StateDatabase, state_tables
 
-DEADLINE = timedelta(seconds=10)
 MOST_COMPARED = 200_000
 """Rows of a table that are compared."""
+LIMITS = Limits(memory="768MB", threads=1)
 
 
 @dataclass(frozen=True)
@@ -47,7 +42,7 @@ def query_state(backend: StateBackend, epoch: int | None, sql: str, most: int) -
     """Return the first rows of a query over the tables of a checkpoint; by default the newest."""
     views = kept_checkpoints(backend)
     view = checkpoint_of(views, epoch)
-    with StateDatabase(backend, view, views) as database, _in_time(database):
+    with StateDatabase(backend, view, views, LIMITS) as database:
         found = database.rows(sql, most + 1)
     return FoundRows(view.epoch, found.slice(0, most), found.num_rows > most)
 
@@ -59,7 +54,7 @@ def difference(
     views = kept_checkpoints(backend)
     old = _table_of(backend, checkpoint_of(views, from_epoch), views, table)
     new = _table_of(backend, checkpoint_of(views, to_epoch), views, table)
-    with ReadOnlyDatabase() as database, _in_time(database):
+    with ReadOnlyDatabase(LIMITS) as database:
         for name, rows in (("old", old), ("new", new)):
             database.register(name, rows.slice(0, MOST_COMPARED))
         database.names = ("old", "new")
@@ -77,18 +72,7 @@ def _table_of(
         raise UserError(
             f"epoch {view.epoch} has no table '{table}'", hint="Compare epochs that have it."
         )
-    with StateDatabase(backend, view, views) as database, _in_time(database):
+    with StateDatabase(backend, view, views, LIMITS) as database:
         names = [name for name, _ in database.columns(table) if name != EPOCH]
         columns = ", ".join(map(quoted, names))
         return database.rows(f"SELECT {columns} FROM {quoted(table)}", MOST_COMPARED + 1)
-
-
-@contextmanager
-def _in_time(database: ReadOnlyDatabase) -> Iterator[None]:
-    timer = threading.Timer(DEADLINE.total_seconds(), database.interrupt)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()

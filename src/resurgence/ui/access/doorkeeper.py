@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from resurgence.api.access.guard import Guard, RequestFacts
 from resurgence.api.access.key_ring import KeyRing
 from resurgence.control.store.metadata import KeyRole
+from resurgence.ui.access.logouts import Logouts
 from resurgence.ui.access.sessions import Session, SessionSigner, key_of
 from resurgence.ui.access.visitor import SessionEnded, Visitor
 
@@ -18,12 +19,13 @@ from resurgence.ui.access.visitor import SessionEnded, Visitor
 class Doorkeeper:
     """Sessions over the API keys of a service."""
 
-    def __init__(self, guard: Guard, ring: KeyRing, signer: SessionSigner) -> None:
+    def __init__(
+        self, guard: Guard, ring: KeyRing, signer: SessionSigner, logouts: Logouts
+    ) -> None:
         self.guard = guard
         self._ring = ring
         self._signer = signer
-        self._ended: dict[str, int] = {}
-        """Sessions that were logged out before they ended, and when they would have."""
+        self._logouts = logouts
 
     async def visitor(self, cookie: str | None) -> Visitor | None:
         """Return who sends a cookie; None if they must log in."""
@@ -44,7 +46,7 @@ class Doorkeeper:
         if not keys and not self.guard.key_is_required:
             return Visitor(None, "", may_write=True)
         key = key_of(session, keys)
-        if key is None or session is None or session.id in self._ended:
+        if key is None or session is None or session.id in self._logouts:
             return None
         return Visitor(session, key.name, may_write=key.role is KeyRole.WRITE)
 
@@ -56,7 +58,6 @@ class Doorkeeper:
     def log_out(self, cookie: str | None) -> None:
         """End a session, also where it is open in other pages."""
         now = datetime.now(UTC)
-        self._ended = {each: at for each, at in self._ended.items() if at > now.timestamp()}
         session = self._signer.session_of(cookie, now)
         if session is not None:
-            self._ended[session.id] = session.ends_at
+            self._logouts.add(session.id, session.ends_at, now.timestamp())

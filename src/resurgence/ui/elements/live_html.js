@@ -10,16 +10,38 @@ function morph(from, to) {
     if (from.getAttribute(name) !== value) from.setAttribute(name, value);
   }
   if (from.dataset?.since !== undefined) return;
-  const old = [...from.childNodes];
   const fresh = [...to.childNodes];
-  fresh.forEach((node, place) => {
-    const before = old[place];
-    if (before === undefined) from.appendChild(node);
-    else if (before.nodeType !== node.nodeType || before.nodeName !== node.nodeName) before.replaceWith(node);
-    else if (node.nodeType === Node.ELEMENT_NODE) morph(before, node);
-    else if (before.nodeValue !== node.nodeValue) before.nodeValue = node.nodeValue;
-  });
-  old.slice(fresh.length).forEach((node) => node.remove());
+  const keys = new Set(fresh.map(keyOf));
+  const keyed = new Map();
+  for (const node of [...from.childNodes]) {
+    const key = keyOf(node);
+    if (key === undefined) continue;
+    if (keys.has(key)) keyed.set(key, node);
+    else node.remove();
+  }
+  let at = from.firstChild;
+  for (const node of fresh) {
+    const key = keyOf(node);
+    const same = key === undefined ? at : keyed.get(key);
+    if (!same || same.nodeName !== node.nodeName || keyOf(same) !== key) {
+      from.insertBefore(node, at);
+      continue;
+    }
+    if (same === at) at = at.nextSibling;
+    else from.insertBefore(same, at);
+    if (node.nodeType === Node.ELEMENT_NODE) morph(same, node);
+    else if (same.nodeValue !== node.nodeValue) same.nodeValue = node.nodeValue;
+  }
+  while (at) {
+    const next = at.nextSibling;
+    at.remove();
+    at = next;
+  }
+}
+
+// What a part is about. A part without a key is whatever is at its place.
+function keyOf(node) {
+  return node.dataset?.key;
 }
 
 function age(seconds) {

@@ -17,12 +17,12 @@ from resurgence.state.inspection.checkpoints import (
     kept_checkpoints,
 )
 from resurgence.state.inspection.verification import Verification, Verifier, condemn, condemnable
+from resurgence.ui.dialogs import button, ending, opened_dialog
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.frame import show_error
 from resurgence.ui.job_frame import JobPage, job_framed
-from resurgence.ui.pages.job_actions import button
-from resurgence.ui.views.checkpoints import PAGE, checkpoints_table, rollback_panel, verdict
-from resurgence.ui.views.lists import pager
+from resurgence.ui.shown import PageKey
+from resurgence.ui.views.checkpoints import rollback_panel, verdict
 from resurgence.ui.views.markup import Markup, html
 
 
@@ -51,15 +51,9 @@ class _List:
         self._element.show(await self._content())
 
     async def _content(self) -> Markup:
-        views = await self._job.page.console.feeds.checkpoints.get(self._job.name)
-        part = views[::-1][self._page * PAGE : (self._page + 1) * PAGE]
-        return html(
-            '<section class="panel">{}{}</section>',
-            checkpoints_table(
-                part, may_write=self._job.page.visitor.may_write, opened=self._opened
-            ),
-            pager(self._page, PAGE, len(views)),
-        )
+        may_write = self._job.page.visitor.may_write
+        key = PageKey(self._job.name, self._page, may_write, self._opened)
+        return await self._job.page.console.shown.checkpoints.get(key)
 
     async def _act(self, facts: dict[str, str]) -> None:
         match facts["action"]:
@@ -76,12 +70,10 @@ class _List:
                 await self._roll_back(Epoch(int(facts["epoch"])))
 
     async def _verify(self, epoch: int) -> None:
-        with ui.dialog() as dialog, ui.card().classes("dialog"):
-            ui.label(f"Verify epoch {epoch}").style("font-weight:600;font-size:1.05rem")
+        with opened_dialog(f"Verify epoch {epoch}") as dialog:
             found = LiveHtml(html("<p>Reading every file that the checkpoint depends on…</p>"))
             with ui.element("div").classes("row-end"):
                 button("Close", dialog.close)
-        dialog.open()
 
         async def verify() -> None:
             backend = open_state((await self._job.now()).record)
@@ -101,17 +93,13 @@ class _List:
         except ResurgenceError as error:
             show_error(error)
             return
-        with ui.dialog() as dialog, ui.card().classes("dialog"):
-            ui.label(f"Roll back {name} to epoch {epoch}?").style(
-                "font-weight:600;font-size:1.05rem"
-            )
+        with opened_dialog(f"Roll back {name} to epoch {epoch}?") as dialog:
             LiveHtml(rollback_panel(preview))
             keeps = any(not each.retracts for each in preview.sinks)
             accept = ui.checkbox("Accept duplicate rows in sinks that keep theirs")
             accept.set_visibility(keeps)
 
             async def confirmed() -> None:
-                dialog.close()
                 done = await self._job.page.change(
                     lambda: controller.rollback(
                         name, epoch, accept_duplicates=bool(keeps and accept.value)
@@ -122,10 +110,7 @@ class _List:
                     self._job.page.console.feeds.checkpoints.expire(name)
                     await self.redraw()
 
-            with ui.element("div").classes("row-end"):
-                button("Cancel", dialog.close)
-                button("Roll back", confirmed, "danger")
-        dialog.open()
+            ending(self._job.page, dialog, "Roll back", confirmed, "danger")
 
 
 def _verified(backend: StateBackend, epoch: int) -> tuple[Verification, bool]:

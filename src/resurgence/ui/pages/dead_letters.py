@@ -10,12 +10,11 @@ from nicegui import ui
 from resurgence.api.dead_letter_answer import replayed_answer
 from resurgence.api.models import DeadLetter
 from resurgence.state.inspection.dead_letters import Correction, LetterFilter
+from resurgence.ui.dialogs import ending, opened_dialog
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.job_frame import JobPage, job_framed
-from resurgence.ui.pages.job_actions import button
-from resurgence.ui.views.dead_letters import PAGE, letters_table
-from resurgence.ui.views.lists import pager
-from resurgence.ui.views.markup import Markup, html
+from resurgence.ui.shown import PageKey
+from resurgence.ui.views.markup import Markup
 
 
 def add() -> None:
@@ -42,25 +41,8 @@ class _Letters:
         self._element.show(await self._content())
 
     async def _content(self) -> Markup:
-        found = await self._job.page.console.feeds.letters.get(self._job.name)
-        letters = found.dead_letters[::-1]
-        part = letters[self._page * PAGE : (self._page + 1) * PAGE]
-        may_write = self._job.page.visitor.may_write
-        every = html("")
-        if may_write and any(not each.replayed for each in letters):
-            every = html('<button class="plain" data-action="replay-all">Replay all…</button>')
-        omitted = html("")
-        if found.omitted:
-            omitted = html(
-                '<p class="note">{} older ones are not listed.</p>', f"{found.omitted:,}"
-            )
-        return html(
-            '<div class="tools">{}{}</div><section class="panel" style="margin-top:.75rem">{}{}</section>',
-            every,
-            omitted,
-            letters_table(part, may_write=may_write),
-            pager(self._page, PAGE, len(letters)),
-        )
+        key = PageKey(self._job.name, self._page, self._job.page.visitor.may_write)
+        return await self._job.page.console.shown.letters.get(key)
 
     async def _act(self, facts: dict[str, str]) -> None:
         found = (await self._job.page.console.feeds.letters.get(self._job.name)).dead_letters
@@ -77,11 +59,8 @@ class _Letters:
 
     def _dialog(self, letters: Sequence[DeadLetter]) -> None:
         alone = letters[0] if len(letters) == 1 else None
-        with ui.dialog() as dialog, ui.card().classes("dialog"):
-            title = (
-                f"Replay dead letter {alone.id}" if alone else f"Replay {len(letters)} dead letters"
-            )
-            ui.label(f"{title}?").style("font-weight:600;font-size:1.05rem")
+        title = f"Replay dead letter {alone.id}" if alone else f"Replay {len(letters)} dead letters"
+        with opened_dialog(f"{title}?") as dialog:
             ui.label("A later epoch of the source reads them again, exactly once.")
             text = None
             if alone is not None and alone.raw is not None and alone.raw_base64 is None:
@@ -92,16 +71,12 @@ class _Letters:
                 )
 
             async def confirmed() -> None:
-                dialog.close()
                 corrected: dict[str, Correction] = {}
                 if alone is not None and text is not None and text.value != alone.raw:
                     corrected[alone.id] = Correction((text.value or "").encode())
                 await self._replay([each.id for each in letters], corrected)
 
-            with ui.element("div").classes("row-end"):
-                button("Cancel", dialog.close)
-                button("Replay", confirmed, "strong")
-        dialog.open()
+            ending(self._job.page, dialog, "Replay", confirmed)
 
     async def _replay(self, ids: list[str], corrected: dict[str, Correction]) -> None:
         controller, name = self._job.page.console.controller, self._job.name

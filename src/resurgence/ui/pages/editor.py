@@ -25,12 +25,12 @@ from resurgence.sql.catalog.declared_names import declared_names
 from resurgence.sql.functions.aggregates import AGGREGATES
 from resurgence.sql.functions.registry import WINDOWS
 from resurgence.sql.syntax.masking import masked_sql
+from resurgence.ui.dialogs import button, ending, opened_dialog
 from resurgence.ui.elements.editor_shade import EditorShade
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.elements.sql_completion import SqlCompletion
 from resurgence.ui.frame import Page, framed, show_error
 from resurgence.ui.job_frame import JobPage, job_framed
-from resurgence.ui.pages.job_actions import button
 from resurgence.ui.views.dataflow import Dataflow, dataflow_panel
 from resurgence.ui.views.editor import (
     EXAMPLE,
@@ -112,20 +112,15 @@ async def _apply(job: JobPage, editor: _Editor) -> None:
     except ResurgenceError as error:
         show_error(error)
         return
-    with ui.dialog() as dialog, ui.card().classes("dialog"):
-        ui.label(f"Apply the edit to {name}?").style("font-weight:600;font-size:1.05rem")
+    with opened_dialog(f"Apply the edit to {name}?") as dialog:
         LiveHtml(fates_panel(epoch, judged))
         ui.label("A running job switches to the new pipeline after a checkpoint.").classes("note")
 
         async def confirmed() -> None:
-            dialog.close()
             if await job.page.change(lambda: controller.edit(name, *change), "The edit is applied"):
                 job.page.console.feeds.job.expire(name)
 
-        with ui.element("div").classes("row-end"):
-            button("Cancel", dialog.close)
-            button("Apply edit", confirmed, "strong")
-    dialog.open()
+        ending(job.page, dialog, "Apply edit", confirmed)
 
 
 class _Editor:
@@ -134,10 +129,13 @@ class _Editor:
     def __init__(self, page: Page, sql: str, functions: str, settings: str) -> None:
         self._page = page
         self._texts = (sql, functions, settings)
+        self._compiled_functions = functions
+        """The functions that the text is compiled with while the user types: they run when they are
+        inspected, so half-typed ones are not.
+        """
         self._pending: asyncio.Task[None] | None = None
 
     async def build(self, actions: list[tuple[str, Callable[[], Awaitable[None]], str]]) -> None:
-        may_write = self._page.visitor.may_write
         sql, functions, settings = self._texts
         with ui.element("div").classes("split"):
             with ui.element("div"):
@@ -160,11 +158,12 @@ class _Editor:
                 )
         EditorShade([self._sql, self._functions, self._settings])
         self._graph = LiveHtml(html(""))
-        if not may_write:
+        if not self._page.may_create:
             for each in (self._sql, self._functions, self._settings):
                 each.disable()
-        for each in (self._sql, self._functions, self._settings):
+        for each in (self._sql, self._settings):
             each.on_value_change(self._changed)
+        self._functions.on("focusout", self._left_functions)
         await self._compile()
 
     def _build_preview(self) -> None:
@@ -200,12 +199,19 @@ class _Editor:
     def _code(self, text: str, language: str, name: str) -> ui.codemirror:
         code = ui.codemirror(text, line_wrapping=False)
         code.set_language(language)  # type: ignore[arg-type]
-        return code.props(f'aria-label="{name}"')
+        return code.props(
+            f'aria-label="{name}" aria-description="Escape, then Tab leaves the editor"'
+        )
 
     def _changed(self) -> None:
         if self._pending is not None:
             self._pending.cancel()
         self._pending = asyncio.create_task(self._compile_soon())
+
+    def _left_functions(self) -> None:
+        if self._functions.value != self._compiled_functions:
+            self._compiled_functions = self._functions.value
+            self._changed()
 
     async def _compile_soon(self) -> None:
         await asyncio.sleep(_PAUSE)
@@ -231,9 +237,8 @@ class _Editor:
 
     async def _compiled(self, text: str) -> Graph:
         visitor = await self._page.console.doorkeeper.again(self._page.visitor)
-        functions = self._functions.value if self._functions.value.strip() else None
+        functions = self._compiled_functions if self._compiled_functions.strip() else None
         if text != self._texts[0] or functions != (self._texts[1] or None):
-            # Python functions run when they are inspected.
             visitor.require_write()
         settings = {} if not visitor.may_write else settings_of(self._settings.value)
         async with _COMPILING:
@@ -245,11 +250,12 @@ class _Editor:
             found = marked_range(text, error.line, error.column)
             if found is not None:
                 marks = [{"kind": "mark", "from": found[0], "to": found[1], "class": "rsg-error"}]
-        if [*self._sql.decorations] != marks:
+        if marks or self._sql.decorations:
+            # Also if they are equal to those before: the browser has moved these with the text.
             self._sql.decorations = marks
-            place = error.line if isinstance(error, SqlError) else 0
-            last = text.count("\n") + 1
-            self._sql.line_tooltips = {min(place, last): error.message} if error and place else {}
+        place = error.line if isinstance(error, SqlError) else 0
+        last = text.count("\n") + 1
+        self._sql.line_tooltips = {min(place, last): error.message} if error and place else {}
         self._problem.show(problem(error) if error is not None else html(""))
 
     async def _go(self, facts: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ from resurgence.ui.console import Console
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.frame import framed, show_failure
 from resurgence.ui.job_frame import job_framed
-from resurgence.ui.views.events import KINDS, PAGE, events_table
+from resurgence.ui.views.events import KINDS, EventsKey
 from resurgence.ui.views.lists import chips
 from resurgence.ui.views.markup import Markup, html
 
@@ -76,21 +76,5 @@ class _List:
         await self.redraw()
 
     async def _content(self) -> Markup:
-        key = (self._job, self._before[-1], PAGE + 1, self._kind, self._text)
-        found = await self._console.feeds.events.get(key)
-        part = found[:PAGE]
-        newer = html('<button class="plain" data-action="newer">Newer</button>')
-        older = html("")
-        if len(found) > PAGE:
-            older = html(
-                '<button class="plain" data-action="older" data-value="{}">Older</button>',
-                part[-1][1].id,
-            )
-        is_live = len(self._before) == 1
-        return html(
-            '<div class="panel">{}<div class="pages"><span>{}</span>{}{}</div></div>',
-            events_table(part, with_job=not self._job),
-            "following" if is_live else "older events",
-            "" if is_live else newer,
-            older,
-        )
+        key = EventsKey(self._job, self._before[-1], self._kind, self._text)
+        return await self._console.shown.events.get(key)

@@ -10,9 +10,7 @@ from resurgence.ui.console import Console
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.frame import framed, show_failure
 from resurgence.ui.job_frame import job_framed
-from resurgence.ui.views.incidents import PAGE, IncidentView, incident_view, incidents_panel
-from resurgence.ui.views.job import diagnosis
-from resurgence.ui.views.lists import pager
+from resurgence.ui.shown import PageKey
 from resurgence.ui.views.markup import Markup, html
 
 
@@ -57,27 +55,4 @@ class _List:
         await self.redraw()
 
     async def _content(self) -> Markup:
-        closed = await self._console.feeds.incidents.get(self._job)
-        found = [*await self._open(), *(incident_view(each) for each in closed)]
-        part = found[self._page * PAGE : (self._page + 1) * PAGE]
-        top = html("")
-        if self._job:
-            top = diagnosis(await self._console.feeds.job.get(self._job))
-        return html(
-            "{}{}{}",
-            top,
-            incidents_panel(part, with_job=not self._job),
-            pager(self._page, PAGE, len(found)),
-        )
-
-    async def _open(self) -> list[IncidentView]:
-        """Return the incidents that have no end yet."""
-        if self._job:
-            views = [await self._console.feeds.job.get(self._job)]
-        else:
-            views = await self._console.controller.jobs()
-        return [
-            incident_view(facts, job=each.record.name, is_open=True)
-            for each in views
-            if isinstance(facts := each.progress.get("incident"), dict)
-        ]
+        return await self._console.shown.incidents.get(PageKey(self._job, self._page))

@@ -10,6 +10,7 @@ from resurgence.control.jobs.job_record import StopMode
 from resurgence.control.jobs.transitions import TERMINAL
 from resurgence.errors import ResurgenceError
 from resurgence.ids import JobName
+from resurgence.ui.dialogs import button, choice, ending, opened_dialog
 from resurgence.ui.frame import Page, show_error
 
 MOST_SUBTASKS = 64
@@ -24,33 +25,20 @@ async def job_menu(page: Page, name: str, redraw: Redraw) -> None:
         show_error(error)
         return
     is_active = view.record.status.state not in TERMINAL
-    with ui.dialog() as dialog, ui.card().classes("dialog"):
-        _heading(name)
+    with opened_dialog(name) as dialog:
 
-        def choice(text: str, action: Callable[[], Awaitable[None]]) -> None:
-            async def chosen() -> None:
-                dialog.close()
-                await action()
-
-            button(text, chosen).classes("choice")
+        def offer(text: str, action: Callable[[], Awaitable[None]]) -> None:
+            choice(page, dialog, text, action, "choice")
 
         if is_active:
-            choice("Stop…", lambda: stop_dialog(page, name, redraw))
+            offer("Stop…", lambda: stop_dialog(page, name, redraw))
         else:
-            choice("Start", lambda: start(page, name, redraw))
+            offer("Start", lambda: start(page, name, redraw))
         if page.may_create:
-            choice("Restart…", lambda: restart_dialog(page, name, redraw))
-            choice("Rescale…", lambda: rescale_dialog(page, name, redraw))
-            choice("Delete…", lambda: delete_dialog(page, name, redraw))
+            offer("Restart…", lambda: restart_dialog(page, name, redraw))
+            offer("Rescale…", lambda: rescale_dialog(page, name, redraw))
+            offer("Delete…", lambda: delete_dialog(page, name, redraw))
         button("Cancel", dialog.close)
-    dialog.open()
-
-
-def button(text: str, action: Callable[[], object], kind: str = "") -> ui.button:
-    """Return a button in the style of the console."""
-    return (
-        ui.button(text, on_click=action, color=None).props("flat no-caps").classes(f"plain {kind}")
-    )
 
 
 async def start(page: Page, name: str, redraw: Redraw) -> None:
@@ -59,30 +47,25 @@ async def start(page: Page, name: str, redraw: Redraw) -> None:
 
 
 async def stop_dialog(page: Page, name: str, redraw: Redraw) -> None:
-    with ui.dialog() as dialog, ui.card().classes("dialog"):
-        _heading(f"Stop {name}?")
+    with opened_dialog(f"Stop {name}?") as dialog:
         ui.label("The worker finishes its epoch, seals a checkpoint and commits it, then stops.")
         force = ui.checkbox("Kill the worker at once, without a checkpoint")
 
         async def confirmed() -> None:
-            dialog.close()
             mode = StopMode.FORCE if force.value else StopMode.CHECKPOINT
             request = page.console.controller.stop
             await _change(page, name, lambda: request(JobName(name), mode), "stop", redraw)
 
-        _ending(dialog, "Stop job", confirmed)
-    dialog.open()
+        ending(page, dialog, "Stop job", confirmed)
 
 
 async def restart_dialog(page: Page, name: str, redraw: Redraw) -> None:
-    with ui.dialog() as dialog, ui.card().classes("dialog"):
-        _heading(f"Restart {name}?")
+    with opened_dialog(f"Restart {name}?") as dialog:
         ui.label("A new run begins from the newest checkpoint.")
         force = ui.checkbox("Do not wait for a checkpoint")
         anew = ui.checkbox("Start without state, this once: all results begin anew")
 
         async def confirmed() -> None:
-            dialog.close()
             request = page.console.controller.restart
             await _change(
                 page,
@@ -92,14 +75,12 @@ async def restart_dialog(page: Page, name: str, redraw: Redraw) -> None:
                 redraw,
             )
 
-        _ending(dialog, "Restart job", confirmed)
-    dialog.open()
+        ending(page, dialog, "Restart job", confirmed)
 
 
 async def rescale_dialog(page: Page, name: str, redraw: Redraw) -> None:
     view = await page.console.feeds.job.get(name)
-    with ui.dialog() as dialog, ui.card().classes("dialog"):
-        _heading(f"Rescale {name}")
+    with opened_dialog(f"Rescale {name}") as dialog:
         ui.label("The job continues with another number of subtasks, after a checkpoint.")
         number = (
             ui.number(
@@ -114,18 +95,15 @@ async def rescale_dialog(page: Page, name: str, redraw: Redraw) -> None:
         )
 
         async def confirmed() -> None:
-            dialog.close()
             to = max(1, min(MOST_SUBTASKS, int(number.value or 1)))
             request = page.console.controller.rescale
             await _change(page, name, lambda: request(JobName(name), to), "rescale", redraw)
 
-        _ending(dialog, "Rescale job", confirmed)
-    dialog.open()
+        ending(page, dialog, "Rescale job", confirmed)
 
 
 async def delete_dialog(page: Page, name: str, redraw: Redraw) -> None:
-    with ui.dialog() as dialog, ui.card().classes("dialog"):
-        _heading(f"Delete {name}?")
+    with opened_dialog(f"Delete {name}?") as dialog:
         ui.label("The job is stopped at once and removed from the service. Its output stays.")
         state = ui.checkbox("Delete its checkpoints, too")
         typed = ui.input("Type the name of the job to confirm").props("outlined").classes("tall")
@@ -133,28 +111,14 @@ async def delete_dialog(page: Page, name: str, redraw: Redraw) -> None:
         async def confirmed() -> None:
             if typed.value != name:
                 return
-            dialog.close()
             request = page.console.controller.delete
             with_state = bool(state.value)
             await _change(
                 page, name, lambda: request(JobName(name), with_state=with_state), "delete", redraw
             )
 
-        sure = _ending(dialog, "Delete job", confirmed, "danger")
+        sure = ending(page, dialog, "Delete job", confirmed, "danger")
         sure.bind_enabled_from(typed, "value", lambda value: value == name)
-    dialog.open()
-
-
-def _heading(text: str) -> None:
-    ui.label(text).props("role=heading aria-level=2").style("font-weight:600;font-size:1.05rem")
-
-
-def _ending(
-    dialog: ui.dialog, text: str, confirmed: Callable[[], Awaitable[None]], kind: str = "strong"
-) -> ui.button:
-    with ui.element("div").classes("row-end"):
-        button("Cancel", dialog.close)
-        return button(text, confirmed, kind)
 
 
 async def _change(
@@ -162,6 +126,6 @@ async def _change(
 ) -> None:
     if await page.change(request, f"Requested to {verb} {name}"):
         page.console.feeds.jobs.expire(None)
-        page.console.feeds.jobs_shown.expire_all()
+        page.console.feeds.views.expire(None)
         page.console.feeds.job.expire(name)
         await redraw()

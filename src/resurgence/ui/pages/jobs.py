@@ -39,7 +39,7 @@ class _List:
         self._key = JobsKey(may_write=page.visitor.may_write)
 
     async def build(self) -> None:
-        first = await self._page.console.feeds.jobs_shown.get(self._key)
+        first = await self._page.console.shown.jobs.get(self._key)
         with ui.element("div").classes("tools"):
             ui.input(placeholder="Filter jobs").props(
                 'outlined dense clearable debounce=250 type=search aria-label="Filter jobs"'
@@ -50,7 +50,7 @@ class _List:
     async def redraw(self) -> None:
         """Show what there is now; keep what is shown if that is not known."""
         try:
-            now = await self._page.console.feeds.jobs_shown.get(self._key)
+            now = await self._page.console.shown.jobs.get(self._key)
         except ResurgenceError:
             return
         self._groups.show(now.groups)

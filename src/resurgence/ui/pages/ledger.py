@@ -5,12 +5,10 @@ from __future__ import annotations
 from fastapi import Request
 from nicegui import ui
 
-from resurgence.state.inspection.ledger import ledger_of
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.job_frame import JobPage, job_framed
-from resurgence.ui.views.ledger import PAGE, ledger_panel
-from resurgence.ui.views.lists import pager
-from resurgence.ui.views.markup import Markup, html
+from resurgence.ui.shown import PageKey
+from resurgence.ui.views.markup import Markup
 
 
 def add() -> None:
@@ -34,5 +32,4 @@ def add() -> None:
 
 
 async def _content(job: JobPage, page: int) -> Markup:
-    ledger = ledger_of(await job.page.console.feeds.checkpoints.get(job.name))
-    return html("{}{}", ledger_panel(ledger, page), pager(page, PAGE, len(ledger.lines)))
+    return await job.page.console.shown.ledger.get(PageKey(job.name, page))

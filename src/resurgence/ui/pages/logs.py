@@ -8,7 +8,7 @@ from nicegui.events import ValueChangeEventArguments
 
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.job_frame import JobPage, job_framed
-from resurgence.ui.views.logs import log_view
+from resurgence.ui.shown import LogKey
 from resurgence.ui.views.markup import Markup, html
 
 
@@ -62,5 +62,5 @@ class _Log:
         await self.redraw()
 
     async def _content(self) -> Markup:
-        lines = await self._job.page.console.feeds.log.get((self._job.name, self._worker))
-        return log_view(lines, self._text)
+        key = LogKey(self._job.name, self._worker, self._text)
+        return await self._job.page.console.shown.log.get(key)

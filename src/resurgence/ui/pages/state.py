@@ -10,12 +10,13 @@ from nicegui import ui
 from resurgence.errors import ResurgenceError
 from resurgence.ids import Epoch
 from resurgence.state.inspection.checkpoints import CheckpointView, of_each_epoch
+from resurgence.state.inspection.query_process import confined
 from resurgence.state.inspection.state_database import StateTable, state_tables
 from resurgence.state.inspection.state_queries import difference, query_state
+from resurgence.ui.dialogs import button
 from resurgence.ui.elements.editor_shade import EditorShade
 from resurgence.ui.elements.live_html import LiveHtml
 from resurgence.ui.job_frame import JobPage, job_framed
-from resurgence.ui.pages.job_actions import button
 from resurgence.ui.views.frame import error_alert
 from resurgence.ui.views.markup import Markup, html
 from resurgence.ui.views.numbers import byte_size, count
@@ -126,7 +127,12 @@ class _State:
         try:
             await self._job.page.console.doorkeeper.again(self._job.page.visitor)
             found = await controller.read_state(
-                self._job.name, query_state, self._epoch.value, self._sql.value, MOST_ROWS
+                self._job.name,
+                confined,
+                query_state,
+                self._epoch.value,
+                self._sql.value,
+                MOST_ROWS,
             )
         except ResurgenceError as error:
             self._rows.show(
@@ -148,6 +154,7 @@ class _State:
             await self._job.page.console.doorkeeper.again(self._job.page.visitor)
             found = await self._job.page.console.controller.read_state(
                 self._job.name,
+                confined,
                 difference,
                 self._table.value,
                 self._from.value,

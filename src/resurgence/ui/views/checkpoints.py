@@ -11,6 +11,7 @@ from resurgence.state.inspection.verification import Verification
 from resurgence.state.records import OperatorCheckpointMetadata, TableKind
 from resurgence.ui.views.dataflow import watermark_text
 from resurgence.ui.views.jobs import since
+from resurgence.ui.views.lists import pager
 from resurgence.ui.views.markup import NOTHING, Markup, html
 from resurgence.ui.views.numbers import UNKNOWN, byte_size, count, short_count, span
 
@@ -39,6 +40,18 @@ def checkpoints_table(
     )
 
 
+def checkpoints_panel(
+    views: Sequence[CheckpointView], page: int, *, may_write: bool, opened: int | None
+) -> Markup:
+    """Return one page of checkpoints, the newest first."""
+    part = views[::-1][page * PAGE : (page + 1) * PAGE]
+    return html(
+        '<section class="panel">{}{}</section>',
+        checkpoints_table(part, may_write=may_write, opened=opened),
+        pager(page, PAGE, len(views)),
+    )
+
+
 def _line(view: CheckpointView, may_write: bool, opened: int | None) -> Markup:
     manifest = view.manifest
     is_open = opened == view.epoch
@@ -51,11 +64,12 @@ def _line(view: CheckpointView, may_write: bool, opened: int | None) -> Markup:
     contents = NOTHING
     if is_open:
         contents = html(
-            '<tr><td colspan="10" style="background:var(--bg)">{}</td></tr>',
+            '<tr data-key="contents-{}"><td colspan="10" style="background:var(--bg)">{}</td></tr>',
+            view.epoch,
             checkpoint_contents(view),
         )
     return html(
-        '<tr data-epoch="{epoch}"><th scope="row">{epoch}</th>'
+        '<tr data-key="{epoch}" data-epoch="{epoch}"><th scope="row">{epoch}</th>'
         '<td><span class="state {tone}"><i></i>{status}</span>{reasons}</td>'
         '<td>{sealed}</td><td class="num">{duration}</td><td class="num">{size}</td>'
         '<td class="num">{files}</td><td class="num">{rows}</td><td class="num">{generation}</td>'

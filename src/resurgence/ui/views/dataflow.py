@@ -15,7 +15,7 @@ from resurgence.graph.specs.sink import SinkSpec
 from resurgence.graph.specs.source import SourceSpec
 from resurgence.graph.watermarks import END_OF_TIME
 from resurgence.state.inspection.checkpoints import CheckpointView
-from resurgence.ui.views.graph_layout import HEIGHT, SMALL_HEIGHT, WIDTH, Layout, laid_out
+from resurgence.ui.views.graph_layout import SMALL_HEIGHT, WIDTH, Layout, laid_out
 from resurgence.ui.views.markup import NOTHING, Markup, html
 from resurgence.ui.views.numbers import byte_size, share, short_count
 
@@ -33,7 +33,12 @@ _KINDS = {
     "lookup_join": "lookup join",
 }
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST_NAME, _LONGEST_LINE = 25, 31
+_LONGEST_NAME, _LONGEST_KIND = 25, 31
+_HEAD, _LINE, _FOOT, _BAR = 48.0, 14.0, 10.0, 18.0
+"""Where the first fact of an operator is drawn, the distance to the next one, and what is below the
+last one.
+"""
+_WATERMARK = "watermark "
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,8 @@ class OperatorFacts:
     state_bytes: int | None = None
     state_rows: int | None = None
     watermark: str | None = None
+    watermark_at: str | None = None
+    """As an instant, unless it is at the end of the input."""
     share: float | None = None
     """Of the time of recent epochs."""
     is_failing: bool = False
@@ -90,6 +97,7 @@ def operator_facts(
             state_bytes=sum(file.bytes for file in files) if each.has_state and metadata else None,
             state_rows=sum(file.rows for file in files) if each.has_state and metadata else None,
             watermark=watermark_text(metadata.watermark) if metadata else None,
+            watermark_at=_instant(metadata.watermark) if metadata else None,
             share=seconds[name] / spent if spent and name in seconds else None,
             is_failing=name in failing,
         )
@@ -115,6 +123,15 @@ def watermark_text(watermark: int | None) -> str | None:
         return None
 
 
+def _instant(watermark: int | None) -> str | None:
+    if watermark is None or watermark >= END_OF_TIME:
+        return None
+    try:
+        return (_1970 + timedelta(microseconds=watermark)).isoformat(timespec="seconds")
+    except OverflowError:
+        return None
+
+
 def kind_of(spec: OperatorSpec) -> str:
     """Return the kind of an operator in words, with its connector."""
     kind = _KINDS.get(spec.kind, spec.kind.replace("_", " "))
@@ -136,9 +153,9 @@ def dataflow_svg(dataflow: Dataflow) -> Markup:
     facts = {
         str(each.id): dataflow.facts.get(str(each.id), OperatorFacts()) for each in graph.operators
     }
-    small = {name: SMALL_HEIGHT for name, each in facts.items() if not fact_lines(each)}
     layout = laid_out(
-        {str(each.id): [*map(str, each.input_ids)] for each in graph.operators}, small
+        {str(each.id): [*map(str, each.input_ids)] for each in graph.operators},
+        {name: box_height(each) for name, each in facts.items()},
     )
     width, height = layout.width + 2 * _MARGIN, layout.height + 2 * _MARGIN
     return html(
@@ -161,7 +178,7 @@ def dataflow_panel(dataflow: Dataflow, about: str) -> Markup:
     """Return the picture of a graph, and the same as a table."""
     return html(
         '<section class="panel"><header><h2>Dataflow</h2><span class="dim">{} operators{}</span>'
-        "</header>{}"
+        '<label class="to-width"><input type="checkbox"> Fit to the width</label></header>{}'
         '<details class="body"><summary>As a table</summary>{}</details></section>',
         len(dataflow.graph.operators),
         about,
@@ -196,14 +213,13 @@ def _node(spec: OperatorSpec, layout: Layout, facts: OperatorFacts) -> Markup:
     if spec.has_state:
         look = "state"
     classes = f"node {look}{' failing' if facts.is_failing else ''}"
-    lines = fact_lines(facts)[:2]
-    height = HEIGHT if lines else SMALL_HEIGHT
+    height = box_height(facts)
     load = NOTHING
     if facts.share is not None:
         load = html(
             '<rect class="load" x="12" y="{y}" width="{w}" height="3" rx="1.5"/>'
             '<rect class="load part" x="12" y="{y}" width="{part}" height="3" rx="1.5"/>',
-            y=HEIGHT - 7,
+            y=height - 9,
             w=WIDTH - 24,
             part=f"{(WIDTH - 24) * facts.share:.1f}",
         )
@@ -222,38 +238,56 @@ def _node(spec: OperatorSpec, layout: Layout, facts: OperatorFacts) -> Markup:
         h=height,
         bar=height - 24,
         name=_cut(name_of(spec), _LONGEST_NAME),
-        kind="failing" if facts.is_failing else _cut(kind_of(spec), _LONGEST_LINE),
+        kind="failing" if facts.is_failing else _cut(kind_of(spec), _LONGEST_KIND),
         lines=html.join(
-            html('<text x="12" y="{}">{}</text>', 48 + 14 * number, _cut(line, _LONGEST_LINE))
-            for number, line in enumerate(lines)
+            html('<text x="12" y="{}">{}</text>', _HEAD + _LINE * number, line)
+            for number, line in enumerate(_lines_drawn(facts))
         ),
         load=load,
     )
 
 
 def fact_lines(facts: OperatorFacts) -> list[str]:
-    """Return the facts about an operator in lines, the most telling first."""
+    """Return the facts about an operator in lines that fit its box."""
     rows = []
     if facts.rows_in is not None:
         rows.append(f"{short_count(facts.rows_in)} in")
     if facts.rows_out is not None:
         rows.append(f"{short_count(facts.rows_out)} out")
+    lost = []
     if facts.late_rows:
-        rows.append(f"{short_count(facts.late_rows)} late")
+        lost.append(f"{short_count(facts.late_rows)} late")
     if facts.bad_rows:
-        rows.append(f"{short_count(facts.bad_rows)} bad")
-    if facts.share is not None:
-        rows.append(f"{share(facts.share)} of time")
-    state = []
+        lost.append(f"{short_count(facts.bad_rows)} bad")
+    lines = [" · ".join(each) for each in (rows, lost) if each]
     if facts.state_bytes is not None:
-        state.append(byte_size(facts.state_bytes))
-        state.append(f"{short_count(facts.state_rows)} rows")
-    lines = [" · ".join(rows)] if rows else []
-    if state:
-        lines.append("state " + " · ".join(state))
+        lines.append(f"state {byte_size(facts.state_bytes)} · {short_count(facts.state_rows)} rows")
     if facts.watermark is not None:
-        lines.append(f"wm {facts.watermark}")
+        lines.append(f"{_WATERMARK}{facts.watermark}")
+    if facts.share is not None:
+        lines.append(f"{share(facts.share)} of time")
     return lines
+
+
+def _lines_drawn(facts: OperatorFacts) -> list[Markup]:
+    """Return the lines with the delay of the watermark instead of its instant: the browser counts
+    it on.
+    """
+    delay = html('{}<tspan data-since="{}"></tspan> behind', _WATERMARK, facts.watermark_at or "")
+    return [
+        delay if facts.watermark_at and each.startswith(_WATERMARK) else html("{}", each)
+        for each in fact_lines(facts)
+    ]
+
+
+def box_height(facts: OperatorFacts) -> float:
+    """Return the height of an operator's box: one line for each of its facts, and the bar of its
+    share of time.
+    """
+    lines = len(fact_lines(facts))
+    if not lines:
+        return SMALL_HEIGHT
+    return _HEAD + _LINE * (lines - 1) + (_BAR if facts.share is not None else _FOOT)
 
 
 def operators_table(dataflow: Dataflow) -> Markup:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from resurgence.api.models import DeadLetter
+from resurgence.api.models import DeadLetter, DeadLetters
 from resurgence.ui.views.jobs import since
+from resurgence.ui.views.lists import pager
 from resurgence.ui.views.markup import NOTHING, Markup, html
 
 PAGE = 50
@@ -22,6 +23,23 @@ def letters_table(letters: Sequence[DeadLetter], *, may_write: bool) -> Markup:
     )
 
 
+def letters_panel(found: DeadLetters, page: int, *, may_write: bool) -> Markup:
+    """Return one page of dead letters, the newest first."""
+    letters = found.dead_letters[::-1]
+    every, omitted = NOTHING, NOTHING
+    if may_write and any(not each.replayed for each in letters):
+        every = html('<button class="plain" data-action="replay-all">Replay all…</button>')
+    if found.omitted:
+        omitted = html('<p class="note">{} older ones are not listed.</p>', f"{found.omitted:,}")
+    return html(
+        '<div class="tools">{}{}</div><section class="panel" style="margin-top:.75rem">{}{}</section>',
+        every,
+        omitted,
+        letters_table(letters[page * PAGE : (page + 1) * PAGE], may_write=may_write),
+        pager(page, PAGE, len(letters)),
+    )
+
+
 def _line(letter: DeadLetter, may_write: bool) -> Markup:
     action = NOTHING
     if letter.replayed:
@@ -35,7 +53,7 @@ def _line(letter: DeadLetter, may_write: bool) -> Markup:
     if letter.raw is not None:
         raw = html('<pre class="raw">{}</pre>', letter.raw[:4000])
     return html(
-        '<tr data-letter="{id}"><th scope="row">{id}</th><td>{operator}</td><td class="wrap">{position}'
+        '<tr data-key="{id}" data-letter="{id}"><th scope="row">{id}</th><td>{operator}</td><td class="wrap">{position}'
         '</td><td class="wrap">{error}<details><summary>Raw record</summary>{raw}</details></td>'
         '<td>{at}</td><td class="end">{action}</td></tr>',
         id=letter.id,

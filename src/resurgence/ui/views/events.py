@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from resurgence.control.store.metadata import StoredEvent
-from resurgence.ui.views.markup import Markup, html
+from resurgence.ui.views.markup import NOTHING, Markup, html
 
 PAGE = 100
 KINDS = {
@@ -30,6 +31,38 @@ _BAD = {
 _SHOWN_APART = {"event", "at"}
 
 
+@dataclass(frozen=True)
+class EventsKey:
+    """Which events a page shows."""
+
+    job: str
+    """Empty: of all jobs."""
+    before: int = 0
+    """Those with lower ids; 0: the newest."""
+    kind: str = ""
+    text: str = ""
+
+
+def events_panel(found: Sequence[tuple[str, StoredEvent]], key: EventsKey) -> Markup:
+    """Return a page of events. One more than the page holds shows that there are older ones."""
+    part = found[:PAGE]
+    older, newer = NOTHING, NOTHING
+    if len(found) > PAGE:
+        older = html(
+            '<button class="plain" data-action="older" data-value="{}">Older</button>',
+            part[-1][1].id,
+        )
+    if key.before:
+        newer = html('<button class="plain" data-action="newer">Newer</button>')
+    return html(
+        '<div class="panel">{}<div class="pages"><span>{}</span>{}{}</div></div>',
+        events_table(part, with_job=not key.job),
+        "older events" if key.before else "following",
+        newer,
+        older,
+    )
+
+
 def events_table(events: Sequence[tuple[str, StoredEvent]], *, with_job: bool) -> Markup:
     """Return a table of events, the newest first."""
     if not events:
@@ -46,8 +79,9 @@ def _line(job: str, stored: StoredEvent, with_job: bool) -> Markup:
     event = stored.event
     kind = str(event["event"])
     return html(
-        '<tr><td class="mono" style="white-space:nowrap">{}</td>{}<td><span class="{}">{}</span></td>'
+        '<tr data-key="{}"><td class="mono" style="white-space:nowrap">{}</td>{}<td><span class="{}">{}</span></td>'
         '<td class="wrap">{}</td></tr>',
+        stored.id,
         str(event["at"])[:23].replace("T", " "),
         html('<td><a href="/jobs/{0}/events">{0}</a></td>', job) if with_job else "",
         "bad" if kind in _BAD else "",

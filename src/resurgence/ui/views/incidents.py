@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from resurgence.ui.views.jobs import since
+from resurgence.ui.views.lists import pager
 from resurgence.ui.views.markup import NOTHING, Markup, html
 from resurgence.ui.views.numbers import count, span
 
@@ -120,6 +121,12 @@ def incidents_panel(incidents: Sequence[IncidentView], *, with_job: bool) -> Mar
     )
 
 
+def incidents_page(views: Sequence[IncidentView], page: int, *, with_job: bool) -> Markup:
+    """Return one page of incidents."""
+    part = views[page * PAGE : (page + 1) * PAGE]
+    return html("{}{}", incidents_panel(part, with_job=with_job), pager(page, PAGE, len(views)))
+
+
 def _incident(view: IncidentView, with_job: bool) -> Markup:
     outcome = html('<span class="state bad"><i></i>not recovered</span>')
     if view.is_open:
@@ -143,9 +150,10 @@ def _incident(view: IncidentView, with_job: bool) -> Markup:
         html("{} error", view.domain) if view.domain else NOTHING,
     ]
     return html(
-        '<article class="incident" data-incident="{at}"><div class="top">{job}<h3>{kind}</h3>{outcome}'
+        '<article class="incident" data-key="{of} {at}" data-incident="{at}"><div class="top">{job}<h3>{kind}</h3>{outcome}'
         '<span class="dim">{since}</span></div><div class="cause">{reason}</div>{hint}{timeline}'
         '<div class="note">{facts}</div>{fallbacks}</article>',
+        of=view.job,
         at=view.detected_at,
         job=html('<a href="/jobs/{0}/incidents"><b>{0}</b></a>', view.job) if with_job else "",
         kind=view.kind,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue
 
-from resurgence.control.controller import JobView
+from resurgence.control.jobs.job_record import JobRecord
 from resurgence.control.jobs.transitions import TERMINAL, StateName
 from resurgence.ui.views.frame import error_alert
 from resurgence.ui.views.jobs import JobRow, since, state_mark
@@ -26,9 +26,9 @@ TABS = {
 }
 
 
-def job_head(view: JobView, tab: str, actions: Sequence[str]) -> Markup:
+def job_head(record: JobRecord, tab: str, actions: Sequence[str]) -> Markup:
     """Return the title of a job's pages with its state, its actions and the tabs."""
-    name, status = view.record.name, view.record.status
+    name, status = record.name, record.status
     tabs = html.join(
         html(
             '<a href="/jobs/{}{}"{}>{}</a>',
@@ -45,15 +45,15 @@ def job_head(view: JobView, tab: str, actions: Sequence[str]) -> Markup:
         name,
         state_mark(status.state),
         html("for {}", since(status.changed_at.isoformat())) if status.changed_at else "",
-        html(" · parallelism {}", status.parallelism or view.record.desired.parallelism),
+        html(" · parallelism {}", status.parallelism or record.desired.parallelism),
         job_buttons(actions),
         tabs,
     )
 
 
-def actions_on(view: JobView, *, only_stop: bool) -> list[str]:
+def actions_on(record: JobRecord, *, only_stop: bool) -> list[str]:
     """Return the actions that the state of a job allows."""
-    is_active = view.record.status.state not in TERMINAL
+    is_active = record.status.state not in TERMINAL
     if only_stop:
         return ["stop"] if is_active else []
     return ["stop" if is_active else "start", "restart", "rescale", "delete"]
@@ -70,10 +70,10 @@ def job_buttons(actions: Sequence[str]) -> Markup:
     )
 
 
-def diagnosis(view: JobView) -> Markup:
+def diagnosis(record: JobRecord) -> Markup:
     """Return why a job failed: the first fault, how often, what was tried, what to do."""
-    failure = view.record.status.failure
-    if view.record.status.state is not StateName.FAILED or not failure:
+    failure = record.status.failure
+    if record.status.state is not StateName.FAILED or not failure:
         return NOTHING
     tried = failure.get("tried")
     rows: list[tuple[str, object]] = [
@@ -96,7 +96,7 @@ def diagnosis(view: JobView) -> Markup:
     return html(
         '<div class="alert" role="alert"><b>{}</b><div class="hint">{}</div>'
         '<dl class="pairs" style="margin-top:.6rem">{}</dl>{}</div>',
-        failure.get("reason") or view.record.status.cause,
+        failure.get("reason") or record.status.cause,
         failure.get("what_to_do"),
         pairs,
         shown,

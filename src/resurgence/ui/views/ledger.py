@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from resurgence.ids import OperatorId
 from resurgence.state.inspection.ledger import Ledger, LedgerLine, Verdict
+from resurgence.ui.views.lists import pager
 from resurgence.ui.views.markup import NOTHING, Markup, html
 from resurgence.ui.views.numbers import byte_size, count
 
@@ -58,6 +59,11 @@ def ledger_panel(ledger: Ledger, page: int) -> Markup:
         totals,
         html.join(_line(each) for each in lines),
     )
+
+
+def ledger_page(ledger: Ledger, page: int) -> Markup:
+    """Return one page of the ledger with its pager."""
+    return html("{}{}", ledger_panel(ledger, page), pager(page, PAGE, len(ledger.lines)))
 
 
 def _line(line: LedgerLine) -> Markup:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from tests.unit.state.real_state import RealJob
 
 from resurgence.errors import UserError
-from resurgence.state.inspection import state_queries
 from resurgence.state.inspection.state_queries import difference, query_state
 
 PARTIALS = "window_7f_partials"
@@ -35,13 +33,6 @@ def test_only_a_single_select_is_accepted(real: RealJob) -> None:
     for sql in (f"DROP VIEW {PARTIALS}", "SELECT 1; SELECT 2", "COPY (SELECT 1) TO 'x'"):
         with pytest.raises(UserError):
             query_state(real.backend, None, sql, 10)
-
-
-def test_a_query_that_does_not_end_is_ended(real: RealJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(state_queries, "DEADLINE", timedelta(milliseconds=300))
-    endless = "SELECT count(*) FROM range(100000000) a, range(100000000) b"
-    with pytest.raises(UserError, match=r"(?i)interrupt"):
-        query_state(real.backend, None, endless, 10)
 
 
 def test_the_difference_has_the_rows_of_one_epoch_only(real: RealJob) -> None:
