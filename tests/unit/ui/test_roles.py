@@ -18,6 +18,7 @@ from tests.unit.ui.open_page import OpenPage, opened
 from resurgence.control.store.metadata import KeyRole
 from resurgence.errors import UserError
 from resurgence.ids import Epoch
+from resurgence.state.inspection.dead_letters import Letters
 from resurgence.ui import end_of_sessions
 from resurgence.ui.access.doorkeeper import Doorkeeper
 from resurgence.ui.access.visitor import Visitor
@@ -135,8 +136,8 @@ def asked(console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "replayed": False,
     }
 
-    async def letters(*_: object) -> pa.Table:
-        return pa.Table.from_pylist([letter])
+    async def letters(*_: object) -> Letters:
+        return Letters(pa.Table.from_pylist([letter]))
 
     async def no_fates(*_: object) -> tuple[Epoch, tuple[()]]:
         return Epoch(0), ()
