@@ -204,6 +204,18 @@ class SinkConflict(UserError):
     code = "sink.conflict"
 
 
+class QueryStopped(UserError):
+    """A query over state took more than it may."""
+
+    code = "state.query_stopped"
+
+
+class RunsInATerminal(UserError):
+    """The job is not of a service."""
+
+    code = "job.in_terminal"
+
+
 class DamagedState(ResurgenceError):
     """A state file, or a record of a checkpoint, does not match its digest."""
 

@@ -21,15 +21,9 @@ from resurgence.control.jobs.job_record import JobRecord, JobStatus, PipelineRec
 from resurgence.control.store.metadata import MetadataStore, NoSuchJob
 from resurgence.control.telemetry.job_metrics import JobMetrics
 from resurgence.engine.preview import PreviewedTable
-from resurgence.errors import UserError
+from resurgence.errors import RunsInATerminal
 from resurgence.graph.model import Graph
 from resurgence.ids import JobName
-
-
-class RunsInATerminal(UserError):
-    """The job is not of a service."""
-
-    code = "job.in_terminal"
 
 
 class OneJob(Controller):

@@ -27,11 +27,11 @@ from resurgence.control.jobs.job_record import (
     StopMode,
 )
 from resurgence.control.jobs.transitions import StateName
-from resurgence.control.one_job import OneJob, RunsInATerminal
+from resurgence.control.one_job import OneJob
 from resurgence.control.store.metadata import MetadataStore, NoSuchJob
 from resurgence.control.telemetry import event_recorder
 from resurgence.control.telemetry.events import Event
-from resurgence.errors import JobHeld, UserError
+from resurgence.errors import JobHeld, RunsInATerminal, UserError
 from resurgence.ids import ControllerId, JobName
 from resurgence.sql import compile_pipeline
 from resurgence.state.backend import StateBackend

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from resurgence.errors import UserError, error_in_traceback
+from resurgence.errors import QueryStopped, error_in_traceback
 from resurgence.ids import JobName
 from resurgence.state.backend import StateBackend
 from resurgence.storage.access import StoreAccess
@@ -42,12 +42,6 @@ _TURN = threading.Lock()
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-
-
-class QueryStopped(UserError):
-    """A query over state took more than it may."""
-
-    code = "state.query_stopped"
 
 
 @dataclass(frozen=True)

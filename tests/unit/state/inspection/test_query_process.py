@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from tests.unit.state.real_state import RealJob
 
-from resurgence.errors import UserError
+from resurgence.errors import QueryStopped, UserError
 from resurgence.state.inspection import query_process
-from resurgence.state.inspection.query_process import QueryStopped, confined
+from resurgence.state.inspection.query_process import confined
 from resurgence.state.inspection.state_queries import difference, query_state
 
 PARTIALS = "window_7f_partials"
