@@ -205,7 +205,7 @@ class SinkConflict(UserError):
 
 
 class QueryStopped(UserError):
-    """A query over state took more than it may."""
+    """A query over state or dead letters took more than it may."""
 
     code = "state.query_stopped"
 

@@ -157,6 +157,12 @@ def test_a_flipped_bit_in_a_state_file_causes_a_fallback_and_is_reported(project
     fallbacks = project.events("fallback")
     assert fallbacks
     assert all(newest.name in reason for each in fallbacks for reason in each["reasons"])
+    replayed = project.events("replay_started")
+    first, last = replayed[-1]["first"], replayed[-1]["last"]
+    assert [each["epoch"] for each in replayed if each["first"] == first] == [
+        *range(first, last + 1)
+    ]
+    assert f"replaying epoch {last}" in done.stderr
 
 
 def newest_state_file(state_dir: Path) -> Path:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import base64
 
-from resurgence.api.models import CorrectedLetter, DeadLetter, DeadLetters, Replayed
+from resurgence.api.json_values import json_value
+from resurgence.api.models import (
+    CorrectedLetter,
+    DeadLetter,
+    DeadLetters,
+    LetterHeader,
+    LetterRows,
+    Replayed,
+)
 from resurgence.errors import UserError
+from resurgence.state.inspection import state_queries
 from resurgence.state.inspection.dead_letters import Correction, Letters, ReplayOutcome
 
 _FINISHED = "the job has finished: start it again to read them"
@@ -20,13 +29,30 @@ def letters_answer(letters: Letters) -> DeadLetters:
 
 def _letter(row: dict[str, object]) -> DeadLetter:
     raw = row["raw"]
-    text, encoded = None, None
-    if isinstance(raw, bytes):
-        text = raw.decode(errors="backslashreplace")
-        encoded = base64.b64encode(raw).decode() if text.encode() != raw else None
+    text = _text(raw)
+    encoded = None
+    if isinstance(raw, bytes) and text is not None and text.encode() != raw:
+        encoded = base64.b64encode(raw).decode()
     shown = ("id", "operator", "epoch", "position", "error", "source", "at", "replayed")
-    values = {name: row[name] for name in shown}
-    return DeadLetter.model_validate({**values, "raw": text, "raw_base64": encoded})
+    values = {name: row[name] for name in (*shown, "record_timestamp")}
+    texts = {"raw": text, "raw_base64": encoded, "key": _text(row["key"])}
+    return DeadLetter.model_validate({**values, **texts, "headers": _headers(row["headers"])})
+
+
+def _text(value: object) -> str | None:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else None
+
+
+def _headers(value: object) -> list[LetterHeader] | None:
+    if not isinstance(value, list):
+        return None
+    return [LetterHeader(key=each["key"], value=_text(each["value"])) for each in value]
+
+
+def rows_answer(found: state_queries.LetterRows) -> LetterRows:
+    """Return the rows of a query as JSON."""
+    rows = [[json_value(each) for each in row] for row in found.rows]
+    return LetterRows(columns=found.columns, rows=rows, has_more=found.has_more)
 
 
 def correction_of(letter: CorrectedLetter) -> Correction:

@@ -13,7 +13,12 @@ from resurgence.api.access.literal_secrets import (
     require_no_literal_secrets,
     require_no_literal_secrets_in,
 )
-from resurgence.api.dead_letter_answer import correction_of, letters_answer, replayed_answer
+from resurgence.api.dead_letter_answer import (
+    correction_of,
+    letters_answer,
+    replayed_answer,
+    rows_answer,
+)
 from resurgence.api.declared import CHANGE_ERRORS, PLAIN_TEXT, READ_ERRORS
 from resurgence.api.error_answer import Refusal
 from resurgence.api.job_answer import (
@@ -27,12 +32,15 @@ from resurgence.api.log_tail import last_lines, lines_after
 from resurgence.api.long_polls import MAX_WAIT_SECONDS, LongPolls
 from resurgence.api.models import (
     JOB_NAME,
+    LETTER_ID,
     DeadLetters,
     Incidents,
     JobDetail,
     JobEvents,
     JobRequest,
     Jobs,
+    LetterQuery,
+    LetterRows,
     PipelineRequest,
     Replayed,
     ReplayOrder,
@@ -49,6 +57,8 @@ from resurgence.control.controller import Controller, JobView, NewJob
 from resurgence.control.store.metadata import StoredEvent
 from resurgence.ids import Epoch, JobName
 from resurgence.state.inspection.dead_letters import LetterFilter
+from resurgence.state.inspection.query_process import confined
+from resurgence.state.inspection.state_queries import query_letters
 
 Name = Annotated[
     str,
@@ -272,11 +282,26 @@ def _add_dead_letters(reading: APIRouter, changing: APIRouter, controller: Contr
         operator: Annotated[
             str | None, Query(max_length=200, description="Only those of an operator or a source.")
         ] = None,
+        letter: Annotated[
+            str | None, Query(alias="id", pattern=LETTER_ID, description="Only this one.")
+        ] = None,
         limit: Limit = 100,
     ) -> DeadLetters:
         """Return the newest dead letters of the job, oldest first."""
-        letters = await controller.dead_letters(JobName(name), LetterFilter(epoch, operator), limit)
+        ids = None if letter is None else frozenset({letter})
+        wanted = LetterFilter(epoch, operator, ids)
+        letters = await controller.dead_letters(JobName(name), wanted, limit)
         return await in_thread(letters_answer, letters)
+
+    @changing.post("/{name}/dead-letters/query")
+    async def query(name: Name, query: LetterQuery) -> LetterRows:
+        """Query the table dead_letters, read-only: a key with the role `read` is enough. The query
+        has bounded memory and time, and runs alone.
+        """
+        found = await controller.read_state(
+            JobName(name), confined, query_letters, query.sql, query.limit
+        )
+        return await in_thread(rows_answer, found)
 
     @changing.post("/{name}/dead-letters/replay", status_code=202)
     async def replay(name: Name, order: ReplayOrder) -> Replayed:

@@ -115,7 +115,8 @@ class RollbackRequest(Request):
     )
 
 
-LetterId = Annotated[str, Field(pattern=r"^\d{1,19}-\d{1,10}$", examples=["5-1"])]
+LETTER_ID = r"^\d{1,19}-\d{1,10}$"
+LetterId = Annotated[str, Field(pattern=LETTER_ID, examples=["5-1"])]
 
 
 class CorrectedLetter(Request):
@@ -154,6 +155,21 @@ class ReplayOrder(Request):
         if self.ids is None and not self.corrected:
             return None
         return [*dict.fromkeys([*(self.ids or ()), *(each.id for each in self.corrected)])]
+
+
+MOST_LETTER_ROWS = 1000
+
+
+class LetterQuery(Request):
+    """A query over the dead letters of a job."""
+
+    sql: Annotated[LongText, Field(min_length=1)] = Field(
+        description="A SELECT from dead_letters, in DuckDB's dialect.",
+        examples=["SELECT error, count(*) FROM dead_letters GROUP BY ALL"],
+    )
+    limit: int = Field(
+        default=100, ge=1, le=MOST_LETTER_ROWS, description="Maximum number of rows."
+    )
 
 
 class ErrorDetail(BaseModel):
@@ -295,6 +311,13 @@ class Rollback(BaseModel):
     sources: list[RollbackSource]
 
 
+class LetterHeader(BaseModel):
+    """A header of a message. Bytes that are not UTF-8 are escaped."""
+
+    key: str
+    value: str | None
+
+
 class DeadLetter(BaseModel):
     """A record that the job could not process."""
 
@@ -310,6 +333,21 @@ class DeadLetter(BaseModel):
     source: str
     at: datetime = Field(description="When the epoch was planned.")
     replayed: bool = Field(description="A replay was requested.")
+    key: str | None = Field(
+        default=None, description="Of a message. Bytes that are not UTF-8 are escaped."
+    )
+    headers: list[LetterHeader] | None = Field(default=None, description="Of a message.")
+    record_timestamp: datetime | None = Field(default=None, description="Of a message.")
+
+
+class LetterRows(BaseModel):
+    """The first rows of a query over dead letters."""
+
+    columns: list[str]
+    rows: list[list[JsonValue]] = Field(
+        description="Types that JSON lacks are text; bytes are hexadecimal."
+    )
+    has_more: bool = Field(description="The query has more rows than the limit.")
 
 
 class DeadLetters(BaseModel):

@@ -25,6 +25,8 @@ from resurgence.api.models import (
     JobEvents,
     JobRequest,
     Jobs,
+    LetterQuery,
+    LetterRows,
     PipelineRequest,
     Replayed,
     ReplayOrder,
@@ -181,6 +183,14 @@ class ServiceClient:
         conditions = {"epoch": epoch, "operator": operator, "limit": limit}
         given = {key: value for key, value in conditions.items() if value is not None}
         return self._read(DeadLetters, "GET", f"/v1/jobs/{name}/dead-letters", given)
+
+    def dead_letter(self, name: str, letter: str) -> DeadLetters:
+        """Return the dead letter with an id."""
+        return self._read(DeadLetters, "GET", f"/v1/jobs/{name}/dead-letters", {"id": letter})
+
+    def query_dead_letters(self, name: str, query: LetterQuery) -> LetterRows:
+        path = f"/v1/jobs/{name}/dead-letters/query"
+        return self._read(LetterRows, "POST", path, body=query)
 
     def workers(self) -> Workers:
         return self._read(Workers, "GET", "/v1/workers")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
 from resurgence.cli.completion import service_jobs
 from resurgence.cli.output import console
@@ -55,12 +56,23 @@ def call_service(
             status = command(client)
     except KeyboardInterrupt:
         status = 0
+    except ValidationError as error:
+        if debug:
+            raise
+        console.print_error(_invalid_request(error))
+        status = 2
     except ResurgenceError as error:
         if debug:
             raise
         console.print_error(error, file)
         status = 2 if isinstance(error, UserError) else 1
     raise typer.Exit(status)
+
+
+def _invalid_request(error: ValidationError) -> UserError:
+    first = error.errors(include_input=False, include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return UserError(f"{place}: {first['msg']}")
 
 
 def api_key(file: Path | None) -> str | None:

@@ -58,6 +58,10 @@ class LoadPlan(BaseModel):
         """Return the epoch that follows another. Numbers of dead epochs are not reused."""
         return epoch_after(epoch, self.dead)
 
+    def replay_of(self, epoch: Epoch) -> EpochRange | None:
+        """Return the first and the last epoch that are replayed if this is one of them."""
+        return (min(self.recorded), max(self.recorded)) if epoch in self.recorded else None
+
     @property
     def finished(self) -> bool:
         """Whether the restored checkpoint is the end of bounded input."""

@@ -341,8 +341,15 @@ class Worker:
         )
 
     def _started(self, epoch: Epoch, rows: int) -> None:
+        assert self._engine is not None
         self._connection.send(
-            EpochStarted(worker=self._worker, generation=self._generation, epoch=epoch, rows=rows)
+            EpochStarted(
+                worker=self._worker,
+                generation=self._generation,
+                epoch=epoch,
+                rows=rows,
+                replay=self._engine.replay_of(epoch),
+            )
         )
 
     def _sealed(self, report: EpochReport) -> None:

@@ -18,6 +18,7 @@ from resurgence.errors import ErrorDomain, RetryHint
 from resurgence.graph.model import Graph
 from resurgence.ids import Epoch, Generation, JobName, OperatorId, WorkerId
 from resurgence.state.load_plan import LoadPlan
+from resurgence.state.protocol.decisions import EpochRange
 from resurgence.state.records import EpochCounts
 
 
@@ -103,6 +104,8 @@ class EpochStarted(WorkerMessage):
     type: Literal["epoch_started"] = "epoch_started"
     epoch: Epoch
     rows: int
+    replay: EpochRange | None = None
+    """The epochs that are replayed over recorded input, if this is one of them."""
 
 
 class EpochSealed(WorkerMessage):

@@ -7,8 +7,9 @@ import io
 import pytest
 from rich.console import Console
 
-from resurgence.cli.output.console import ERROR_CONSOLE, ProgressLine
+from resurgence.cli.output.console import ERROR_CONSOLE, ProgressLine, describe
 from resurgence.cli.output.waiting import Wait, waiting
+from resurgence.control.telemetry.events import Event
 
 
 class Clock:
@@ -58,3 +59,39 @@ def test_the_view_of_a_run_counts_the_seconds_until_it_runs(
     assert progress.state_text() == "Scheduling (5 s)"
     progress.note({"event": "state", "to": "Running"})
     assert progress.state_text() == "Running"
+
+
+def replay_of(epoch: int, first: int, last: int) -> Event:
+    return {"event": "replay_started", "epoch": epoch, "first": first, "last": last, "rows": 1200}
+
+
+def test_a_replay_says_which_epochs_it_has() -> None:
+    assert describe(replay_of(13, 12, 18)) == "replaying epoch 13 of 12-18: 1,200 rows"
+    assert describe(replay_of(12, 12, 12)) == "replaying epoch 12: 1,200 rows"
+
+
+@pytest.mark.parametrize(
+    ("ended", "then"),
+    [
+        ({"event": "state", "to": "Failing"}, "Failing (0 s)"),
+        (
+            {
+                **{"event": "checkpoint", "epoch": 13, "rows": 1200, "duration": 7.0},
+                **{"watermark": 0, "state_bytes": 0, "bad": 0, "late": 0},
+            },
+            "Running",
+        ),
+    ],
+    ids=["failed", "sealed"],
+)
+def test_the_view_of_a_run_counts_the_seconds_of_a_replay_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch, ended: Event, then: str
+) -> None:
+    clock = Clock(monkeypatch)
+    progress = ProgressLine("rides")
+    progress.note({"event": "state", "to": "Running"})
+    progress.note(replay_of(13, 12, 18))
+    clock.now += 7
+    assert progress.state_text() == "Running, replaying epoch 13 of 12-18 (7 s)"
+    progress.note(ended)
+    assert progress.state_text() == then

@@ -134,6 +134,9 @@ def asked(console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         "source": "rides",
         "at": datetime(2030, 1, 1, tzinfo=UTC),
         "replayed": False,
+        "key": None,
+        "headers": None,
+        "record_timestamp": None,
     }
 
     async def letters(*_: object) -> Letters:

@@ -7,11 +7,13 @@ from datetime import UTC, datetime
 from itertools import combinations
 
 import pytest
+from pydantic import JsonValue
 from tests.unit.api.simulated_service import SQL
 
 from resurgence.connectors.registry import CONNECTORS
 from resurgence.control.jobs.transitions import StateName
 from resurgence.control.store.metadata import StoredEvent
+from resurgence.engine.epochs.timeline import Work
 from resurgence.errors import ConfigError
 from resurgence.sql import compile_pipeline
 from resurgence.sql.catalog.declared_names import declared_names
@@ -256,6 +258,37 @@ def test_a_commit_and_a_profile_add_to_their_epoch() -> None:
     assert dict(point.operators) == pytest.approx({"window-1": 0.5})
     for kind in TITLES:
         assert chart(kind, history.points)["series"]
+
+
+def test_every_kind_of_work_has_a_colour_of_its_own_that_both_themes_show() -> None:
+    phases: dict[str, JsonValue] = {each.value: 0.1 for each in Work}
+    few: dict[str, JsonValue] = {Work.OTHER: 0.1, Work.SINKS: 0.1}
+    colours = [
+        {each["name"]: each["itemStyle"]["color"] for each in chart("duration", points)["series"]}
+        for points in (
+            JobHistory().plus([sealed(1, 1), event(2, "committed", epoch=1, phases=spent)]).points
+            for spent in (phases, few)
+        )
+    ]
+    assert len({*colours[0].values()}) == len(Work)
+    assert colours[1].items() <= colours[0].items()
+    for colour in colours[0].values():
+        for panel in ("#ffffff", "#15181b"):
+            assert contrast(colour, panel) >= 3, (colour, panel)
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG 2."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+        red, green, blue = (
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        )
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    dark, light = sorted((luminance(one), luminance(other)))
+    return (light + 0.05) / (dark + 0.05)
 
 
 def test_completion_knows_the_tables_of_an_unfinished_text() -> None:

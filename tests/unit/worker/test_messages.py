@@ -68,6 +68,9 @@ SAID: list[FromWorker] = [
     ExecutorAdded(worker=ONE, generation=FIRST, executor=LOST),
     ExecutorLostEvent(worker=ONE, generation=FIRST, epoch=EPOCH, executor=LOST),
     EpochStarted(worker=ONE, generation=FIRST, epoch=EPOCH, rows=10),
+    EpochStarted(
+        worker=ONE, generation=FIRST, epoch=EPOCH, rows=10, replay=(EPOCH, Epoch(EPOCH + 2))
+    ),
     EpochSealed(
         worker=ONE,
         generation=FIRST,

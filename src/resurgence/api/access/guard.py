@@ -6,7 +6,8 @@ The guard does no I/O: it decides from facts about a request, which `gate` colle
   its own name to 127.0.0.1 (revealed by `Host`) or post a form to the service (revealed by
   `Origin`). Both are refused.
 - Keys. Required as soon as one exists, and always when the service listens beyond this machine.
-- Roles. `read` allows reading, `write` allows everything. A writer can run code: SQL and Python
+- Roles. `read` allows reading, `write` allows everything. A query is a POST, because it may be long and
+  may contain what no log should have, but it reads. A writer can run code: SQL and Python
   functions run as the user of the service.
 - Failed logins. Limited per minute and address. A valid key is never refused because of invalid
   keys from the same address: 256 random bits cannot be guessed, and many users may share an
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -31,6 +33,7 @@ FAILED_LOGINS = 20
 OPEN_PATHS = frozenset({"/health", "/ready", "/docs", "/openapi.json"})
 """Paths that require no key: health, readiness and the description of the API."""
 _READ_METHODS = frozenset({"GET", "HEAD"})
+_QUERY_PATH = re.compile(r"/v1/jobs/[^/]+/dead-letters/query")
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
@@ -77,7 +80,7 @@ class Guard:
         key = None
         if (keys or self.key_is_required) and request.path not in OPEN_PATHS:
             key = self.authenticate(request, keys, now)
-        if key and key.role is not KeyRole.WRITE and request.method not in _READ_METHODS:
+        if key and key.role is not KeyRole.WRITE and not _only_reads(request):
             raise Refusal(
                 403,
                 "auth.forbidden",
@@ -127,6 +130,12 @@ class Guard:
                 hint="Retry after the seconds in Retry-After.",
                 headers={"Retry-After": str(math.ceil(60 - now % 60))},
             )
+
+
+def _only_reads(request: RequestFacts) -> bool:
+    if request.method == "POST":
+        return _QUERY_PATH.fullmatch(request.path) is not None
+    return request.method in _READ_METHODS
 
 
 def _host_name(host: str) -> str:

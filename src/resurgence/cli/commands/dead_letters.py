@@ -15,7 +15,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from resurgence.api.models import CorrectedLetter, DeadLetter, DeadLetters, Replayed, ReplayOrder
+from resurgence.api.models import (
+    MOST_LETTER_ROWS,
+    CorrectedLetter,
+    DeadLetter,
+    DeadLetters,
+    LetterQuery,
+    Replayed,
+    ReplayOrder,
+)
 from resurgence.cli.output.plain_table import count_text, table_lines
 from resurgence.cli.output.query_rows import OutputFormat, print_rows
 from resurgence.cli.service_client import DEFAULT_SERVER, ServiceClient
@@ -33,14 +41,14 @@ from resurgence.clock import SystemClock
 from resurgence.errors import ConfigError, UserError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from resurgence.state.inspection.dead_letters import Correction, Letters
 
 commands = typer.Typer(
     no_args_is_help=True, help="Inspect and replay the records that a job could not process."
 )
 
+_ONLY_OF_SOME = ("raw_base64", "key", "headers", "record_timestamp")
+"""Fields that most dead letters do not have."""
 _LONGEST_ERROR = 100
 """Characters of an error in a printed table."""
 
@@ -106,12 +114,25 @@ def list_command(
 @commands.command("show")
 def show_command(
     letter: Annotated[str, typer.Argument(metavar="ID", help="The id, as in `list`.")],
+    job: Job = None,
     state_dir: Dir = None,
     name: Name = None,
+    server: Server = DEFAULT_SERVER,
+    key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
     """Show one dead letter with its raw record."""
-    run_and_exit(debug, lambda: _show(_letters(state_dir, name, ids=[letter]).rows))
+    if job is not None and state_dir is None:
+        call_service(
+            server, key_file, debug, lambda client: _show(client.dead_letter(job, letter)), name=job
+        )
+
+    def command() -> int:
+        from resurgence.api.dead_letter_answer import letters_answer
+
+        return _show(letters_answer(_letters(state_dir, job or name, ids=[letter])))
+
+    run_and_exit(debug, command)
 
 
 @commands.command("query")
@@ -120,20 +141,36 @@ def query_command(
         str,
         typer.Argument(metavar="SQL", help="A SELECT from dead_letters, in DuckDB's dialect."),
     ],
+    job: Job = None,
     state_dir: Dir = None,
     name: Name = None,
     layout: Annotated[
         OutputFormat, typer.Option("--format", help="The output format.")
     ] = OutputFormat.TABLE,
+    server: Server = DEFAULT_SERVER,
+    key_file: KeyFile = None,
     debug: Debug = False,
 ) -> None:
     """Query the table dead_letters, read-only."""
+    if job is not None and state_dir is None:
+
+        def request(client: ServiceClient) -> int:
+            found = client.query_dead_letters(job, LetterQuery(sql=sql, limit=MOST_LETTER_ROWS))
+            print_rows(found.columns, map(tuple, found.rows), layout)
+            if found.has_more:
+                print(
+                    f"only the first {MOST_LETTER_ROWS:,} rows are shown; a service returns no more",
+                    file=sys.stderr,
+                )
+            return 0
+
+        call_service(server, key_file, debug, request, name=job)
 
     def command() -> int:
         from resurgence.state.inspection.dead_letters import dead_letters
         from resurgence.state.inspection.letter_database import LetterDatabase, columns_of_query
 
-        backend = open_job(state_dir or DEFAULT_STATE_DIR, name)
+        backend = open_job(state_dir or DEFAULT_STATE_DIR, job or name)
         letters = dead_letters(backend, columns=columns_of_query(sql))
         with LetterDatabase(letters.rows) as database:
             print_rows(*database.query(sql), layout)
@@ -302,8 +339,8 @@ def _raw(letter: Mapping[str, Any]) -> bytes | None:
 def _print(letters: DeadLetters, as_json: bool) -> int:
     if as_json:
         for each in letters.dead_letters:
-            omitted = {"raw_base64"} if each.raw_base64 is None else None
-            print(each.model_dump_json(exclude=omitted))
+            absent = {name for name in _ONLY_OF_SOME if getattr(each, name) is None}
+            print(each.model_dump_json(exclude=absent))
     elif not letters.dead_letters:
         print("there are no dead letters")
     else:
@@ -321,15 +358,20 @@ def _cells(letter: DeadLetter) -> tuple[object, ...]:
     return letter.id, str(letter.epoch), letter.operator, letter.position, short, letter.replayed
 
 
-def _show(letters: pa.Table) -> int:
-    (letter,) = letters.to_pylist()
+def _show(letters: DeadLetters) -> int:
+    (letter,) = letters.dead_letters
     for field in ("id", "epoch", "operator", "source", "position", "error", "at", "replayed"):
-        print(f"{field:<10} {letter[field]}")
-    for field in ("key", "headers", "record_timestamp"):
-        if letter[field] is not None:
-            print(f"{field:<10} {letter[field]}")
+        print(f"{field:<10} {getattr(letter, field)}")
+    if letter.key is not None:
+        print(f"key        {letter.key}")
+    for each in letter.headers or ():
+        print(f"header     {each.key}: {'null' if each.value is None else each.value}")
+    if letter.record_timestamp is not None:
+        print(f"timestamp  {letter.record_timestamp}")
     print("raw")
-    for line in _raw_lines(letter["raw"] or b""):
+    encoded = letter.raw_base64
+    raw = (letter.raw or "").encode() if encoded is None else base64.b64decode(encoded)
+    for line in _raw_lines(raw):
         print(f"  {line}")
     return 0
 

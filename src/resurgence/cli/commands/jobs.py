@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 
 from resurgence.api.models import Job, JobDetail, JobRequest, PipelineRequest, RestartRequest
 from resurgence.cli.output.waiting import waiting
@@ -76,16 +75,13 @@ def create_command(
     """Create a job and start it."""
 
     def command(client: ServiceClient) -> int:
-        try:
-            request = JobRequest(
-                name=job_name(name or file.stem),
-                sql=_text(file),
-                functions=_text(udfs) if udfs else None,
-                settings=_settings(assignments, parallelism),
-                start=not stopped,
-            )
-        except ValidationError as error:
-            raise _invalid_request(error) from error
+        request = JobRequest(
+            name=job_name(name or file.stem),
+            sql=_text(file),
+            functions=_text(udfs) if udfs else None,
+            settings=_settings(assignments, parallelism),
+            start=not stopped,
+        )
         return _print_job("created", client.create(request), as_json)
 
     call_service(server, key_file, debug, command, file=file)
@@ -114,12 +110,9 @@ def edit_command(
         settings = _settings(assignments, parallelism)
         if accept_state_loss:
             settings["checkpoint.accept_state_loss"] = "true"
-        try:
-            request = PipelineRequest(
-                sql=_text(file), functions=_text(udfs) if udfs else None, settings=settings
-            )
-        except ValidationError as error:
-            raise _invalid_request(error) from error
+        request = PipelineRequest(
+            sql=_text(file), functions=_text(udfs) if udfs else None, settings=settings
+        )
         return _print_job("edited", client.edit(name, request), as_json)
 
     call_service(server, key_file, debug, command, name=name, file=file)
@@ -291,9 +284,3 @@ def _text(file: Path) -> str:
         return file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise ConfigError(f"cannot read {file}: {error}") from error
-
-
-def _invalid_request(error: ValidationError) -> UserError:
-    first = error.errors(include_input=False, include_url=False)[0]
-    place = ".".join(map(str, first["loc"]))
-    return UserError(f"{place}: {first['msg']}")

@@ -85,13 +85,20 @@ class ProgressLine:
         self._bad = 0
         self._late = 0
         self._dead = 0
+        self._replay = ""
+        self._replay_began_at = 0.0
 
     def note(self, event: Event) -> None:
         match event["event"]:
             case "state":
                 self._state = str(event["to"])
                 self._state_began_at = time.monotonic()
+                self._replay = ""
+            case "replay_started":
+                self._replay = replay_text(event)
+                self._replay_began_at = time.monotonic()
             case "checkpoint":
+                self._replay = ""
                 rows, duration = _number(event["rows"]), _number(event["duration"])
                 self._epoch = int(_number(event["epoch"]))
                 self._rows += int(rows)
@@ -136,13 +143,25 @@ class ProgressLine:
         return table
 
     def state_text(self) -> str:
-        """Return the state, with its seconds while a worker is started or the state is restored."""
+        """Return the state, with its seconds while a worker is started, the state is restored or an
+        epoch is replayed.
+        """
+        if self._replay:
+            seconds = time.monotonic() - self._replay_began_at
+            return f"{self._state}, {self._replay} ({seconds:.0f} s)"
         if self._state == StateName.RUNNING:
             return self._state
         return f"{self._state} ({time.monotonic() - self._state_began_at:.0f} s)"
 
     def __rich__(self) -> Table:
         return self.table()
+
+
+def replay_text(event: Event) -> str:
+    """Format the progress of a replay."""
+    epoch, first, last = event["epoch"], event["first"], event["last"]
+    among = f" of {first}-{last}" if first != last else ""
+    return f"replaying epoch {epoch}{among}"
 
 
 def _number(value: object) -> float:
@@ -192,6 +211,8 @@ def describe(event: Event) -> str | None:
             return f"{event['from']} -> {event['to']}: {event['reason']}"
         case "worker_started":
             return f"worker started (pid {event['pid']}, generation {event['generation']})"
+        case "replay_started":
+            return f"{replay_text(event)}: {_number(event['rows']):,.0f} rows"
         case "checkpoint":
             return (
                 f"epoch {event['epoch']}: {_number(event['rows']):,.0f} rows in, {_number(event['rows_out']):,.0f} out, "

@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import itertools
 import json
-import math
 import sys
 from collections.abc import Iterable, Iterator
-from datetime import date, datetime
-from decimal import Decimal
+from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
+from resurgence.api.json_values import json_value
 from resurgence.cli.output.plain_table import table_lines
 
 MAX_TABLE_ROWS = 1000
@@ -35,7 +34,7 @@ def print_rows(columns: list[str], rows: Iterator[tuple[Any, ...]], layout: Outp
         case OutputFormat.JSON:
             names = _distinct(columns)
             for row in rows:
-                values = dict(zip(names, map(_json_value, row), strict=True))
+                values = dict(zip(names, map(json_value, row), strict=True))
                 print(json.dumps(values, ensure_ascii=False))
         case OutputFormat.CSV:
             writer = csv.writer(sys.stdout, lineterminator="\n")
@@ -61,31 +60,14 @@ def _cell(value: Any) -> object:
     if value is None:
         return "NULL"
     if isinstance(value, dict | list | tuple):
-        return json.dumps(_json_value(value), ensure_ascii=False)
-    return str(_json_value(value)) if not isinstance(value, datetime) else str(value)
+        return json.dumps(json_value(value), ensure_ascii=False)
+    return str(json_value(value)) if not isinstance(value, datetime) else str(value)
 
 
 def _csv_value(value: Any) -> Any:
     if isinstance(value, dict | list | tuple):
-        return json.dumps(_json_value(value), ensure_ascii=False)
-    return "" if value is None else _json_value(value)
-
-
-def _json_value(value: Any) -> Any:
-    """Convert an SQL value to JSON; types that JSON lacks become text."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, dict):
-        return {str(key): _json_value(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_value(each) for each in value]
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, bytes | bytearray):
-        return value.hex()
-    return format(value, "f") if isinstance(value, Decimal) else str(value)
+        return json.dumps(json_value(value), ensure_ascii=False)
+    return "" if value is None else json_value(value)
 
 
 def _distinct(names: Iterable[str]) -> list[str]:

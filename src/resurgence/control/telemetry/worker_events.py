@@ -11,6 +11,7 @@ from resurgence.worker.messages import (
     EpochCommitted,
     EpochProfiled,
     EpochSealed,
+    EpochStarted,
     ExecutorAdded,
     ExecutorLostEvent,
     FromWorker,
@@ -21,6 +22,14 @@ from resurgence.worker.messages import (
 def event_of(message: FromWorker) -> tuple[str, dict[str, JsonValue]] | None:
     """Return the kind and the facts of the event for a message; None if it is not an event."""
     match message:
+        case EpochStarted() if message.replay is not None:
+            first, last = message.replay
+            return "replay_started", {
+                "epoch": message.epoch,
+                "first": first,
+                "last": last,
+                "rows": message.rows,
+            }
         case EpochSealed():
             return "checkpoint", {
                 "epoch": message.epoch,

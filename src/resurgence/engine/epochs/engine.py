@@ -42,6 +42,7 @@ from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.edits import Fate, require_kept, restore_fates
 from resurgence.state.load_plan import LoadPlan
 from resurgence.state.protocol.checkpoint_records import CheckpointRecords
+from resurgence.state.protocol.decisions import EpochRange
 from resurgence.state.records import (
     DEAD_LETTERS,
     STAGED,
@@ -148,6 +149,10 @@ class Engine:
     def epoch(self) -> Epoch:
         """The newest sealed epoch."""
         return self._epoch
+
+    def replay_of(self, epoch: Epoch) -> EpochRange | None:
+        """Return the first and the last epoch that are replayed if this is one of them."""
+        return self._plan.replay_of(epoch)
 
     # ---------------------------------------------------------------- restore
 

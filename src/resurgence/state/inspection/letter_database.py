@@ -7,7 +7,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from resurgence.state.inspection.read_only_database import ReadOnlyDatabase
+from resurgence.state.inspection.read_only_database import Limits, ReadOnlyDatabase
 
 TABLE = "dead_letters"
 
@@ -15,8 +15,8 @@ TABLE = "dead_letters"
 class LetterDatabase(ReadOnlyDatabase):
     """A database with the table `dead_letters`."""
 
-    def __init__(self, letters: pa.Table) -> None:
-        super().__init__()
+    def __init__(self, letters: pa.Table, limits: Limits | None = None) -> None:
+        super().__init__(limits)
         self.names = (TABLE,)
         self.register(TABLE, letters)
         self.lock(())

@@ -1,4 +1,4 @@
-"""Runs a query over state in a process of its own, so that no query can endanger the service.
+"""Runs a query over state or dead letters in a process of its own, so that no query can endanger the service.
 
 A SELECT can ask for more memory or time than there is, and DuckDB's own limit does not count
 everything: the text of `repeat('x', 1000000000)`, for instance. So the process has a limit of its
@@ -77,7 +77,8 @@ def confined(
     request = _Request(store.url, store.access, backend.paths.job, query, args, kwargs)
     if not _TURN.acquire(timeout=_TURN_WITHIN.total_seconds()):
         raise QueryStopped(
-            "another query over state is running", hint="Try again when it has ended."
+            "another query over state or dead letters is running",
+            hint="Try again when it has ended.",
         )
     try:
         answer = _asked(request)
@@ -105,13 +106,14 @@ def _asked(request: _Request) -> _Answer:
     except subprocess.TimeoutExpired as error:
         raise QueryStopped(
             f"the query did not end within {DEADLINE.total_seconds():g} s",
-            hint="Read fewer rows, or use `resurgence state query`, which has no limit.",
+            hint="Read fewer rows, or query the state directory with the command line, which has no"
+            " limit.",
         ) from error
     if done.returncode:
         raise QueryStopped(
             "the query needs more memory than a query of the service may use",
-            hint="Select fewer or shorter values, or use `resurgence state query`, which has no "
-            "limit.",
+            hint="Select fewer or shorter values, or query the state directory with the command line,"
+            " which has no limit.",
         )
     answer = pickle.loads(done.stdout)
     assert isinstance(answer, _Answer)

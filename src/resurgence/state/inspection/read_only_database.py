@@ -107,6 +107,15 @@ class ReadOnlyDatabase:
         except duckdb.Error as error:
             raise self._translated(error) from error
 
+    def first_rows(self, sql: str, most: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Return the names of the columns, and at most `most` rows of a query."""
+        try:
+            self._select(sql)
+            found = self._connection.sql(sql).limit(most)
+            return [*found.columns], found.fetchall()
+        except duckdb.Error as error:
+            raise self._translated(error) from error
+
     def _fetched(self, result: duckdb.DuckDBPyConnection) -> Iterator[tuple[Any, ...]]:
         try:
             while rows := result.fetchmany(_FETCH_ROWS):

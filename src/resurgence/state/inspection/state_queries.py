@@ -1,21 +1,28 @@
-"""Queries over the state of checkpoints that return a bounded number of rows, for callers that serve
-many people. `query_process` bounds their memory and time.
+"""Queries over the state of checkpoints and over dead letters that return a bounded number of rows,
+for callers that serve many people. `query_process` bounds their memory and time.
 """
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from resurgence.errors import UserError
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import CheckpointView, checkpoint_of, kept_checkpoints
+from resurgence.state.inspection.dead_letters import dead_letters
+from resurgence.state.inspection.letter_database import LetterDatabase, columns_of_query
+from resurgence.state.inspection.query_process import QueryStopped
 from resurgence.state.inspection.read_only_database import Limits, ReadOnlyDatabase, quoted
 from resurgence.state.inspection.state_database import EPOCH, StateDatabase, state_tables
 
 MOST_COMPARED = 200_000
 """Rows of a table that are compared."""
+MOST_LETTER_BYTES = 4_000_000
+"""Of the result of a query over dead letters. A raw record can be as large as a message."""
 LIMITS = Limits(memory="768MB", threads=1)
 
 
@@ -25,6 +32,15 @@ class FoundRows:
 
     epoch: int
     rows: pa.Table
+    has_more: bool
+
+
+@dataclass(frozen=True)
+class LetterRows:
+    """The first rows of a query over dead letters."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
     has_more: bool
 
 
@@ -45,6 +61,22 @@ def query_state(backend: StateBackend, epoch: int | None, sql: str, most: int) -
     with StateDatabase(backend, view, views, LIMITS) as database:
         found = database.rows(sql, most + 1)
     return FoundRows(view.epoch, found.slice(0, most), found.num_rows > most)
+
+
+def query_letters(backend: StateBackend, sql: str, most: int) -> LetterRows:
+    """Return the first rows of a query over the table of dead letters. Raise QueryStopped if they are
+    too large.
+    """
+    letters = dead_letters(backend, columns=columns_of_query(sql))
+    with LetterDatabase(letters.rows, LIMITS) as database:
+        columns, rows = database.first_rows(sql, most + 1)
+    if len(pickle.dumps(rows)) > MOST_LETTER_BYTES:
+        raise QueryStopped(
+            f"the result is larger than {MOST_LETTER_BYTES / 1e6:g} MB",
+            hint="Select fewer or shorter values, or query the state directory with the command line,"
+            " which has no limit.",
+        )
+    return LetterRows(columns, rows[:most], len(rows) > most)
 
 
 def difference(

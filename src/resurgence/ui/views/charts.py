@@ -6,11 +6,25 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from resurgence.engine.epochs.timeline import Work
 from resurgence.ui.job_history import EpochPoint
 
 _GREY = "#8a929c"
 _FAINT = "rgba(138,146,156,.22)"
-COLOURS = ("#5b8def", "#3b9a63", "#c78a2c", "#7c6bd6", "#2f9aa0", "#8c96a3")
+COLOURS = (
+    "#5b8def",
+    "#3b9a63",
+    "#bf8428",
+    "#8f5fd0",
+    "#2f9aa0",
+    "#c9579a",
+    "#d9534f",
+    "#7f8b99",
+)
+"""Legible on light and on dark panels."""
+_COLOUR_OF_WORK = {each.value: place for place, each in enumerate(Work)}
+_UNKNOWN_WORK = len(COLOURS) - 1
+"""Of another release."""
 Options = dict[str, Any]
 _BYTES = (
     "value => value >= 1073741824 ? (value / 1073741824).toFixed(1) + ' GiB' : value >= 1048576 ? "
@@ -72,9 +86,12 @@ def _durations(points: Sequence[EpochPoint]) -> list[Options]:
     if not kinds:
         return [_line("epoch", [(p.at, p.duration) for p in points], 0)]
     series = []
-    for place, kind in enumerate(kinds):
+    for kind in kinds:
+        colour = _COLOUR_OF_WORK.get(kind, _UNKNOWN_WORK)
         spent = [(p.at, round(dict(p.phases).get(kind, 0.0), 3)) for p in points if p.phases]
-        series.append(_line(kind, spent, place) | {"stack": "work", "areaStyle": {"opacity": 0.25}})
+        series.append(
+            _line(kind, spent, colour) | {"stack": "work", "areaStyle": {"opacity": 0.25}}
+        )
     return series
 
 
@@ -86,7 +103,7 @@ def _line(name: str, data: Sequence[tuple[float, float | None]], colour: int) ->
         "showSymbol": len(data) == 1,
         "symbolSize": 5,
         "lineStyle": {"width": 1.6},
-        "itemStyle": {"color": COLOURS[colour % len(COLOURS)]},
+        "itemStyle": {"color": COLOURS[colour]},
         "emphasis": {"disabled": True},
     }
 

@@ -115,6 +115,19 @@ def test_readers_may_read_and_writers_may_do_everything(
         assert refused(Guard(), request).status == status
 
 
+def test_a_reader_may_query_dead_letters() -> None:
+    query = bearing(READ_TEXT, replace(REQUEST, method="POST"))
+    Guard().admit(replace(query, path="/v1/jobs/rides/dead-letters/query"), KEYS, 0)
+    for method, path in (
+        ("PUT", "/v1/jobs/rides/dead-letters/query"),
+        ("POST", "/v1/jobs/rides/dead-letters/replay"),
+        ("POST", "/v1/jobs/rides/dead-letters/query/"),
+        ("POST", "/v1/jobs/rides/stop/dead-letters/query"),
+        ("POST", "/v1/jobs/dead-letters/query"),
+    ):
+        assert refused(Guard(), replace(query, method=method, path=path)).status == 403
+
+
 @pytest.mark.parametrize("path", ["/health", "/ready", "/docs", "/openapi.json"])
 def test_some_paths_take_no_key(path: str) -> None:
     Guard("0.0.0.0").admit(replace(REQUEST, path=path), KEYS, 0)

@@ -6,7 +6,7 @@ from resurgence.control.telemetry.worker_events import event_of
 from resurgence.engine.epochs.profile import EpochProfile, WorkSeconds
 from resurgence.engine.epochs.timeline import Work
 from resurgence.ids import Epoch, Generation, WorkerId
-from resurgence.worker.messages import EpochProfiled
+from resurgence.worker.messages import EpochProfiled, EpochStarted
 
 
 def test_a_profile_is_an_event_with_the_checkpoint_share_to_the_microsecond() -> None:
@@ -31,3 +31,11 @@ def test_a_profile_is_an_event_with_the_checkpoint_share_to_the_microsecond() ->
         "scheduling": 0.0,
         "tasks": 0.0,
     }
+
+
+def test_the_start_of_an_epoch_is_an_event_only_if_it_is_replayed() -> None:
+    message = EpochStarted(worker=WorkerId("w"), generation=Generation(2), epoch=Epoch(13), rows=40)
+    assert event_of(message) is None
+    replayed = message.model_copy(update={"replay": (Epoch(12), Epoch(18))})
+    facts = {"epoch": 13, "first": 12, "last": 18, "rows": 40}
+    assert event_of(replayed) == ("replay_started", facts)

@@ -8,12 +8,18 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from tests.unit.state.dead_letter_files import letter, write_letters
 from tests.unit.state.real_state import RealJob
 
 from resurgence.errors import QueryStopped, UserError
 from resurgence.state.inspection import query_process
 from resurgence.state.inspection.query_process import confined
-from resurgence.state.inspection.state_queries import difference, query_state
+from resurgence.state.inspection.state_queries import (
+    MOST_LETTER_BYTES,
+    difference,
+    query_letters,
+    query_state,
+)
 
 PARTIALS = "window_7f_partials"
 ENDLESS = "SELECT sum(range) FROM range(1000000000000)"
@@ -31,6 +37,16 @@ def test_the_process_returns_what_the_query_finds(real: RealJob) -> None:
     found = confined(real.backend, query_state, 2, sql, 1000)
     assert found == query_state(real.backend, 2, sql, 1000)
     assert confined(real.backend, difference, PARTIALS, 1, 2, 1000).added.num_rows
+
+
+def test_the_process_queries_dead_letters_up_to_a_size(real: RealJob) -> None:
+    raw = b"x" * (MOST_LETTER_BYTES // 3)
+    write_letters(real, *(letter(1, offset, raw) for offset in range(3)))
+    sql = "SELECT raw FROM dead_letters"
+    found = confined(real.backend, query_letters, sql, 1)
+    assert (found.columns, found.rows, found.has_more) == (["raw"], [(raw,)], True)
+    with pytest.raises(QueryStopped, match="larger than 4 MB"):
+        confined(real.backend, query_letters, sql, 3)
 
 
 def test_an_error_of_the_query_is_raised_as_it_is(real: RealJob) -> None:
@@ -78,7 +94,9 @@ def test_a_query_waits_for_its_turn_for_a_while(
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(confined, real.backend, query_state, None, "SELECT 1", 10)
         assert started.wait(30)
-        with pytest.raises(QueryStopped, match="another query over state is running"):
+        with pytest.raises(
+            QueryStopped, match="another query over state or dead letters is running"
+        ):
             confined(real.backend, query_state, None, "SELECT 2", 10)
         go_on.set()
         assert first.result(30)
