@@ -10,12 +10,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from resurgence.errors import UserError
+from resurgence.errors import QueryStopped, UserError
 from resurgence.state.backend import StateBackend
 from resurgence.state.inspection.checkpoints import CheckpointView, checkpoint_of, kept_checkpoints
 from resurgence.state.inspection.dead_letters import dead_letters
 from resurgence.state.inspection.letter_database import LetterDatabase, columns_of_query
-from resurgence.state.inspection.query_process import QueryStopped
 from resurgence.state.inspection.read_only_database import Limits, ReadOnlyDatabase, quoted
 from resurgence.state.inspection.state_database import EPOCH, StateDatabase, state_tables
 
