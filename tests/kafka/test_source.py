@@ -298,7 +298,8 @@ def test_the_offsets_of_the_group_are_committed_by_a_restore_too(
 ) -> None:
     topic = topics.broker.create_topic()
     topics.broker.produce(topic, [event(each) for each in range(6)])
-    job = topics.job(topic, name="crashed")
+    name = f"crashed-{topic}"
+    job = topics.job(topic, name=name)
     engine = job.open(leg(3))
     engine.run_epoch()
     with monkeypatch.context() as patch:
@@ -306,9 +307,9 @@ def test_the_offsets_of_the_group_are_committed_by_a_restore_too(
         with pytest.raises(Killed):
             engine.run_epoch()
     engine.close()
-    assert _committed(topics.broker, "resurgence-crashed-events", until=3) == {0: 3}
+    assert _committed(topics.broker, f"resurgence-{name}-events", until=3) == {0: 3}
     job.open(leg(3))
-    assert _committed(topics.broker, "resurgence-crashed-events", until=6) == {0: 6}
+    assert _committed(topics.broker, f"resurgence-{name}-events", until=6) == {0: 6}
 
 
 def _crash(*_: object) -> None:
