@@ -31,7 +31,7 @@ from resurgence.state.records import RecordPosition
 from tests.engine.harness import Job, SetClock
 from tests.kafka.lane_target import Killed
 from tests.kafka.topics import COLUMNS, SOURCE, TopicJob, drained, event, leg, rows_in
-from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka import PASSWORDS, KafkaBroker
 from tests.servers.kafka_records import Record
 
 STOP = {"source.stop_at": "latest"}
@@ -489,15 +489,15 @@ def test_an_unreachable_broker_is_retried(
         make_source(_spec(topics.job("t", options=options))).first_offset(NOW, 1)
 
 
-@pytest.mark.parametrize("login", ["sasl", "certificate"])
+@pytest.mark.parametrize("login", [*PASSWORDS, "certificate"])
 def test_a_source_and_a_sink_log_in_over_tls(
     topics: TopicJob, monkeypatch: pytest.MonkeyPatch, login: str
 ) -> None:
     broker = topics.broker
-    options = _secure(broker) if login == "sasl" else _certified(broker)
+    options = _secure(broker, login) if login in PASSWORDS else _certified(broker)
     topic = broker.create_topic()
     broker.produce(topic, [event(1), event(2)])
-    monkeypatch.setenv("KAFKA_PASSWORD", broker.password)
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORDS.get(login, ""))
     written = broker.create_topic()
     sink = {"connector": "kafka", "type": "sink", "topic": written, **options}
     sink["sink.marker_topic"] = f"{written}-markers"
@@ -517,11 +517,11 @@ def _spec(job: Job) -> SourceSpec:
     return compile_pipeline(job.sql, CONNECTORS, {}).sources()[0]
 
 
-def _secure(broker: KafkaBroker) -> dict[str, str]:
+def _secure(broker: KafkaBroker, mechanism: str = "SCRAM-SHA-256") -> dict[str, str]:
     return {
         "bootstrap_servers": broker.secure_bootstrap,
         "auth.type": "sasl",
-        "auth.mechanism": "SCRAM-SHA-256",
+        "auth.mechanism": mechanism,
         "auth.username": broker.username,
         "auth.password": "${env:KAFKA_PASSWORD}",
         "auth.ca_file": str(broker.ca_file),

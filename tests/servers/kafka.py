@@ -37,6 +37,13 @@ from tests.servers.process import ServerProcess, free_ports
 
 USERNAME = "resurgence-tests"
 PASSWORD = "not-a-secret-but-it-must-never-be-shown"
+PASSWORDS = {
+    "SCRAM-SHA-256": PASSWORD,
+    "SCRAM-SHA-512": f"{PASSWORD}-512",
+    "PLAIN": f"{PASSWORD}-plain",
+}
+"""By the mechanism of SASL. They differ, so that each can be used only with its own."""
+_SCRAM = {name: password for name, password in PASSWORDS.items() if name.startswith("SCRAM")}
 _KAFKA = [
     "org.apache.kafka:kafka_2.13:4.1.0",
     "org.apache.kafka:kafka-tools:4.1.0",
@@ -73,7 +80,7 @@ _SMALL = {
     "listener.security.protocol.map": (
         "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL"
     ),
-    "sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
+    "sasl.enabled.mechanisms": ",".join(PASSWORDS),
     "ssl.keystore.type": "PEM",
     "ssl.truststore.type": "PEM",
     "listener.name.ssl.ssl.client.auth": "required",
@@ -109,7 +116,7 @@ class KafkaBroker:
 
     @property
     def secure_bootstrap(self) -> str:
-        """SASL_SSL, with SCRAM-SHA-256 or PLAIN."""
+        """SASL_SSL, with one of the mechanisms of `PASSWORDS`."""
         return f"127.0.0.1:{self._ports.secure}"
 
     @property
@@ -238,10 +245,11 @@ class KafkaBroker:
 
     def _format(self) -> None:
         options = ["-t", _CLUSTER_ID, "-c", str(self._properties_file), "--ignore-formatted"]
-        user = f"SCRAM-SHA-256=[name={USERNAME},password={PASSWORD}]"
         command = [*_java("-Xmx128m"), "kafka.tools.StorageTool", "format", *options]
+        for mechanism, password in _SCRAM.items():
+            command += ["--add-scram", f"{mechanism}=[name={USERNAME},password={password}]"]
         done = subprocess.run(
-            [*command, "--add-scram", user],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -309,7 +317,8 @@ def _properties(
         )
     )
     login = "org.apache.kafka.common.security.{}.{}LoginModule required"
-    plain = f'{login.format("plain", "Plain")} user_{USERNAME}="{PASSWORD}";'
+    plain = f'{login.format("plain", "Plain")} user_{USERNAME}="{PASSWORDS["PLAIN"]}";'
+    scram = login.format("scram", "Scram")
     properties = {
         **_SMALL,
         "listeners": f"{listeners},CONTROLLER://127.0.0.1:{ports.controller}",
@@ -319,9 +328,10 @@ def _properties(
         "ssl.keystore.location": str(certificates.server_file),
         "ssl.truststore.location": str(certificates.ca_file),
         "listener.name.sasl_ssl.plain.sasl.jaas.config": plain,
-        "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": (
-            f"{login.format('scram', 'Scram')};"
-        ),
+        **{
+            f"listener.name.sasl_ssl.{each.lower()}.sasl.jaas.config": f"{scram};"
+            for each in _SCRAM
+        },
         **more,
     }
     return "".join(f"{name}={value}\n" for name, value in properties.items())
