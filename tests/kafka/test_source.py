@@ -438,6 +438,45 @@ def test_a_topic_that_was_created_again_is_noticed(topics: TopicJob, choice: str
     assert topics.ids() == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("choice", ["fail", "skip"])
+def test_a_topic_that_was_deleted_fails_the_job_or_is_skipped(
+    topics: TopicJob, choice: str
+) -> None:
+    deleted, other = topics.broker.create_topic(), topics.broker.create_topic()
+    topics.broker.produce(deleted, [event(each) for each in range(4)])
+    job = topics.job(f"{deleted}, {other}", options={"on_data_loss": choice})
+    assert job.open(leg(2)).run_epoch() is not None
+    topics.broker.delete_topic(deleted)
+    topics.broker.produce(other, [event(10)])
+    engine = job.open()
+    if choice == "fail":
+        with pytest.raises(SourceRangeGone) as error:
+            drained(engine)
+        assert error.value.message == f"table 'events': topic '{deleted}' was deleted"
+        assert "on_data_loss = 'skip'" in error.value.hint
+        return
+    drained(engine)
+    assert topics.ids() == [0, 1, 10]
+
+
+def test_a_replay_from_a_deleted_topic_fails_even_if_new_losses_are_skipped(
+    topics: TopicJob,
+) -> None:
+    topic = topics.broker.create_topic()
+    topics.broker.produce(topic, [event(1)])
+    spec = _spec(topics.job(topic, options={"on_data_loss": "skip"}))
+    source = make_source(spec)
+    planned = source.plan(source.first_offset(NOW, 1), 100, NOW)
+    assert planned is not None
+    topics.broker.delete_topic(topic)
+    again = make_source(spec)
+    assert not again.holds(planned)
+    with pytest.raises(SourceRangeGone) as error:
+        again.read(topics.spark, planned, 1)
+    assert error.value.message == f"table 'events': topic '{topic}' was deleted"
+    assert "on_data_loss does not apply" in error.value.hint
+
+
 def test_a_replay_of_lost_records_fails_even_if_new_losses_are_skipped(topics: TopicJob) -> None:
     topic = topics.broker.create_topic()
     topics.broker.produce(topic, [event(each) for each in range(4)])

@@ -11,7 +11,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -161,15 +161,20 @@ class KafkaBroker:
         admin = self.admin()
         admin.create_topics([new])[topic].result(_REQUEST_DEADLINE)
         # The broker learns of a topic a moment after the controller has created it.
-        give_up_at = time.monotonic() + _REQUEST_DEADLINE
-        while not _has_leaders(admin, topic, partitions):
-            assert time.monotonic() < give_up_at, f"{topic} has no leaders"
-            time.sleep(0.01)
+        _wait_until(lambda: _has_leaders(admin, topic, partitions), f"{topic} has no leaders")
         return topic
 
     def delete_topic(self, topic: str) -> None:
         admin = self.admin()  # an answer needs the client that asked
         admin.delete_topics([topic])[topic].result(_REQUEST_DEADLINE)
+        _wait_until(
+            lambda: topic not in admin.list_topics(timeout=_REQUEST_DEADLINE).topics,
+            f"{topic} still exists",
+        )
+
+    def log_file(self, topic: str, partition: int = 0) -> Path:
+        """The records of a partition, as long as they are few."""
+        return self._folder / "data" / f"{topic}-{partition}" / f"{0:020}.log"
 
     def deny_write(self, topic: str) -> None:
         """Forbid the user of the secure listener to write to a topic; everything else stays
@@ -359,6 +364,13 @@ def _filter_of(acl: AclBinding) -> AclBindingFilter:
         acl.operation,
         acl.permission_type,
     )
+
+
+def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
+    give_up_at = time.monotonic() + _REQUEST_DEADLINE
+    while not condition():
+        assert time.monotonic() < give_up_at, otherwise
+        time.sleep(0.01)
 
 
 def _has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:
