@@ -48,14 +48,14 @@ SERVERS := $(BIN)/python -m tests.servers
 
 test: venv
 	@$(ARCHIVE)
-	@$(SERVERS) s3 kafka iceberg chromium
+	@$(SERVERS) s3 kafka iceberg schema-registry chromium
 	@$(PYTEST) -m "not long"
 
 # Random tests use a new seed each time; SEED=n repeats a run.
 test-all: SEED ?= $(shell $(PYTHON) -c 'import random; print(random.randrange(2**32))')
 test-all: venv
 	@$(ARCHIVE)
-	@$(SERVERS) s3 gcs azure kafka iceberg helm chromium
+	@$(SERVERS) s3 gcs azure kafka iceberg schema-registry helm chromium
 	@seed=$(SEED); echo "random tests: SEED=$$seed"; \
 		HYPOTHESIS_PROFILE=exploring $(PYTEST) --hypothesis-seed=$$seed
 

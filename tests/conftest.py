@@ -28,6 +28,8 @@ from tests.servers.fixtures import (
     s3_proxy,
     s3_server,
     s3_url,
+    schema_registry,
+    schema_registry_server,
 )
 from tests.servers.spark_jars import installed_jars
 
@@ -47,6 +49,8 @@ __all__ = [
     "s3_scenario",
     "s3_server",
     "s3_url",
+    "schema_registry",
+    "schema_registry_server",
     "spark",
     "victim_namespace",
 ]

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from tests.servers.builds import NoServer
-from tests.servers.kafka import KafkaBroker, running_broker
+from tests.servers.kafka import PASSWORDS, KafkaBroker, running_broker
 from tests.servers.kafka_records import Record, produce
 
 _PATIENCE = 30.0
@@ -79,13 +79,14 @@ def test_deleted_topics_are_gone(kafka_broker: KafkaBroker) -> None:
 
 def test_the_user_of_the_secure_listener_can_write(kafka_broker: KafkaBroker) -> None:
     topic = kafka_broker.create_topic()
-    produce(kafka_broker.secure_settings, topic, [b"by scram"])
-    plain = {**kafka_broker.secure_settings, "sasl.mechanism": "PLAIN"}
-    produce(plain, topic, [b"by plain"])
-    assert [each.value for each in kafka_broker.read(topic)] == [b"by scram", b"by plain"]
+    for mechanism, password in PASSWORDS.items():
+        login = {"sasl.mechanism": mechanism, "sasl.password": password}
+        produce({**kafka_broker.secure_settings, **login}, topic, [mechanism.encode()])
+    written = [each.value for each in kafka_broker.read(topic)]
+    assert written == [each.encode() for each in PASSWORDS]
 
 
-@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "PLAIN"])
+@pytest.mark.parametrize("mechanism", PASSWORDS)
 def test_a_wrong_password_is_refused(kafka_broker: KafkaBroker, mechanism: str) -> None:
     wrong = {"sasl.mechanism": mechanism, "sasl.password": "wrong"}
     refusals = _refusals({**kafka_broker.secure_settings, **wrong})

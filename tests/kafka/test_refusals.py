@@ -45,13 +45,20 @@ def test_a_missing_certificate_is_the_users_error(
     assert "auth.*" in refused.value.hint
 
 
-@pytest.mark.parametrize("role", ["source", "sink"])
+@pytest.mark.parametrize(
+    ("role", "mechanism"),
+    [
+        ("source", Mechanism.PLAIN),
+        ("source", Mechanism.SCRAM_SHA_256),
+        ("sink", Mechanism.SCRAM_SHA_512),
+    ],
+)
 def test_a_wrong_password_is_the_users_error(
-    kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, role: str
+    kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, role: str, mechanism: Mechanism
 ) -> None:
     monkeypatch.setattr("resurgence.connectors.kafka.reading.cluster.REQUEST_SECONDS", 3.0)
     monkeypatch.setattr("resurgence.connectors.kafka.topics.ANSWER_SECONDS", 3.0)
-    connection = replace(secure(kafka_broker), password="wrong")
+    connection = replace(secure(kafka_broker), mechanism=mechanism, password="wrong")
     with pytest.raises(UserError, match=r"[Aa]uthentication failed") as refused:
         if role == "source":
             Cluster(connection).topics(["any"])

@@ -37,7 +37,7 @@ from resurgence.state.records import RecordPosition
 from tests.engine.harness import Job, SetClock
 from tests.kafka.lane_target import Killed
 from tests.kafka.topics import COLUMNS, SOURCE, TopicJob, drained, event, leg, rows_in
-from tests.servers.kafka import KafkaBroker
+from tests.servers.kafka import PASSWORDS, KafkaBroker
 from tests.servers.kafka_records import Record
 
 STOP = {"source.stop_at": "latest"}
@@ -444,6 +444,45 @@ def test_a_topic_that_was_created_again_is_noticed(topics: TopicJob, choice: str
     assert topics.ids() == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("choice", ["fail", "skip"])
+def test_a_topic_that_was_deleted_fails_the_job_or_is_skipped(
+    topics: TopicJob, choice: str
+) -> None:
+    deleted, other = topics.broker.create_topic(), topics.broker.create_topic()
+    topics.broker.produce(deleted, [event(each) for each in range(4)])
+    job = topics.job(f"{deleted}, {other}", options={"on_data_loss": choice})
+    assert job.open(leg(2)).run_epoch() is not None
+    topics.broker.delete_topic(deleted)
+    topics.broker.produce(other, [event(10)])
+    engine = job.open()
+    if choice == "fail":
+        with pytest.raises(SourceRangeGone) as error:
+            drained(engine)
+        assert error.value.message == f"table 'events': topic '{deleted}' was deleted"
+        assert "on_data_loss = 'skip'" in error.value.hint
+        return
+    drained(engine)
+    assert topics.ids() == [0, 1, 10]
+
+
+def test_a_replay_from_a_deleted_topic_fails_even_if_new_losses_are_skipped(
+    topics: TopicJob,
+) -> None:
+    topic = topics.broker.create_topic()
+    topics.broker.produce(topic, [event(1)])
+    spec = _spec(topics.job(topic, options={"on_data_loss": "skip"}))
+    source = make_source(spec)
+    planned = source.plan(source.first_offset(NOW, 1), 100, NOW)
+    assert planned is not None
+    topics.broker.delete_topic(topic)
+    again = make_source(spec)
+    assert not again.holds(planned)
+    with pytest.raises(SourceRangeGone) as error:
+        again.read(topics.spark, planned, 1)
+    assert error.value.message == f"table 'events': topic '{topic}' was deleted"
+    assert "on_data_loss does not apply" in error.value.hint
+
+
 def test_a_replay_of_lost_records_fails_even_if_new_losses_are_skipped(topics: TopicJob) -> None:
     topic = topics.broker.create_topic()
     topics.broker.produce(topic, [event(each) for each in range(4)])
@@ -495,15 +534,15 @@ def test_an_unreachable_broker_is_retried(
         make_source(_spec(topics.job("t", options=options))).first_offset(NOW, 1)
 
 
-@pytest.mark.parametrize("login", ["sasl", "certificate"])
+@pytest.mark.parametrize("login", [*PASSWORDS, "certificate"])
 def test_a_source_and_a_sink_log_in_over_tls(
     topics: TopicJob, monkeypatch: pytest.MonkeyPatch, login: str
 ) -> None:
     broker = topics.broker
-    options = _secure(broker) if login == "sasl" else _certified(broker)
+    options = _secure(broker, login) if login in PASSWORDS else _certified(broker)
     topic = broker.create_topic()
     broker.produce(topic, [event(1), event(2)])
-    monkeypatch.setenv("KAFKA_PASSWORD", broker.password)
+    monkeypatch.setenv("KAFKA_PASSWORD", PASSWORDS.get(login, ""))
     written = broker.create_topic()
     sink = {"connector": "kafka", "type": "sink", "topic": written, **options}
     sink["sink.marker_topic"] = f"{written}-markers"
@@ -523,11 +562,11 @@ def _spec(job: Job) -> SourceSpec:
     return compile_pipeline(job.sql, CONNECTORS, {}).sources()[0]
 
 
-def _secure(broker: KafkaBroker) -> dict[str, str]:
+def _secure(broker: KafkaBroker, mechanism: str = "SCRAM-SHA-256") -> dict[str, str]:
     return {
         "bootstrap_servers": broker.secure_bootstrap,
         "auth.type": "sasl",
-        "auth.mechanism": "SCRAM-SHA-256",
+        "auth.mechanism": mechanism,
         "auth.username": broker.username,
         "auth.password": "${env:KAFKA_PASSWORD}",
         "auth.ca_file": str(broker.ca_file),

@@ -14,6 +14,7 @@ from tests.servers import (
     iceberg,
     kafka,
     s3,
+    schema_registry,
     spark_jars,
 )
 from tests.servers.builds import NoServer
@@ -24,6 +25,7 @@ _BUILDS = {
     "azure": azure.build,
     "kafka": kafka.build,
     "iceberg": iceberg.build,
+    "schema-registry": schema_registry.build,
     "debezium": debezium.build,
     "duckdb": duckdb_reader.build,
     "chromium": chromium.build,

@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,8 @@ from resurgence.cache_folder import cache_folder
 from resurgence.engine.spark.java import find_java
 
 _BUILD_DEADLINE = 900.0
+_QUIET = ["-B", "-ntp", "-q"]
+"""Batch mode, and no progress of downloads: only the reason of a failure is of interest."""
 
 
 class NoServer(Exception):
@@ -70,15 +73,28 @@ def maven_jars(name: str, coordinates: Sequence[str]) -> Path:
     version = coordinates[0].split(":")[2]
 
     def build(fresh: Path) -> None:
-        if shutil.which("mvn") is None:
-            raise NoServer(f"{name} cannot be installed: there is no Maven")
+        _require_maven(name)
         (fresh / "pom.xml").write_text(_pom(coordinates))
         goal = ["dependency:copy-dependencies", "-DincludeScope=runtime"]
-        # Batch mode, and no progress of downloads: only the reason of a failure is of interest.
-        options = ["-B", "-ntp", "-q", "-f", str(fresh / "pom.xml")]
+        options = [*_QUIET, "-f", str(fresh / "pom.xml")]
         _run(["mvn", *options, *goal, f"-DoutputDirectory={fresh}"], {})
 
     return _built(_cache() / f"{name}-{version}", build)
+
+
+def maven_archive(name: str, coordinate: str) -> Path:
+    """A folder with the content of a Maven artifact (`group:artifact:version:tar.gz:classifier`)."""
+
+    def build(fresh: Path) -> None:
+        _require_maven(name)
+        goal = ["dependency:copy", f"-Dartifact={coordinate}", f"-DoutputDirectory={fresh}"]
+        _run(["mvn", *_QUIET, *goal], {})
+        (archive,) = fresh.iterdir()
+        with tarfile.open(archive) as packed:
+            packed.extractall(fresh, filter="data")
+        archive.unlink()
+
+    return _built(_cache() / f"{name}-{coordinate.split(':')[2]}", build)
 
 
 def java_classes(name: str, source: Path, jars: Path) -> Path:
@@ -92,6 +108,11 @@ def java_classes(name: str, source: Path, jars: Path) -> Path:
         _run([str(compiler), "-cp", f"{jars}/*", "-d", str(fresh), str(source)], {})
 
     return _built(_cache() / f"{name}-{digest}", build)
+
+
+def _require_maven(name: str) -> None:
+    if shutil.which("mvn") is None:
+        raise NoServer(f"{name} cannot be installed: there is no Maven")
 
 
 def _pom(coordinates: Sequence[str]) -> str:

@@ -17,6 +17,7 @@ from tests.servers.gcs import GcsServer
 from tests.servers.iceberg import IcebergServer
 from tests.servers.kafka import KafkaBroker
 from tests.servers.s3 import S3Server
+from tests.servers.schema_registry import SchemaRegistryServer, running_registry
 
 Server = TypeVar("Server")
 
@@ -54,6 +55,18 @@ def kafka_broker() -> Iterator[KafkaBroker]:
 def iceberg_server() -> Iterator[IcebergServer]:
     """One REST catalog on a local warehouse for all tests: each creates its own namespace."""
     yield from _started("Iceberg", iceberg.running_catalog())
+
+
+@pytest.fixture(scope="session")
+def schema_registry_server() -> Iterator[SchemaRegistryServer]:
+    yield from _started("schema registry", running_registry())
+
+
+@pytest.fixture
+def schema_registry(schema_registry_server: SchemaRegistryServer) -> SchemaRegistryServer:
+    """The schema registry, without subjects; the id of a schema is never used again."""
+    schema_registry_server.clear()
+    return schema_registry_server
 
 
 @pytest.fixture(scope="session")

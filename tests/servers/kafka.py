@@ -11,7 +11,7 @@ import tempfile
 import time
 import uuid
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,13 @@ from tests.servers.process import ServerProcess, free_ports
 
 USERNAME = "resurgence-tests"
 PASSWORD = "not-a-secret-but-it-must-never-be-shown"
+PASSWORDS = {
+    "SCRAM-SHA-256": PASSWORD,
+    "SCRAM-SHA-512": f"{PASSWORD}-512",
+    "PLAIN": f"{PASSWORD}-plain",
+}
+"""By the mechanism of SASL. They differ, so that each can be used only with its own."""
+_SCRAM = {name: password for name, password in PASSWORDS.items() if name.startswith("SCRAM")}
 _KAFKA = [
     "org.apache.kafka:kafka_2.13:4.1.0",
     "org.apache.kafka:kafka-tools:4.1.0",
@@ -73,7 +80,7 @@ _SMALL = {
     "listener.security.protocol.map": (
         "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL"
     ),
-    "sasl.enabled.mechanisms": "SCRAM-SHA-256,PLAIN",
+    "sasl.enabled.mechanisms": ",".join(PASSWORDS),
     "ssl.keystore.type": "PEM",
     "ssl.truststore.type": "PEM",
     "listener.name.ssl.ssl.client.auth": "required",
@@ -109,7 +116,7 @@ class KafkaBroker:
 
     @property
     def secure_bootstrap(self) -> str:
-        """SASL_SSL, with SCRAM-SHA-256 or PLAIN."""
+        """SASL_SSL, with one of the mechanisms of `PASSWORDS`."""
         return f"127.0.0.1:{self._ports.secure}"
 
     @property
@@ -154,15 +161,20 @@ class KafkaBroker:
         admin = self.admin()
         admin.create_topics([new])[topic].result(_REQUEST_DEADLINE)
         # The broker learns of a topic a moment after the controller has created it.
-        give_up_at = time.monotonic() + _REQUEST_DEADLINE
-        while not _has_leaders(admin, topic, partitions):
-            assert time.monotonic() < give_up_at, f"{topic} has no leaders"
-            time.sleep(0.01)
+        _wait_until(lambda: _has_leaders(admin, topic, partitions), f"{topic} has no leaders")
         return topic
 
     def delete_topic(self, topic: str) -> None:
         admin = self.admin()  # an answer needs the client that asked
         admin.delete_topics([topic])[topic].result(_REQUEST_DEADLINE)
+        _wait_until(
+            lambda: topic not in admin.list_topics(timeout=_REQUEST_DEADLINE).topics,
+            f"{topic} still exists",
+        )
+
+    def log_file(self, topic: str, partition: int = 0) -> Path:
+        """The records of a partition, as long as they are few."""
+        return self._folder / "data" / f"{topic}-{partition}" / f"{0:020}.log"
 
     def deny_write(self, topic: str) -> None:
         """Forbid the user of the secure listener to write to a topic; everything else stays
@@ -238,10 +250,11 @@ class KafkaBroker:
 
     def _format(self) -> None:
         options = ["-t", _CLUSTER_ID, "-c", str(self._properties_file), "--ignore-formatted"]
-        user = f"SCRAM-SHA-256=[name={USERNAME},password={PASSWORD}]"
         command = [*_java("-Xmx128m"), "kafka.tools.StorageTool", "format", *options]
+        for mechanism, password in _SCRAM.items():
+            command += ["--add-scram", f"{mechanism}=[name={USERNAME},password={password}]"]
         done = subprocess.run(
-            [*command, "--add-scram", user],
+            command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -309,7 +322,8 @@ def _properties(
         )
     )
     login = "org.apache.kafka.common.security.{}.{}LoginModule required"
-    plain = f'{login.format("plain", "Plain")} user_{USERNAME}="{PASSWORD}";'
+    plain = f'{login.format("plain", "Plain")} user_{USERNAME}="{PASSWORDS["PLAIN"]}";'
+    scram = login.format("scram", "Scram")
     properties = {
         **_SMALL,
         "listeners": f"{listeners},CONTROLLER://127.0.0.1:{ports.controller}",
@@ -319,9 +333,10 @@ def _properties(
         "ssl.keystore.location": str(certificates.server_file),
         "ssl.truststore.location": str(certificates.ca_file),
         "listener.name.sasl_ssl.plain.sasl.jaas.config": plain,
-        "listener.name.sasl_ssl.scram-sha-256.sasl.jaas.config": (
-            f"{login.format('scram', 'Scram')};"
-        ),
+        **{
+            f"listener.name.sasl_ssl.{each.lower()}.sasl.jaas.config": f"{scram};"
+            for each in _SCRAM
+        },
         **more,
     }
     return "".join(f"{name}={value}\n" for name, value in properties.items())
@@ -349,6 +364,13 @@ def _filter_of(acl: AclBinding) -> AclBindingFilter:
         acl.operation,
         acl.permission_type,
     )
+
+
+def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
+    give_up_at = time.monotonic() + _REQUEST_DEADLINE
+    while not condition():
+        assert time.monotonic() < give_up_at, otherwise
+        time.sleep(0.01)
 
 
 def _has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:

@@ -1,133 +1,136 @@
-"""A stand-in for Confluent's schema registry, which cannot be had from Maven Central.
-
-It speaks the part of the HTTP protocol that clients of a subject need: versions, schemas by id,
-registration, basic authentication. It checks no compatibility.
+"""A schema registry with Confluent's HTTP protocol: Apicurio Registry, from its Maven artifact, with
+its schemas in memory. Confluent's own is not on Maven Central.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import threading
+import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote
 
-_START_DEADLINE = 10.0
+import httpx
+
+from resurgence.engine.spark.java import find_java
+from tests.servers.builds import NoServer, maven_archive
+from tests.servers.process import running
+
+_VERSION = "3.0.9"
+_ARCHIVE = f"io.apicurio:apicurio-registry-app:{_VERSION}:tar.gz:all"
+_API = "/apis/ccompat/v7"
+_JSON = "application/vnd.schemaregistry.v1+json"
+_START_DEADLINE = 30.0
+_REQUEST_DEADLINE = 10.0
 
 
-@dataclass
-class RegistryStandIn:
-    """The schemas of a registry, and how it answers."""
+@dataclass(frozen=True)
+class SchemaRegistryServer:
+    """A running registry."""
 
-    url: str = ""
-    user: str | None = None
-    password: str = ""
-    schemas: list[dict[str, str]] = field(default_factory=list)
-    """By id, from 1."""
-    subjects: dict[str, list[int]] = field(default_factory=dict)
-    """The ids of each subject, by version from 1."""
-    requests: list[str] = field(default_factory=list)
-    status: int | None = None
-    """If set, every request is refused with it."""
-    delay: float = 0.0
-    body: bytes | None = None
-    """If set, the answer to every request."""
+    port: int
 
-    def add(self, subject: str, schema: str, kind: str = "AVRO") -> int:
-        """Register a schema, once."""
-        entry = {"schema": schema, "schemaType": kind}
-        if entry not in self.schemas:
-            self.schemas.append(entry)
-        number = self.schemas.index(entry) + 1
-        versions = self.subjects.setdefault(subject, [])
-        if number not in versions:
-            versions.append(number)
-        return number
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}{_API}"
 
-    def answer(self, method: str, path: str, body: dict[str, str]) -> tuple[int, Any]:
-        match [method, *(unquote(each) for each in path.strip("/").split("/"))]:
-            case ["GET", "subjects"]:
-                return 200, [*self.subjects]
-            case ["GET", "subjects", subject, "versions"] if subject in self.subjects:
-                return 200, [*range(1, len(self.subjects[subject]) + 1)]
-            case ["GET", "subjects", subject, "versions", version] if subject in self.subjects:
-                return self._version(subject, version)
-            case ["POST", "subjects", subject, "versions"]:
-                return 200, {
-                    "id": self.add(subject, body["schema"], body.get("schemaType", "AVRO"))
-                }
-            case ["GET", "schemas", "ids", number] if 0 < int(number) <= len(self.schemas):
-                return 200, self.schemas[int(number) - 1]
-            case ["GET", "schemas", "ids", _]:
-                return 404, {"error_code": 40403, "message": "Schema not found"}
-        return 404, {"error_code": 40401, "message": "Subject not found."}
+    def add(self, subject: str, schema: str, kind: str = "AVRO", **more: object) -> int:
+        """Register a schema, and return its id."""
+        body = {"schema": schema, "schemaType": kind, **more}
+        answer = self._request("POST", _versions(subject), body)
+        return int(answer["id"])
 
-    def _version(self, subject: str, version: str) -> tuple[int, Any]:
-        ids = self.subjects[subject]
-        number = len(ids) if version == "latest" else int(version)
-        if not 0 < number <= len(ids):
-            return 404, {"error_code": 40402, "message": "Version not found."}
-        found = {"subject": subject, "version": number, "id": ids[number - 1]}
-        return 200, {**found, **self.schemas[ids[number - 1] - 1]}
+    def subjects(self) -> set[str]:
+        """The names of all subjects that are not deleted."""
+        return {*self._request("GET", "/subjects")}
 
-    def admits(self, authorization: str | None) -> bool:
-        if self.user is None:
-            return True
-        expected = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
-        return authorization == f"Basic {expected}"
+    def schemas(self, subject: str) -> dict[int, str]:
+        """The schemas of a subject by their ids, in the order of its versions."""
+        numbers = self._request("GET", _versions(subject))
+        found = [self._request("GET", f"{_versions(subject)}/{each}") for each in numbers]
+        return {each["id"]: each["schema"] for each in found}
+
+    def delete_version(self, subject: str, version: int) -> None:
+        """Delete a version, so that it is listed and read only if that is asked for."""
+        self._request("DELETE", f"{_versions(subject)}/{version}")
+
+    def require_compatibility(self, subject: str, level: str) -> None:
+        path = f"/config/{_quoted(subject)}"
+        self._request("PUT", path, {"compatibility": level})
+
+    def clear(self) -> None:
+        """Delete all subjects for good, the newest first: older ones may not be deleted while it
+        refers to them.
+        """
+        for subject in reversed(self._request("GET", "/subjects?deleted=true")):
+            path = f"/subjects/{_quoted(subject)}"
+            self._request("DELETE", path)
+            self._request("DELETE", f"{path}?permanent=true")
+
+    def _request(self, method: str, path: str, body: dict[str, object] | None = None) -> Any:
+        answer = httpx.request(
+            method,
+            self.url + path,
+            json=body,
+            headers={"Accept": _JSON, "Content-Type": _JSON},
+            timeout=_REQUEST_DEADLINE,
+        )
+        return answer.raise_for_status().json()
 
 
 @contextmanager
-def running_registry() -> Iterator[RegistryStandIn]:
-    """A registry on a free port."""
-    registry = RegistryStandIn()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._answer()
-
-        def do_POST(self) -> None:
-            self._answer()
-
-        def _answer(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(length)) if length else {}
-            path = urlsplit(self.path).path
-            registry.requests.append(f"{self.command} {path}")
-            time.sleep(registry.delay)
-            if not registry.admits(self.headers.get("Authorization")):
-                status, found = 401, {"error_code": 401, "message": "Unauthorized"}
-            elif registry.status is not None:
-                status, found = (
-                    registry.status,
-                    {"error_code": registry.status, "message": "refused by the test"},
-                )
-            else:
-                status, found = registry.answer(self.command, path, body)
-            data = registry.body if registry.body is not None else json.dumps(found).encode()
-            # A client that has given up is gone.
-            with suppress(ConnectionError):
-                self.send_response(status)
-                self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Print nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    registry.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+def running_registry() -> Iterator[SchemaRegistryServer]:
+    """A registry that answers; NoServer with the reason if there is none."""
+    with (
+        tempfile.TemporaryDirectory(prefix="schema-registry-") as folder,
+        running(_command(folder), Path(folder), {}) as port,
+    ):
+        registry = SchemaRegistryServer(port)
+        _wait_for(registry)
         yield registry
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(_START_DEADLINE)
+
+
+def build() -> Path:
+    """Return the folder of the server, installed if necessary."""
+    return maven_archive("schema-registry", _ARCHIVE)
+
+
+def _wait_for(registry: SchemaRegistryServer) -> None:
+    """Wait for its first answer, which may be later than an open port."""
+    give_up_at, reason = time.monotonic() + _START_DEADLINE, ""
+    while time.monotonic() < give_up_at:
+        try:
+            registry.subjects()
+            return
+        except httpx.HTTPError as error:
+            reason = str(error)
+        time.sleep(0.05)
+    raise NoServer(f"no answer within {_START_DEADLINE:g} s: {reason}")
+
+
+def _versions(subject: str) -> str:
+    return f"/subjects/{_quoted(subject)}/versions"
+
+
+def _quoted(subject: str) -> str:
+    return quote(subject, safe="")
+
+
+def _command(folder: str) -> Callable[[int], list[str]]:
+    options = ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"]
+    settings = {
+        "java.io.tmpdir": folder,
+        "quarkus.http.host": "127.0.0.1",
+        "quarkus.http.access-log.enabled": "false",
+        'quarkus.log.category."io.apicurio".level': "WARN",
+        "apicurio.import.work-dir": folder,
+        "apicurio.datasource.jdbc.initial-size": "1",
+        "apicurio.datasource.jdbc.min-size": "1",
+    }
+    pairs = [f"-D{name}={value}" for name, value in settings.items()]
+    jar = build() / f"apicurio-registry-app-{_VERSION}-runner.jar"
+    start = [find_java().executable, *options, *pairs]
+    return lambda port: [*start, f"-Dquarkus.http.port={port}", "-jar", str(jar)]

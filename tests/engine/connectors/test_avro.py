@@ -1,4 +1,4 @@
-"""Avro, in and out, with and without a schema registry. The registry is a stand-in."""
+"""Avro, in and out, with and without a schema registry."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ from tests.engine.connectors.messages import (
     writer_of,
     written,
 )
-from tests.servers.schema_registry import RegistryStandIn, running_registry
+from tests.servers.registry_stand_in import RegistryStandIn, running_stand_in
+from tests.servers.schema_registry import SchemaRegistryServer
 
 pytestmark = pytest.mark.usefixtures("avro_jars")
 
@@ -49,8 +50,8 @@ COLUMNS = (
 
 
 @pytest.fixture
-def registry() -> Iterator[RegistryStandIn]:
-    with running_registry() as server:
+def stand_in() -> Iterator[RegistryStandIn]:
+    with running_stand_in() as server:
         yield server
 
 
@@ -69,7 +70,7 @@ def encoded(spark: SparkSession, schema: str, select: str) -> bytes:
     return bytes(row[0])
 
 
-def endpoint(server: RegistryStandIn) -> dict[str, str]:
+def endpoint(server: RegistryStandIn | SchemaRegistryServer) -> dict[str, str]:
     return {"schema_registry.endpoint": server.url}
 
 
@@ -87,33 +88,51 @@ def test_rows_are_read_as_they_were_written(spark: SparkSession) -> None:
 
 
 def test_rows_are_read_as_they_were_written_with_a_registry(
-    spark: SparkSession, registry: RegistryStandIn
+    spark: SparkSession, schema_registry: SchemaRegistryServer
 ) -> None:
     rows = spark.sql(TYPED)
-    writer = writer_of(AVRO, endpoint(registry))
-    values = written(writer.render(rows))
-    assert registry.subjects == {SUBJECT: [1]}
-    assert all(each.startswith(prefix(1)) for each in values)
-    reader = reader_of(AVRO, columns_of(rows), endpoint(registry))
+    values = written(writer_of(AVRO, endpoint(schema_registry)).render(rows))
+    (number,) = schema_registry.schemas(SUBJECT)
+    assert all(each.startswith(prefix(number)) for each in values)
+    reader = reader_of(AVRO, columns_of(rows), endpoint(schema_registry))
     found = read(spark, AVRO, reader, values)
     assert bad_offsets(found) == []
     assert as_text(rows_of(found)) == as_text([tuple(each) for each in rows.collect()])
-    registry.requests.clear()
-    writer.render(rows)
-    assert registry.requests == []
 
 
-def test_columns_are_passed_beside_a_record(spark: SparkSession, registry: RegistryStandIn) -> None:
+def test_a_sink_registers_its_schema_once(spark: SparkSession, stand_in: RegistryStandIn) -> None:
+    writer = writer_of(AVRO, endpoint(stand_in))
+    for _ in range(2):
+        writer.render(spark.sql("SELECT 1 AS id"))
+    assert stand_in.requests == [f"POST /subjects/{SUBJECT}/versions"]
+
+
+def test_a_schema_that_the_registry_finds_incompatible_is_the_users_error(
+    spark: SparkSession, schema_registry: SchemaRegistryServer
+) -> None:
+    options = endpoint(schema_registry)
+    writer_of(AVRO, options).render(spark.sql("SELECT 1 AS id, 'a' AS name"))
+    schema_registry.require_compatibility(SUBJECT, "BACKWARD")
+    writer_of(AVRO, options).render(spark.sql("SELECT 1 AS id, 'a' AS name, 2 AS more"))
+    with pytest.raises(UserError, match=r"answered 409: .*[Ii]ncompatible") as refused:
+        writer_of(AVRO, options).render(spark.sql("SELECT 1 AS id, 2 AS name"))
+    assert f"compatible with subject '{SUBJECT}'" in refused.value.hint
+    assert len(schema_registry.schemas(SUBJECT)) == 2
+
+
+def test_columns_are_passed_beside_a_record(
+    spark: SparkSession, schema_registry: SchemaRegistryServer
+) -> None:
     rows = spark.sql("SELECT 1 AS id, 'k' AS __key")
-    found = writer_of(AVRO, endpoint(registry), "__key").render(rows)
+    found = writer_of(AVRO, endpoint(schema_registry), "__key").render(rows)
     assert found.columns == [VALUE, "__key"]
-    (schema,) = registry.schemas
-    assert json.loads(schema["schema"]) == {
+    ((number, schema),) = schema_registry.schemas(SUBJECT).items()
+    assert json.loads(schema) == {
         "type": "record",
         "name": "rides_value",
         "fields": [{"name": "id", "type": ["null", "int"], "default": None}],
     }
-    assert written(found) == [prefix(1) + b"\x02\x02"]
+    assert written(found) == [prefix(number) + b"\x02\x02"]
 
 
 def test_bad_records_are_marked_and_explained(spark: SparkSession) -> None:
@@ -188,58 +207,60 @@ def test_a_type_that_no_value_fits_is_refused(spark: SparkSession) -> None:
 
 
 def test_records_of_several_versions_are_read_in_one_epoch(
-    spark: SparkSession, registry: RegistryStandIn
+    spark: SparkSession, schema_registry: SchemaRegistryServer
 ) -> None:
     first = record(("id", "int"), ("name", "string"))
     second = record(("name", ["null", "string"]), ("at", "long"), ("id", "long"))
     other = record(("id", "long"))
-    ids = [registry.add(SUBJECT, first), registry.add("other", other)]
-    reader = reader_of(AVRO, COLUMNS, endpoint(registry))
+    ids = [schema_registry.add(SUBJECT, first), schema_registry.add("other", other)]
+    reader = reader_of(AVRO, COLUMNS, endpoint(schema_registry))
     old = prefix(ids[0]) + encoded(spark, first, "1 AS id, 'a' AS name")
     assert rows_of(read(spark, AVRO, reader, [old])) == [(1, "a", None)]
 
-    ids.append(registry.add(SUBJECT, second))
+    ids.append(schema_registry.add(SUBJECT, second))
     new = prefix(ids[2]) + encoded(
         spark, second, "CAST(NULL AS STRING) AS name, 1714996800L AS at, 2L AS id"
     )
     foreign = prefix(ids[1]) + encoded(spark, other, "3L AS id")
-    values = [old, new, foreign, prefix(7) + b"x", b"\x01", b"", new[:-1], None, old]
+    unknown = ids[2] + 1000
+    values = [old, new, foreign, prefix(unknown) + b"x", b"\x01", b"", new[:-1], None, old]
     found = read(spark, AVRO, reader, values)
     assert rows_of(found) == [(1, "a", None), (2, None, NOON), (1, "a", None)]
     assert bad_offsets(found) == [2, 3, 4, 5, 6, 7]
     assert [reader.explain(each).reason for each in values[2:8]] == [
-        "schema 2 is not a version of subject 'rides-value'",
-        "schema 7 is not a version of subject 'rides-value'",
+        f"schema {ids[1]} is not a version of subject 'rides-value'",
+        f"schema {unknown} is not a version of subject 'rides-value'",
         "does not begin with the id of a schema",
         "does not begin with the id of a schema",
-        "not a record of schema 3, or a value does not fit its column",
+        f"not a record of schema {ids[2]}, or a value does not fit its column",
         "no value (tombstone)",
     ]
 
 
 def test_without_any_schema_every_record_is_bad(
-    spark: SparkSession, registry: RegistryStandIn
+    spark: SparkSession, schema_registry: SchemaRegistryServer
 ) -> None:
-    reader = reader_of(AVRO, COLUMNS, endpoint(registry))
+    reader = reader_of(AVRO, COLUMNS, endpoint(schema_registry))
     assert bad_offsets(read(spark, AVRO, reader, [prefix(1)])) == [0]
 
 
-def test_a_registry_is_checked_before_spark_starts(registry: RegistryStandIn) -> None:
-    registry.status = 503
-    for each in (reader_of(AVRO, COLUMNS, endpoint(registry)), writer_of(AVRO, endpoint(registry))):
+def test_a_registry_is_checked_before_spark_starts(stand_in: RegistryStandIn) -> None:
+    stand_in.status = 503
+    for each in (reader_of(AVRO, COLUMNS, endpoint(stand_in)), writer_of(AVRO, endpoint(stand_in))):
         with pytest.raises(ConnectionLost):
             each.check()
     reader_of(AVRO, COLUMNS).check()
 
 
 def test_a_schema_in_an_option_is_used_by_a_sink(
-    spark: SparkSession, registry: RegistryStandIn, tmp_path: Path
+    spark: SparkSession, schema_registry: SchemaRegistryServer, tmp_path: Path
 ) -> None:
     schema = record(("name", "string"), ("id", "long"))
-    options = {"avro.schema": schema, **endpoint(registry)}
+    options = {"avro.schema": schema, **endpoint(schema_registry)}
     found = written(writer_of(AVRO, options).render(spark.sql("SELECT 1L AS id, 'a' AS name")))
-    assert found == [prefix(1) + b"\x02a\x02"]
-    assert registry.schemas[0]["schema"] == schema
+    ((number, registered),) = schema_registry.schemas(SUBJECT).items()
+    assert found == [prefix(number) + b"\x02a\x02"]
+    assert registered == schema
     with pytest.raises(ConfigError, match="exclude each other"):
         reader_of(AVRO, COLUMNS, options)
     for text in ("{", '"int"'):

@@ -1,8 +1,7 @@
-"""Protobuf, in and out, with and without a schema registry. The registry is a stand-in."""
+"""Protobuf, in and out, with and without a schema registry."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from tests.engine.connectors.messages import (
     writer_of,
     written,
 )
-from tests.servers.schema_registry import RegistryStandIn, running_registry
+from tests.servers.schema_registry import SchemaRegistryServer
 
 Kind = descriptor_pb2.FieldDescriptorProto
 FIELDS = {
@@ -104,12 +103,6 @@ def options(tmp_path: Path) -> dict[str, str]:
     path = tmp_path / "ride.desc"
     path.write_bytes(descriptor_set().SerializeToString())
     return {"protobuf.descriptor_file": str(path), "protobuf.message": "shop.Ride"}
-
-
-@pytest.fixture
-def registry() -> Iterator[RegistryStandIn]:
-    with running_registry() as server:
-        yield server
 
 
 def ride(**fields: Any) -> Any:
@@ -220,10 +213,10 @@ def test_columns_must_be_fields_of_a_fitting_type(
 
 
 def test_a_registry_adds_the_id_of_the_schema_and_the_place_of_the_message(
-    spark: SparkSession, options: dict[str, str], registry: RegistryStandIn
+    spark: SparkSession, options: dict[str, str], schema_registry: SchemaRegistryServer
 ) -> None:
-    number = registry.add(SUBJECT, "message Ride {}", "PROTOBUF")
-    both = {**options, "schema_registry.endpoint": registry.url}
+    number = schema_registry.add(SUBJECT, "message Ride {}", "PROTOBUF")
+    both = {**options, "schema_registry.endpoint": schema_registry.url}
     values = written(writer_of(PROTOBUF, both, "__key").render(spark.sql(SELECT)))
     assert values[0].startswith(prefix(number) + b"\x02\x02")
     reader = reader_of(PROTOBUF, COLUMNS, both)

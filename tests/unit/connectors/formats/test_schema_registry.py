@@ -1,4 +1,6 @@
-"""The client of a schema registry, over HTTP against a stand-in."""
+"""The client of a schema registry: failures, deadlines, and numbers of requests, over HTTP against a
+stand-in. `tests/integration/test_schema_registry.py` has what a real registry answers.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.servers.schema_registry import RegistryStandIn, running_registry
+from tests.servers.registry_stand_in import RegistryStandIn, running_stand_in
 
 from resurgence.connectors.formats import schema_registry as subject
 from resurgence.connectors.formats.schema_registry import (
@@ -23,7 +25,7 @@ NAME = "rides/all-value"
 
 @pytest.fixture
 def server() -> Iterator[RegistryStandIn]:
-    with running_registry() as registry:
+    with running_stand_in() as registry:
         yield registry
 
 
